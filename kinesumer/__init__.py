@@ -1,0 +1,1 @@
+"""Consume Amazon Kinesis streams together: many processes, one DynamoDB table."""

@@ -1,0 +1,1 @@
+"""Everything that decides: values in, values out, no clock, no I/O."""

@@ -1,0 +1,1 @@
+"""Bytes and dictionaries to the model and back, without I/O."""
