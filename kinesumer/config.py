@@ -1,0 +1,88 @@
+"""One frozen configuration, refused at the edge if it can't work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kinesumer.errors import ConfigurationError
+
+BEATS_PER_SECOND_LIMIT = 250
+"""Clients up to which the heartbeat interval stays as configured (N / 250 s above)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """How a client behaves. All times are seconds.
+
+    Raises ConfigurationError if a value can't work.
+    """
+
+    heartbeat_seconds: float = 2.0
+    """Time between two heartbeats (H)."""
+    lease_seconds: float = 8.0
+    """An unchanged heartbeat is fenced after this (L, at least 3 H); its holder stops
+    delivering after three quarters of it."""
+    leader_seconds: float = 1.0
+    """How often the leader looks at the members (P)."""
+    gather_seconds: float = 2.0
+    """Joins within this time of each other make one plan."""
+    listing_seconds: float = 30.0
+    """How often the leader lists the shards."""
+    commit: Literal["auto", "manual"] = "auto"
+    """``auto``: asking for the next record marks the one before as done.
+    ``manual``: only ``client.mark()`` does."""
+    commit_seconds: float = 5.0
+    """How often finished positions are stored with ``commit="auto"``."""
+    max_uncommitted: int = 100_000
+    """Delivered records per shard that may be without a stored position: the most that
+    a crash can repeat."""
+    drain_timeout: float = 30.0
+    """How long a hand-over or a stop waits for what is in user code."""
+    max_processing_time: float = 300.0
+    """A handler without progress for this long loses its shards to other clients."""
+    buffer_bytes: int = 64 * 1024 * 1024
+    """Memory for fetched records, over all shards."""
+    page_records: int = 10_000
+    """Most records asked for in one read (1 to 10,000)."""
+    assignor: Literal["range", "sticky"] = "range"
+    """How shards are shared: strictly contiguous ranges, or few moves."""
+    weight: int = 1
+    """This client's share of the shards, relative to the others'."""
+    degraded_seconds: float = 30.0
+    """Kinesis unreachable for this long: other clients are given the shards."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't work."""
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be greater than 0")
+        if self.lease_seconds < 3 * self.heartbeat_seconds:
+            raise ConfigurationError(
+                f"lease_seconds={self.lease_seconds:g} is less than three heartbeats "
+                f"of {self.heartbeat_seconds:g} s: one lost heartbeat would end a "
+                "lease; raise lease_seconds or lower heartbeat_seconds"
+            )
+        if not 1 <= self.page_records <= 10_000:
+            raise ConfigurationError("page_records must be from 1 to 10,000")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigurationError(
+                    f"{name}={getattr(self, name)!r} is none of {', '.join(choices)}"
+                )
+
+
+_POSITIVE = (
+    "heartbeat_seconds",
+    "lease_seconds",
+    "leader_seconds",
+    "listing_seconds",
+    "commit_seconds",
+    "max_uncommitted",
+    "drain_timeout",
+    "max_processing_time",
+    "buffer_bytes",
+    "weight",
+    "degraded_seconds",
+)
+_CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}

@@ -1,0 +1,121 @@
+"""Every error of the library: one root, split by what the caller can do about it."""
+
+
+class KinesumerError(Exception):
+    """Root of all errors that kinesumer raises."""
+
+
+class ConfigurationError(KinesumerError, ValueError):
+    """What was asked for can't work as written: correct the call, option or value."""
+
+
+class FatalError(KinesumerError):
+    """Consuming can't go on until somebody changes something outside this process."""
+
+
+class TransientError(KinesumerError):
+    """A fault that passes: the library itself tries again; only ports raise it."""
+
+
+# --- configuration and credentials -------------------------------------------------
+
+
+class CredentialsError(ConfigurationError):
+    """No credentials or no region were found in the standard chain."""
+
+
+class AccessDeniedError(FatalError):
+    """AWS denies an action on a resource; the message names both."""
+
+    def __init__(self, action: str, resource: str, reason: str = "") -> None:
+        self.action, self.resource = action, resource
+        detail = f": {reason}" if reason else ""
+        super().__init__(
+            f"access denied: {action} on {resource}{detail}; "
+            f"allow {action} on it for the credentials in use"
+        )
+
+
+# --- state store ---------------------------------------------------------------------
+
+
+class StateStoreMissingError(FatalError):
+    """The state store's table doesn't exist."""
+
+
+class StateStoreSchemaError(FatalError):
+    """The table exists, but its keys or index aren't those of a state store."""
+
+
+class StateStoreReplacedError(FatalError):
+    """The state store was deleted or made anew while the group was running."""
+
+
+class CorruptRowError(FatalError):
+    """A row of the state store can't be read; the message names key and attribute."""
+
+
+# --- streams -------------------------------------------------------------------------
+
+
+class StreamMissingError(FatalError):
+    """The stream doesn't exist (or no longer exists)."""
+
+
+class StreamReplacedError(FatalError):
+    """A stream was deleted and made anew under the same name: positions are void."""
+
+
+# --- membership ----------------------------------------------------------------------
+
+
+class ClientIdInUseError(FatalError):
+    """Another live process consumes under the same client id."""
+
+
+class GoFleetAliveError(FatalError):
+    """Clients of Kinesumer for Go are alive under the same app."""
+
+
+class ShardsLostError(KinesumerError):
+    """Positions couldn't be stored: other clients own these shards by now.
+
+    ``shards`` lists them as (stream ARN, shard id) pairs. Their records will be, or
+    were, delivered again by the new owners.
+    """
+
+    def __init__(self, shards: list[tuple[str, str]]) -> None:
+        self.shards = shards
+        names = ", ".join(f"{arn.rpartition('/')[2]}/{shard}" for arn, shard in shards)
+        super().__init__(f"no longer owned, so not committed: {names}")
+
+
+# --- what ports raise and the engine handles -----------------------------------------
+
+
+class StoreUnavailableError(TransientError):
+    """The state store didn't answer, or refused for now; a write may have happened."""
+
+
+class StoreThrottledError(StoreUnavailableError):
+    """The state store throttles; the write didn't happen."""
+
+
+class SourceUnavailableError(TransientError):
+    """Kinesis didn't answer, or failed on its side."""
+
+
+class SourceThrottledError(SourceUnavailableError):
+    """Kinesis throttles this shard or stream."""
+
+
+class ExpiredIteratorError(TransientError):
+    """The shard iterator is too old: ask for one after the last delivered record."""
+
+
+class TrimmedPositionError(TransientError):
+    """Retention has passed the position asked for."""
+
+
+class ShardMissingError(KinesumerError):
+    """Kinesis no longer knows the shard (its records have all expired)."""

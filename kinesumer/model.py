@@ -1,0 +1,237 @@
+"""The values that everything else speaks of: shards, positions, records, starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, NamedTuple, Self
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError
+
+HASH_KEYS = 1 << 128
+"""Size of a stream's hash space: hash keys are 0 … HASH_KEYS - 1."""
+
+
+class ShardKey(NamedTuple):
+    """A shard's name among all streams: the stream's ARN and the shard's id."""
+
+    stream_arn: str
+    shard_id: str
+
+
+class Position(NamedTuple):
+    """A place in a shard: up to and including this record.
+
+    ``sub_sequence_number`` counts within a KPL aggregate. ``None`` stands for the whole
+    Kinesis record, and so comes after every part of it.
+    """
+
+    sequence_number: str
+    sub_sequence_number: int | None = None
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """A key to compare positions of one shard by.
+
+        Sequence numbers are decimal, up to 56 digits and without leading zeros.
+        """
+        sub = self.sub_sequence_number
+        number = self.sequence_number
+        return (len(number), number, WHOLE_RECORD if sub is None else sub)
+
+    def __lt__(self, other: tuple[object, ...]) -> bool:
+        return self.order < _order(other)
+
+    def __le__(self, other: tuple[object, ...]) -> bool:
+        return self.order <= _order(other)
+
+    def __gt__(self, other: tuple[object, ...]) -> bool:
+        return self.order > _order(other)
+
+    def __ge__(self, other: tuple[object, ...]) -> bool:
+        return self.order >= _order(other)
+
+
+WHOLE_RECORD = 1 << 53
+"""Stored as the sub-sequence number of a position that covers the whole record."""
+
+
+def _order(other: tuple[object, ...]) -> tuple[int, str, int]:
+    if not isinstance(other, Position):
+        raise TypeError(f"a Position can't be compared with {other!r}")
+    return other.order
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group begins to read a stream that it has no positions for."""
+
+    type: str
+    timestamp: float | None = None
+    """Seconds since 1970, for ``AT_TIMESTAMP`` only."""
+
+    LATEST: ClassVar[Start]
+    TRIM_HORIZON: ClassVar[Start]
+
+    @classmethod
+    def at(cls, moment: datetime) -> Self:
+        """Start with the first record that arrived at or after an aware datetime.
+
+        Raises ConfigurationError if the datetime is naive. A moment in the future is
+        refused by ``consume()``.
+        """
+        if moment.tzinfo is None or moment.utcoffset() is None:
+            raise ConfigurationError(
+                f"Start.at({moment!r}) has no time zone; "
+                "use datetime.now(UTC) or moment.replace(tzinfo=UTC)"
+            )
+        return cls(type="AT_TIMESTAMP", timestamp=moment.timestamp())
+
+
+Start.LATEST = Start(type="LATEST")
+Start.TRIM_HORIZON = Start(type="TRIM_HORIZON")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream to consume: a name or an ARN, and how to reach it.
+
+    ``role_arn`` is assumed by STS (renewed before it expires) with ``external_id`` and
+    ``session_name``. ``start`` overrides the one given to ``consume()``.
+    ``pace_seconds`` is the shortest time between two reads of one shard (AWS allows
+    0.2).
+    """
+
+    name: str
+    region: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    session_name: str | None = None
+    start: Start | None = None
+    pace_seconds: float = 0.2
+
+
+class StreamInfo(NamedTuple):
+    """A stream as Kinesis describes it."""
+
+    arn: str
+    status: str
+    created_at: float
+    """Seconds since 1970: tells a stream from one made anew under its name."""
+    retention_hours: int = 24
+    now: float = 0.0
+    """The service's own time at the answer, in seconds since 1970."""
+    max_record_bytes: int = 1 << 20
+
+
+class Shard(NamedTuple):
+    """A shard as Kinesis lists it. Parents that have expired may still be named."""
+
+    shard_id: str
+    first_hash: int
+    last_hash: int
+    parents: tuple[str, ...] = ()
+    closed: bool = False
+
+
+class ChildShard(NamedTuple):
+    """A child named in the last GetRecords answer of its parent."""
+
+    shard_id: str
+    first_hash: int
+    last_hash: int
+    parents: tuple[str, ...]
+
+
+class Fence(NamedTuple):
+    """Proof of ownership: within one shard a larger epoch is a later owner."""
+
+    shard: ShardKey
+    epoch: int
+
+
+class Source:
+    """What all records of one shard and epoch have in common."""
+
+    __slots__ = ("fence", "first_hash", "last_hash", "shard_id", "stream", "stream_arn")
+
+    def __init__(self, fence: Fence, first_hash: int, last_hash: int) -> None:
+        self.fence = fence
+        self.stream_arn, self.shard_id = fence.shard
+        self.stream = self.stream_arn.rpartition("/")[2]
+        self.first_hash, self.last_hash = first_hash, last_hash
+
+
+class Record(msgspec.Struct, gc=False, rename="pascal"):
+    """One user record. What its shard tells of it is looked up only when asked for."""
+
+    sequence_number: str
+    data: bytes
+    partition_key: str | None = None
+    approximate_arrival_timestamp: float | None = None
+    explicit_hash_key: int | None = msgspec.field(name="\x00hash", default=None)
+    sub_sequence_number: int | None = msgspec.field(name="\x00sub", default=None)
+    """Place within a KPL aggregate, from 0; None if the record wasn't aggregated."""
+    source: Source | None = msgspec.field(name="\x00source", default=None)
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._source.stream
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self._source.stream_arn
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self._source.shard_id
+
+    @property
+    def fence(self) -> Fence:
+        """The shard and the epoch in which this client owns it."""
+        return self._source.fence
+
+    @property
+    def arrived_at(self) -> datetime | None:
+        """When Kinesis took the record (UTC, about a millisecond's precision)."""
+        seconds = self.approximate_arrival_timestamp
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+    @property
+    def position(self) -> Position:
+        """The place in its shard up to and including this record."""
+        return Position(self.sequence_number, self.sub_sequence_number)
+
+    @property
+    def _source(self) -> Source:
+        if self.source is None:
+            raise AttributeError("this record was made by hand: it has no shard")
+        return self.source
+
+
+class Page(NamedTuple):
+    """One GetRecords answer, aggregates not opened yet."""
+
+    records: list[Record]
+    next_iterator: str | None
+    """None: the shard is closed and this was its last page."""
+    millis_behind: int
+    children: tuple[ChildShard, ...] = ()
+    wire_bytes: int = 0
+    """Length of the answer's body."""
+
+
+class Interval(NamedTuple):
+    """Hash keys first … last (inclusive) of one stream."""
+
+    stream_arn: str
+    first: int
+    last: int
+
+
+Range = tuple[Interval, ...]
+"""What one client consumes: intervals, sorted by stream and first hash key."""

@@ -1,0 +1,268 @@
+"""The state store's rows as values, and back: section 3 of the protocol."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.model import HASH_KEYS, Interval, Position, Range, ShardKey, Start
+from kinesumer.ports import Key, Row, Value
+
+GROUP_SK = "group"
+LEADER_SK = "leader"
+STREAM_PREFIX = "stream#"
+
+T = TypeVar("T", str, int, bool, frozenset[str])
+
+
+class MemberRow(NamedTuple):
+    """One client's registration, heartbeat and part of the plan."""
+
+    client_id: str
+    session: str
+    incarnation: int = 0
+    beat: int = 0
+    lease_ms: int = 8000
+    weight: int = 1
+    state: str = "up"
+    dead: bool = False
+    streams: frozenset[str] = frozenset()
+    """ARNs of the streams that the client asks for."""
+    index: int | None = None
+    range: Range | None = None
+    """None: no plan has reached this session, or it has changed its streams since."""
+    keeps: frozenset[str] = frozenset()
+    """Streams whose shard rows this client keeps in step, since the leader can't."""
+    clients: int = 1
+    """How many clients the plan was made for: the heartbeat interval grows with it."""
+    leader_epoch: int = 0
+    plan_version: int = 0
+    last_update: str = ""
+
+
+class LeaderRow(NamedTuple):
+    """Who leads, and how far its plan went."""
+
+    session: str
+    client_id: str
+    leader_epoch: int
+    plan_version: int = 0
+
+
+class StreamRow(NamedTuple):
+    """A stream as the group knows it."""
+
+    arn: str
+    created_at: float
+    start: Start
+    baseline: bool = False
+    """All shards that existed at the start have rows: claims are allowed."""
+
+
+class ShardRow(NamedTuple):
+    """Owner, epoch and checkpoint of one shard."""
+
+    key: ShardKey
+    first_hash: int
+    last_hash: int
+    start: Start
+    parents: frozenset[str] = frozenset()
+    epoch: int = 0
+    owner: str = ""
+    owner_id: str = ""
+    claim: str = ""
+    position: Position | None = None
+    ended: bool = False
+    ready: bool = False
+
+
+def member_key(app: str, client_id: str) -> Key:
+    """Return the key of a client's row."""
+    return Key(f"member#{app}", client_id)
+
+
+def leader_key(app: str) -> Key:
+    """Return the key of the app's leader row."""
+    return Key(f"leader#{app}", LEADER_SK)
+
+
+def group_key(app: str) -> Key:
+    """Return the key of the app's identity row."""
+    return Key(f"group#{app}", GROUP_SK)
+
+
+def stream_key(app: str, arn: str) -> Key:
+    """Return the key of a stream's row."""
+    return Key(f"group#{app}", STREAM_PREFIX + arn)
+
+
+def shard_partition(app: str, arn: str) -> str:
+    """Return the partition that holds a stream's shard rows."""
+    return f"shard#{app}#{arn}"
+
+
+def shard_key(app: str, shard: ShardKey, first_hash: int) -> Key:
+    """Return the key of a shard's row: sorted by starting hash key."""
+    pk = shard_partition(app, shard.stream_arn)
+    return Key(pk, f"{hash_text(first_hash)}/{shard.shard_id}")
+
+
+def hash_text(hash_key: int) -> str:
+    """Return a hash key as 32 hex digits, which sort like the number."""
+    return f"{hash_key:032x}"
+
+
+def timestamp_text(seconds: float) -> str:
+    """Return seconds since 1970 as RFC 3339 in UTC."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def start_text(start: Start) -> str:
+    """Return a start as stored: its type, and the time it names."""
+    if start.timestamp is None:
+        return start.type
+    return f"{start.type} {start.timestamp!r}"
+
+
+def range_text(range_: Range, streams: frozenset[str]) -> str:
+    """Return a range as ``stream:first-last`` parts, streams by place in the list.
+
+    A missing last hash key is the end of the hash space. Streams are those that the
+    member asks for, sorted; others can't be in its range.
+    """
+    place = {arn: index for index, arn in enumerate(sorted(streams))}
+    return ",".join(
+        f"{place[arn]}:{first:x}-" + ("" if last == HASH_KEYS - 1 else f"{last:x}")
+        for arn, first, last in range_
+    )
+
+
+def _range(row: Row, streams: frozenset[str]) -> Range | None:
+    if "range" not in row:
+        return None
+    text, names = _get(row, "range", str), sorted(streams)
+    try:
+        return tuple(_interval(part, names) for part in text.split(",") if part)
+    except (ValueError, IndexError):
+        raise _corrupt(row, "range") from None
+
+
+def _interval(part: str, names: list[str]) -> Interval:
+    place, _, ends = part.partition(":")
+    first, _, last = ends.partition("-")
+    end = int(last, 16) if last else HASH_KEYS - 1
+    return Interval(names[int(place)], int(first, 16), end)
+
+
+def read_member(row: Row) -> MemberRow:
+    """Return a member row as a value. Raises CorruptRowError."""
+    streams = _get(row, "streams", frozenset[str], frozenset())
+    return MemberRow(
+        client_id=_get(row, "sk", str),
+        session=_get(row, "session", str),
+        incarnation=_get(row, "incarnation", int),
+        beat=_get(row, "beat", int),
+        lease_ms=_get(row, "lease_ms", int),
+        weight=_get(row, "weight", int, 1),
+        state=_get(row, "state", str, "up"),
+        dead=_get(row, "dead", bool, False),
+        streams=streams,
+        index=_get(row, "index", int) if "index" in row else None,
+        range=_range(row, streams),
+        keeps=_get(row, "keeps", frozenset[str], frozenset()),
+        clients=_get(row, "clients", int, 1),
+        leader_epoch=_get(row, "leader_epoch", int, 0),
+        plan_version=_get(row, "plan_version", int, 0),
+        last_update=_get(row, "last_update", str, ""),
+    )
+
+
+def read_leader(row: Row) -> LeaderRow:
+    """Return the leader row as a value. Raises CorruptRowError."""
+    return LeaderRow(
+        session=_get(row, "session", str),
+        client_id=_get(row, "client_id", str),
+        leader_epoch=_get(row, "leader_epoch", int),
+        plan_version=_get(row, "plan_version", int, 0),
+    )
+
+
+def read_stream(row: Row) -> StreamRow:
+    """Return a stream row as a value. Raises CorruptRowError."""
+    try:
+        created_at = float(_get(row, "stream_created_at", str))
+    except ValueError:
+        raise _corrupt(row, "stream_created_at") from None
+    return StreamRow(
+        arn=_get(row, "sk", str).removeprefix(STREAM_PREFIX),
+        created_at=created_at,
+        start=_start(row),
+        baseline=_get(row, "baseline", bool, False),
+    )
+
+
+def read_shard(row: Row) -> ShardRow:
+    """Return a shard row as a value. Raises CorruptRowError."""
+    arn = _get(row, "pk", str).split("#", 2)[-1]
+    first, slash, shard_id = _get(row, "sk", str).partition("/")
+    try:
+        hashes = int(first, 16), int(_get(row, "last_hash", str), 16)
+    except ValueError:
+        raise _corrupt(row, "last_hash") from None
+    if not slash:
+        raise _corrupt(row, "sk")
+    return ShardRow(
+        key=ShardKey(arn, shard_id),
+        first_hash=hashes[0],
+        last_hash=hashes[1],
+        start=_start(row),
+        parents=_get(row, "parents", frozenset[str], frozenset()),
+        epoch=_get(row, "epoch", int, 0),
+        owner=_get(row, "owner", str, ""),
+        owner_id=_get(row, "owner_id", str, ""),
+        claim=_get(row, "claim", str, ""),
+        position=_position(row),
+        ended=_get(row, "ended", bool, False),
+        ready=_get(row, "ready", bool, False),
+    )
+
+
+def _position(row: Row) -> Position | None:
+    if "sequence_number" not in row:
+        return None
+    number = _get(row, "sequence_number", str)
+    if not (number.isascii() and number.isdigit()):
+        raise _corrupt(row, "sequence_number")
+    if "sub_sequence_number" not in row:
+        return Position(number)
+    return Position(number, _get(row, "sub_sequence_number", int))
+
+
+def _start(row: Row) -> Start:
+    type_, _, timestamp = _get(row, "start", str).partition(" ")
+    try:
+        moment = float(timestamp) if timestamp else None
+    except ValueError:
+        raise _corrupt(row, "start") from None
+    known = {"TRIM_HORIZON": False, "LATEST": False, "AT_TIMESTAMP": True}
+    if known.get(type_) is not (moment is not None):
+        raise _corrupt(row, "start")
+    return Start(type=type_, timestamp=moment)
+
+
+def _get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
+    value: Value | None = row.get(name, default)
+    plain = frozenset if type_ not in (str, int, bool) else type_
+    if type(value) is not plain:
+        raise _corrupt(row, name)
+    return value  # type: ignore[return-value]
+
+
+def _corrupt(row: Row, name: str) -> CorruptRowError:
+    problem = f"{row[name]!r} can't be read" if name in row else "is missing"
+    return CorruptRowError(
+        f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: "
+        f"attribute {name} {problem}; was it written by hand or by another version?"
+    )
