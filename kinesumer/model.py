@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -163,6 +163,10 @@ class Source:
         self.first_hash, self.last_hash = first_hash, last_hash
 
 
+NotInJson = Annotated[int, msgspec.Meta(gt=0, lt=0)]
+"""A number that we set ourselves: no JSON can, since no number meets this."""
+
+
 class Record(msgspec.Struct, gc=False, rename="pascal"):
     """One user record. What its shard tells of it is looked up only when asked for."""
 
@@ -170,10 +174,10 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
     data: bytes
     partition_key: str | None = None
     approximate_arrival_timestamp: float | None = None
-    explicit_hash_key: int | None = msgspec.field(name="\x00hash", default=None)
-    sub_sequence_number: int | None = msgspec.field(name="\x00sub", default=None)
+    explicit_hash_key: NotInJson | None = msgspec.field(name="-hash", default=None)
+    sub_sequence_number: NotInJson | None = msgspec.field(name="-sub", default=None)
     """Place within a KPL aggregate, from 0; None if the record wasn't aggregated."""
-    source: Source | None = msgspec.field(name="\x00source", default=None)
+    source: Source | None = msgspec.field(name="-source", default=None)
 
     @property
     def stream(self) -> str:

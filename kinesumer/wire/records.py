@@ -1,0 +1,79 @@
+"""GetRecords answers, decoded straight into the model."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import msgspec
+
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model import HASH_KEYS, ChildShard, Page, Record
+
+HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
+
+JSON_PER_RECORD = 112
+"""Three quarters of what the JSON around one record's data takes at least."""
+
+
+class _HashKeyRange(msgspec.Struct, rename="pascal"):
+    starting_hash_key: HashKey
+    ending_hash_key: HashKey
+
+
+class _Child(msgspec.Struct, rename="pascal"):
+    shard_id: str
+    parent_shards: list[str]
+    hash_key_range: _HashKeyRange
+
+
+class _Answer(msgspec.Struct, rename="pascal"):
+    records: list[Record]
+    next_shard_iterator: str | None = None
+    millis_behind_latest: int = 0
+    child_shards: list[_Child] | None = None
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def decode_page(body: bytes) -> Page:
+    """Return the page that the body of a GetRecords answer holds.
+
+    Raises SourceUnavailableError if it holds none: what answers isn't Kinesis, or the
+    answer was cut off, and the same read can be tried again.
+    """
+    try:
+        answer = _decode(body)
+    except msgspec.DecodeError as fault:
+        _refuse(body, str(fault), fault)
+    return Page(
+        answer.records,
+        answer.next_shard_iterator,
+        answer.millis_behind_latest,
+        tuple(_child(child, body) for child in answer.child_shards or ()),
+        len(body),
+    )
+
+
+def payload_bytes(page: Page) -> int:
+    """Return about how many bytes the page counts towards 2 MB/s per shard.
+
+    Reckoned from the body's length, since adding up the records would cost a tenth of
+    the decoding. A few percent too much, never much too little.
+    """
+    return max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(page.records))
+
+
+def _child(child: _Child, body: bytes) -> ChildShard:
+    first = int(child.hash_key_range.starting_hash_key)
+    last = int(child.hash_key_range.ending_hash_key)
+    if not first <= last < HASH_KEYS:
+        _refuse(body, f"child {child.shard_id} has hash keys {first} to {last}", None)
+    return ChildShard(child.shard_id, first, last, tuple(child.parent_shards))
+
+
+def _refuse(body: bytes, reason: str, cause: Exception | None) -> NoReturn:
+    raise SourceUnavailableError(
+        f"an answer to GetRecords of {len(body):,} bytes isn't a page of records: "
+        f"{reason}; check what answers at the Kinesis endpoint"
+    ) from cause
