@@ -1,0 +1,20 @@
+"""Both ports in memory: the state store and Kinesis."""
+
+from kinesumer.testing.memory_kinesis import (
+    MemoryKinesis,
+    MemoryShard,
+    MemorySource,
+    MemoryStream,
+    StoredRecord,
+)
+from kinesumer.testing.memory_store import MemoryStore, Usage
+
+__all__ = [
+    "MemoryKinesis",
+    "MemoryShard",
+    "MemorySource",
+    "MemoryStore",
+    "MemoryStream",
+    "StoredRecord",
+    "Usage",
+]
