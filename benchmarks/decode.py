@@ -81,8 +81,11 @@ def page(payloads: list[bytes]) -> bytes:
         }
         for place, payload in enumerate(payloads)
     ]
-    answer = {"Records": records, "NextShardIterator": "A" * 200}
-    answer["MillisBehindLatest"] = 0
+    answer = {
+        "Records": records,
+        "NextShardIterator": "A" * 200,
+        "MillisBehindLatest": 0,
+    }
     return json.dumps(answer, separators=(",", ":")).encode()
 
 

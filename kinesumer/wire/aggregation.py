@@ -20,6 +20,7 @@ Two readers: one for the layout that producers write, one for all that is allowe
 from __future__ import annotations
 
 from hashlib import md5
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model import HASH_KEYS, Record, Source
@@ -96,59 +97,87 @@ def _open(record: Record) -> list[Record] | None:
 def _read_common(record: Record, data: bytes, end: int) -> list[Record]:
     """Read a frame whose tables come first and whose varints take one or two bytes.
 
-    Raises ValueError or IndexError for any other frame. One loop without calls, since
-    this is where the time goes; the digest behind ``end`` lets it look ahead unchecked.
+    Raises ValueError or IndexError for any other frame. The digest behind ``end`` lets
+    it look ahead unchecked; where an entry ends is checked against ``end`` at the end,
+    for entries only move on.
     """
     number, arrived = record.sequence_number, record.approximate_arrival_timestamp
     source = record.source
+    at, keys, hashes = _read_tables(data, end)
+    opened: list[Record] = []
+    while at < end:
+        tag, size, key_tag, key, data_tag, length = _six_bytes(data, at)
+        hash_key = None
+        if (
+            size == length + 4
+            and length < 124
+            and key < 128
+            and tag == _RECORD
+            and key_tag == _KEY_INDEX
+            and data_tag == _DATA
+        ):
+            at += 6
+            stop = at + length
+        else:
+            key, entry, at, stop = _read_entry(data, at)
+            if entry is not None:
+                hash_key = hashes[entry]
+        part, user = len(opened), data[at:stop]
+        opened.append(Record(number, user, keys[key], arrived, hash_key, part, source))
+        at = stop
+    if at != end:
+        raise ValueError
+    return opened
+
+
+_six_bytes = Struct("6B").unpack_from
+
+
+def _read_tables(data: bytes, end: int) -> tuple[int, list[str], list[int]]:
+    """Return where the user records begin, the partition keys and the hash keys."""
+    at = len(MAGIC)
     keys: list[str] = []
     hashes: list[int] = []
-    opened: list[Record] = []
-    at = len(MAGIC)
     while at < end:
-        tag = data[at]
-        size = data[at + 1]
+        tag, size = data[at], data[at + 1]
+        if tag == _RECORD:
+            break
         at += 2
         if size > 127:
             size = _two_bytes(size, data[at])
             at += 1
         stop = at + size
-        if tag == _RECORD and data[at] == _KEY_INDEX:
-            key = data[at + 1]
-            at += 2
-            if key > 127:
-                key = _two_bytes(key, data[at])
-                at += 1
-            tag = data[at]
-            size = data[at + 1]
-            at += 2
-            if size > 127:
-                size = _two_bytes(size, data[at])
-                at += 1
-            hash_key = None
-            if tag == _HASH_INDEX:
-                hash_key = hashes[size]
-                tag = data[at]
-                size = data[at + 1]
-                at += 2
-                if size > 127:
-                    size = _two_bytes(size, data[at])
-                    at += 1
-            if tag != _DATA or at + size != stop or stop > end:
-                raise ValueError
-            part = len(opened)
-            user = data[at:stop]
-            opened.append(
-                Record(number, user, keys[key], arrived, hash_key, part, source)
-            )
-        elif tag == _KEY and stop <= end:
+        if tag == _KEY:
             keys.append(data[at:stop].decode())
-        elif tag == _HASH and stop <= end:
+        elif tag == _HASH:
             hashes.append(_hash_key(data[at:stop]))
         else:
             raise ValueError
         at = stop
-    return opened
+    return at, keys, hashes
+
+
+def _read_entry(data: bytes, at: int) -> tuple[int, int | None, int, int]:
+    """Return a user record's key index, hash key index, and where its data is."""
+    tag, at, size = _read_head(data, at)
+    stop = at + size
+    key_tag, at, key = _read_head(data, at)
+    data_tag, at, size = _read_head(data, at)
+    entry = None
+    if data_tag == _HASH_INDEX:
+        entry = size
+        data_tag, at, size = _read_head(data, at)
+    if (tag, key_tag, data_tag) != (_RECORD, _KEY_INDEX, _DATA) or at + size != stop:
+        raise ValueError
+    return key, entry, at, stop
+
+
+def _read_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return a tag, where its number of one or two bytes ends, and the number."""
+    number = data[at + 1]
+    if number < 128:
+        return data[at], at + 2, number
+    return data[at], at + 3, _two_bytes(number, data[at + 2])
 
 
 def _two_bytes(low: int, high: int) -> int:
@@ -248,14 +277,14 @@ def _hash_key(text: bytes) -> int:
 
 def _outside(parts: list[Record], source: Source) -> int:
     """Count the records of one aggregate whose hash key isn't in the shard's range."""
-    if not parts or (source.first_hash == 0 and source.last_hash == HASH_KEYS - 1):
-        return 0
     first, last = source.first_hash, source.last_hash
-    sample = parts[:: -(-len(parts) // KEYS_HASHED)]
-    if all(first <= _hash_of(part) <= last for part in sample) and all(
-        part.explicit_hash_key is None or first <= part.explicit_hash_key <= last
-        for part in parts
-    ):
+    if not parts or (first == 0 and last == HASH_KEYS - 1):
+        return 0
+    given = [part.explicit_hash_key for part in parts]
+    hashed = [_hash_of(part) for part in parts[:: -(-len(parts) // KEYS_HASHED)]]
+    if given.count(None) < len(given):
+        hashed += [hash_key for hash_key in given if hash_key is not None]
+    if first <= min(hashed) and max(hashed) <= last:
         return 0
     return sum(not first <= _hash_of(part) <= last for part in parts)
 
