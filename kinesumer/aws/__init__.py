@@ -1,0 +1,1 @@
+"""The only place that knows AWS: sessions, Kinesis and DynamoDB behind the ports."""

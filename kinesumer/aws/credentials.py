@@ -1,0 +1,210 @@
+"""Credentials that renew themselves: an assumed role's, and those of another loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from aiobotocore.credentials import AioCredentials
+from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
+
+from kinesumer.aws.faults import FOREIGN, Fault, Kind, fatal, fault_of, said
+from kinesumer.errors import KinesumerError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+LOGGER = logging.getLogger("kinesumer")
+
+LONGEST_EARLY = 15 * 60.0
+"""Renewal begins at half of the lifetime, but at most this long before the end."""
+LONGEST_PAUSE = 30.0
+"""Failed renewals are tried again after a tenth of the lifetime, at most this."""
+LOAN_WAIT = 0.25
+"""How long another loop is waited for before its last credentials are used again."""
+
+
+class Frozen(NamedTuple):
+    """A set of keys at one moment (named as botocore's signers want it)."""
+
+    access_key: str
+    secret_key: str
+    token: str | None = None
+    account_id: str | None = None
+
+
+class Credentials(Protocol):
+    """What a client asks for each request that it signs."""
+
+    async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials: ...
+
+
+class StsClient(Protocol):
+    """The one call that roles need."""
+
+    async def assume_role(self, **arguments: str) -> Mapping[str, Any]: ...
+
+
+class Role(NamedTuple):
+    """A role to assume, with all that AssumeRole is told."""
+
+    arn: str
+    session_name: str
+    external_id: str | None = None
+
+
+class RoleCredentials(AioCredentials):  # type: ignore[misc]
+    """A role's credentials, renewed well before they expire.
+
+    One call renews while the others go on with what is still valid; nobody waits for
+    STS unless nothing valid is left. ``now`` is any clock in seconds.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        sts: Callable[[], AbstractAsyncContextManager[StsClient]],
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__("", "", method="assume-role")
+        self._role, self._sts, self._now = role, sts, now
+        self._frozen: Frozen | None = None
+        self._renew_at = self._expires_at = 0.0
+        self._pause = 0.0
+        self._lock = asyncio.Lock()
+
+    async def get_frozen_credentials(self) -> Frozen:
+        """Return keys that are valid now, renewed if it is time to."""
+        frozen = self._frozen
+        now = self._now()
+        if frozen is not None and (now < self._renew_at or self._lock.locked()):
+            if now < self._expires_at:
+                return frozen
+        async with self._lock:
+            if self._frozen is None or self._now() >= self._renew_at:
+                await self._renew()
+            assert self._frozen is not None
+            return self._frozen
+
+    async def get_account_id(self) -> str | None:
+        """Return the account that the role belongs to."""
+        return self._role.arn.split(":")[4]
+
+    def forget(self) -> bool:
+        """Drop the keys, since AWS calls them expired; there will be new ones."""
+        self._frozen = None
+        return True
+
+    async def _renew(self) -> None:
+        try:
+            answer = await self._assume()
+            lifetime = _lifetime(answer)
+            if lifetime <= 0:
+                fault = Fault(Kind.UNAVAILABLE, "ExpiredToken", "expired at once")
+                raise self._error(fault)
+        except KinesumerError as error:
+            if self._frozen is None or self._now() >= self._expires_at:
+                raise
+            self._renew_at = self._now() + self._pause
+            LOGGER.warning("%s; the credentials in use are still valid", error)
+            return
+        keys = answer["Credentials"]
+        self._frozen = Frozen(
+            keys["AccessKeyId"],
+            keys["SecretAccessKey"],
+            keys["SessionToken"],
+            await self.get_account_id(),
+        )
+        now = self._now()
+        self._expires_at = now + lifetime
+        self._renew_at = self._expires_at - min(lifetime / 2, LONGEST_EARLY)
+        self._pause = min(lifetime / 10, LONGEST_PAUSE)
+
+    async def _assume(self) -> Mapping[str, Any]:
+        role = self._role
+        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
+        if role.external_id is not None:
+            arguments["ExternalId"] = role.external_id
+        try:
+            async with self._sts() as sts:
+                return await sts.assume_role(**arguments)
+        except FOREIGN as error:
+            raise self._error(fault_of(error)) from error
+
+    def _error(self, fault: Fault) -> KinesumerError:
+        if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
+            return SourceUnavailableError(
+                f"sts:AssumeRole on {self._role.arn}: {said(fault)}"
+            )
+        return fatal(fault, "sts:AssumeRole", self._role.arn)
+
+
+def _lifetime(answer: Mapping[str, Any]) -> float:
+    """Return the keys' lifetime by the service's clock: this machine's may be off."""
+    expires: datetime = answer["Credentials"]["Expiration"]
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+    return (expires - now).total_seconds()
+
+
+class LoanedCredentials(AioCredentials):  # type: ignore[misc]
+    """Another event loop's credentials, for a thread that must not wait for it.
+
+    Refreshable credentials hold locks of their loop, so they are asked there. If that
+    loop is busy, the keys it last gave are used again: they outlive any stall that the
+    group tolerates.
+    """
+
+    def __init__(
+        self,
+        owner: Credentials,
+        last: Frozen | ReadOnlyCredentials,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__("", "", method="loaned")
+        self._owner, self._last, self._loop = owner, last, loop
+        self._asked: asyncio.Future[Frozen | ReadOnlyCredentials] | None = None
+
+    async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials:
+        """Return the owner's keys, or the last ones if its loop doesn't answer."""
+        if self._loop.is_closed() or not renewable(self._owner):
+            return self._last
+        if self._asked is None:
+            self._asked = asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
+            )
+        await asyncio.wait([self._asked], timeout=LOAN_WAIT)
+        if self._asked.done():
+            asked, self._asked = self._asked, None
+            self._last = asked.result()
+        return self._last
+
+    async def get_account_id(self) -> str | None:
+        """Return the account if the owner knows it."""
+        return getattr(self._last, "account_id", None)
+
+    async def _fetch(self) -> Frozen | ReadOnlyCredentials:
+        return await self._owner.get_frozen_credentials()
+
+
+def renewable(credentials: object) -> bool:
+    """Tell whether credentials get new keys by themselves."""
+    return isinstance(credentials, RefreshableCredentials)
+
+
+class FixedProvider:
+    """A session's credential chain that holds one entry."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> Awaitable[Credentials]:
+        """Return the credentials."""
+        return self._load()
+
+    async def _load(self) -> Credentials:
+        return self._credentials

@@ -1,0 +1,141 @@
+"""Rows, values and conditions as DynamoDB writes them, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.ports import All, Either, Test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kinesumer.ports import Condition, Key, Row, Value, Write
+
+Attribute = dict[str, Any]
+"""One value as DynamoDB's JSON has it: {"S": …}, {"N": …}, {"BOOL": …}, {"SS": …}."""
+
+
+def attribute_of(value: Value) -> Attribute:
+    """Return a value as an attribute. Raises ValueError for an empty set."""
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, int):
+        return {"N": str(value)}
+    if not value:
+        raise ValueError("an empty set can't be stored: remove the attribute instead")
+    return {"SS": sorted(value)}
+
+
+def row_of(item: Mapping[str, Attribute]) -> Row:
+    """Return an item as a row.
+
+    Attributes of types that no row of ours has (maps, fractions, bytes) are left out:
+    they are somebody else's.
+    """
+    row: Row = {}
+    for name, attribute in item.items():
+        ((kind, value),) = attribute.items()
+        if kind in ("S", "BOOL"):
+            row[name] = value
+        elif kind == "N" and value.lstrip("-").isdigit():
+            row[name] = int(value)
+        elif kind == "SS":
+            row[name] = frozenset(value)
+    return row
+
+
+def item_of(key: Key, values: Mapping[str, Value]) -> dict[str, Attribute]:
+    """Return a whole item: its key and its attributes."""
+    return {
+        "pk": {"S": key.pk},
+        "sk": {"S": key.sk},
+        **{name: attribute_of(value) for name, value in values.items()},
+    }
+
+
+class Expression:
+    """Placeholders for one request: names as #0, #1 …, values as :0, :1 …"""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._values: dict[str, Attribute] = {}
+
+    def name(self, attribute: str) -> str:
+        """Return the placeholder of an attribute's name (it may be a reserved word)."""
+        return self._names.setdefault(attribute, f"#{len(self._names)}")
+
+    def value(self, value: Value) -> str:
+        """Return the placeholder of a value."""
+        placeholder = f":{len(self._values)}"
+        self._values[placeholder] = attribute_of(value)
+        return placeholder
+
+    def condition(self, condition: Condition) -> str:
+        """Return a ConditionExpression, empty if it is always true."""
+        if isinstance(condition, Test):
+            return self._test(condition)
+        return self._joined(condition)
+
+    def update(self, values: Mapping[str, Value], remove: Iterable[str]) -> str:
+        """Return an UpdateExpression, empty if there is nothing to change."""
+        sets = [f"{self.name(n)} = {self.value(v)}" for n, v in values.items()]
+        gone = [self.name(name) for name in remove]
+        parts = []
+        if sets:
+            parts.append("SET " + ", ".join(sets))
+        if gone:
+            parts.append("REMOVE " + ", ".join(gone))
+        return " ".join(parts)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the placeholders stand for, as arguments of the request."""
+        arguments: dict[str, Any] = {}
+        if self._names:
+            arguments["ExpressionAttributeNames"] = {
+                placeholder: name for name, placeholder in self._names.items()
+            }
+        if self._values:
+            arguments["ExpressionAttributeValues"] = self._values
+        return arguments
+
+    def _test(self, test: Test) -> str:
+        name = self.name(test.attribute)
+        if test.op == "exists":
+            return f"attribute_exists({name})"
+        if test.op == "absent":
+            return f"attribute_not_exists({name})"
+        value = self.value(test.value)
+        if test.op in ("size<", "size="):
+            return f"size({name}) {test.op[-1]} {value}"
+        return f"{name} {test.op} {value}"
+
+    def _joined(self, condition: All | Either) -> str:
+        parts = [self.condition(part) for part in condition.parts]
+        if isinstance(condition, All):
+            parts = [part for part in parts if part]
+        elif not parts:
+            raise ValueError("a condition without alternatives is never true")
+        elif not all(parts):
+            return ""
+        word = " AND " if isinstance(condition, All) else " OR "
+        return f"({word.join(parts)})" if len(parts) > 1 else "".join(parts)
+
+
+def request_of(write: Write) -> dict[str, Any]:
+    """Return the arguments of the UpdateItem, PutItem or DeleteItem for a write."""
+    expression = Expression()
+    arguments: dict[str, Any] = {}
+    if write.replace and not write.delete:
+        arguments["Item"] = item_of(write.key, write.set)
+    else:
+        arguments["Key"] = item_of(write.key, {})
+    if not (write.replace or write.delete):
+        arguments["ReturnValues"] = "ALL_NEW"
+        if update := expression.update(write.set, write.remove):
+            arguments["UpdateExpression"] = update
+    if condition := expression.condition(write.condition):
+        arguments["ConditionExpression"] = condition
+        arguments["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    return arguments | expression.arguments()

@@ -1,0 +1,190 @@
+"""What AWS's many errors mean, said once: one table from foreign errors to kinds."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import NamedTuple
+
+import aiohttp
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    MetadataRetrievalError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+from botocore.parsers import ResponseParserError
+
+from kinesumer.errors import AccessDeniedError, CredentialsError, FatalError
+
+FOREIGN = (
+    BotoCoreError,
+    ClientError,
+    ResponseParserError,
+    aiohttp.ClientError,
+    OSError,
+)
+"""All that a call through aiobotocore can fail with (a timeout is an OSError)."""
+
+
+class Kind(Enum):
+    """What can be done about a fault."""
+
+    THROTTLED = auto()
+    UNAVAILABLE = auto()
+    DENIED = auto()
+    TOKEN_EXPIRED = auto()
+    NO_CREDENTIALS = auto()
+    OTHER = auto()
+
+
+class Fault(NamedTuple):
+    """A foreign error: its kind, AWS's code (or the error's class) and its text."""
+
+    kind: Kind
+    code: str
+    text: str
+
+
+_KINDS = {
+    Kind.THROTTLED: (
+        "KMSThrottlingException",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "TransactionConflictException",
+    ),
+    Kind.UNAVAILABLE: (
+        "InternalError",
+        "InternalFailure",
+        "InternalFailureException",
+        "InternalServerError",
+        "InternalServerException",
+        "ReplicatedWriteConflictException",
+        "RequestExpired",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "RequestTimeTooSkewed",
+        "ResourceInUseException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+    ),
+    Kind.DENIED: (
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "KMSAccessDeniedException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "NotAuthorizedException",
+        "OptInRequired",
+        "SignatureDoesNotMatch",
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    ),
+    Kind.TOKEN_EXPIRED: (
+        "ExpiredToken",
+        "ExpiredTokenException",
+    ),
+}
+_KIND_BY_CODE = {code: kind for kind, codes in _KINDS.items() for code in codes}
+
+_LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
+"""A request that was sent long after its signing (a stopped process, a wrong clock)."""
+
+
+def fault_of(error: Exception) -> Fault:
+    """Say what an error from aiobotocore means."""
+    if isinstance(error, ClientError):
+        return _answered(error)
+    code, text = type(error).__name__, " ".join(str(error).split())
+    if isinstance(
+        error,
+        NoCredentialsError | NoRegionError | PartialCredentialsError | ProfileNotFound,
+    ):
+        return Fault(Kind.NO_CREDENTIALS, code, text)
+    if isinstance(error, ParamValidationError):
+        return Fault(Kind.OTHER, code, text)
+    return Fault(Kind.UNAVAILABLE, code, text)
+
+
+def _answered(error: ClientError) -> Fault:
+    answer = error.response
+    code = str(answer.get("Error", {}).get("Code", ""))
+    text = str(answer.get("Error", {}).get("Message", ""))
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind = _KIND_BY_CODE.get(code)
+    if kind is Kind.DENIED and _LATE.search(text):
+        kind = Kind.UNAVAILABLE
+    if kind is None and status == 429:
+        kind = Kind.THROTTLED
+    if kind is None and status >= 500:
+        kind = Kind.UNAVAILABLE
+    return Fault(kind or Kind.OTHER, code, text)
+
+
+def fatal(fault: Fault, action: str, resource: str) -> FatalError | CredentialsError:
+    """Return the error for a fault that trying again can't help."""
+    if fault.kind is Kind.NO_CREDENTIALS:
+        return no_credentials(fault)
+    if fault.kind is Kind.TOKEN_EXPIRED:
+        return AccessDeniedError(action, resource, "the credentials have expired")
+    if fault.kind is Kind.DENIED:
+        if fault.code == "KMSAccessDeniedException":
+            action, resource = "kms:Decrypt", f"the key of {resource}"
+        return AccessDeniedError(action, resource, _denial(fault))
+    return FatalError(f"{action} on {resource} failed: {said(fault)}")
+
+
+def no_credentials(fault: Fault) -> CredentialsError:
+    """Return the error for credentials or a region that can't be found."""
+    if fault.code == "NoRegionError":
+        return CredentialsError(
+            "no AWS region: pass region=…, set AWS_DEFAULT_REGION, or set one in the "
+            "profile"
+        )
+    hint = (
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
+        "where an instance or task role gives them"
+    )
+    if fault.code == "NoCredentialsError":
+        return CredentialsError(f"no AWS credentials: {hint}")
+    return CredentialsError(f"no usable AWS credentials: {fault.text}; {hint}")
+
+
+def said(fault: Fault) -> str:
+    """Return AWS's code and text in one line of bearable length."""
+    text = " ".join(fault.text.split())
+    if len(text) > 300:
+        text = text[:297] + "..."
+    return f"{fault.code}: {text}" if text else fault.code
+
+
+_DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTALL)
+
+
+def _denial(fault: Fault) -> str:
+    """Shorten AWS's sentence, which repeats the action and the resource."""
+    match = _DENIAL.match(fault.text)
+    if match is None:
+        return said(fault)
+    return " ".join(part for part in match.groups() if part)
+
+
+NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
+"""Credentials that exist but couldn't be fetched just now."""

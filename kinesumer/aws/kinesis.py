@@ -1,0 +1,274 @@
+"""One Kinesis stream behind the StreamSource port."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
+from kinesumer.errors import (
+    ConfigurationError,
+    ExpiredIteratorError,
+    FatalError,
+    KinesumerError,
+    ShardMissingError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StreamMissingError,
+    TrimmedPositionError,
+)
+from kinesumer.model import Page, Position, Shard, Start, StreamInfo
+from kinesumer.wire.records import decode_page
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kinesumer.aws.faults import Fault
+    from kinesumer.aws.session import Clients
+    from kinesumer.model import Stream
+
+ANSWER_SECONDS = 30.0
+"""Longest wait for one answer; within it 10 s without a byte end the call, too."""
+HOOK = "before-parse.kinesis.GetRecords"
+
+
+class KinesisClient(Protocol):
+    """The calls that a source makes."""
+
+    async def describe_stream_summary(
+        self, **arguments: object
+    ) -> Mapping[str, Any]: ...
+    async def list_shards(self, **arguments: object) -> Mapping[str, Any]: ...
+    async def get_shard_iterator(self, **arguments: object) -> Mapping[str, Any]: ...
+    async def get_records(self, **arguments: object) -> Mapping[str, Any]: ...
+
+
+class StreamName(NamedTuple):
+    """What a user calls a stream: its name, and what its ARN adds to that."""
+
+    name: str
+    region: str | None = None
+    arn: str | None = None
+
+
+def parse_stream_name(text: str) -> StreamName:
+    """Split an ARN, or take a bare name. Raises ConfigurationError."""
+    if not text.startswith("arn:"):
+        if not text or "/" in text or ":" in text:
+            raise ConfigurationError(f"{text!r} is neither a stream's name nor its ARN")
+        return StreamName(text)
+    parts = text.split(":", 5)
+    if len(parts) < 6 or parts[2] != "kinesis" or not parts[5].startswith("stream/"):
+        raise ConfigurationError(
+            f"{text!r} is no stream's ARN; "
+            "one looks like arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
+        )
+    return StreamName(parts[5].removeprefix("stream/"), parts[3], text)
+
+
+async def open_source(clients: Clients, stream: Stream) -> KinesisSource:
+    """Return the source for a stream, through its role and in its region."""
+    named = parse_stream_name(stream.name)
+    if stream.region and named.region and stream.region != named.region:
+        raise ConfigurationError(
+            f"stream {stream.name} is in {named.region}, not in {stream.region}"
+        )
+    role = None
+    if stream.role_arn is not None:
+        role = clients.role(stream.role_arn, stream.external_id, stream.session_name)
+    client, expired = await clients.open("kinesis", named.region or stream.region, role)
+    return KinesisSource(client, named, expired)
+
+
+class KinesisSource:
+    """One stream: see ``ports.StreamSource``. It never retries by itself."""
+
+    def __init__(
+        self, client: Any, stream: StreamName, expired: Callable[[], bool]
+    ) -> None:
+        # A second registration under the same id is ignored: clients are shared.
+        client.meta.events.register(HOOK, _decode, unique_id="kinesumer-page")
+        self._client = cast("KinesisClient", client)
+        self._stream = stream
+        self._expired = expired
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream as it is now. Raises StreamMissingError."""
+        answer = await self._call(
+            "DescribeStreamSummary",
+            self._client.describe_stream_summary,
+            self._named,
+        )
+        summary = answer["StreamDescriptionSummary"]
+        # From now on the ARN is sent: no other account's stream can be meant.
+        self._stream = self._stream._replace(arn=summary["StreamARN"])
+        return StreamInfo(
+            arn=summary["StreamARN"],
+            status=summary["StreamStatus"],
+            created_at=summary["StreamCreationTimestamp"].timestamp(),
+            retention_hours=summary["RetentionPeriodHours"],
+            now=_service_time(answer),
+            max_record_bytes=summary.get("MaxRecordSizeInKiB", 1024) * 1024,
+        )
+
+    async def list_shards(self) -> list[Shard]:
+        """Return every shard that Kinesis still knows, closed ones included."""
+        while True:
+            shards = await self._listing()
+            if shards is not None:
+                return shards
+
+    async def _listing(self) -> list[Shard] | None:
+        """Follow the pages to the end; None if the token expired on the way."""
+        arguments: dict[str, object] = self._named
+        shards: list[Shard] = []
+        while True:
+            try:
+                answer = await self._call(
+                    "ListShards", self._client.list_shards, arguments
+                )
+            except _ExpiredTokenError:
+                return None
+            shards += [_shard(shard) for shard in answer["Shards"]]
+            token = answer.get("NextToken")
+            if not token:
+                return shards
+            arguments = {"NextToken": token}
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator just after a position, or at a start.
+
+        Raises ShardMissingError, TrimmedPositionError.
+        """
+        answer = await self._call(
+            "GetShardIterator",
+            self._client.get_shard_iterator,
+            {**self._named, "ShardId": shard_id, **_starting(after)},
+            shard_id,
+        )
+        return str(answer["ShardIterator"])
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
+        answer = await self._call(
+            "GetRecords",
+            self._client.get_records,
+            {"ShardIterator": iterator, "Limit": limit, **self._arn},
+        )
+        return cast("Page", answer["Page"])
+
+    @property
+    def _named(self) -> dict[str, object]:
+        return self._arn or {"StreamName": self._stream.name}
+
+    @property
+    def _arn(self) -> dict[str, object]:
+        arn = self._stream.arn
+        return {} if arn is None else {"StreamARN": arn}
+
+    async def _call(
+        self,
+        operation: str,
+        call: Callable[..., Awaitable[Mapping[str, Any]]],
+        arguments: Mapping[str, object],
+        shard_id: str = "",
+    ) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await call(**arguments)
+        except FOREIGN as error:
+            fault = fault_of(error)
+            raise self._translated(fault, operation, shard_id) from error
+
+    def _translated(
+        self, fault: Fault, operation: str, shard_id: str
+    ) -> KinesumerError:
+        action, stream = f"kinesis:{operation}", self._stream.arn or self._stream.name
+        resource = f"{stream}, {shard_id}" if shard_id else stream
+        message = f"{action} on {resource}: {said(fault)}"
+        if fault.kind is Kind.THROTTLED:
+            return SourceThrottledError(message)
+        if fault.kind is Kind.UNAVAILABLE:
+            return SourceUnavailableError(message)
+        if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
+            return SourceUnavailableError(message)
+        if fault.kind is Kind.OTHER:
+            return self._of_kinesis(fault, operation, message, stream)
+        return fatal(fault, action, stream)
+
+    def _of_kinesis(
+        self, fault: Fault, operation: str, message: str, stream: str
+    ) -> KinesumerError:
+        if fault.code == "ExpiredIteratorException":
+            return ExpiredIteratorError(message)
+        if fault.code == "ExpiredNextTokenException":
+            return _ExpiredTokenError(message)
+        if fault.code == "ResourceNotFoundException":
+            if fault.text.startswith("Shard "):
+                return ShardMissingError(message)
+            return StreamMissingError(
+                f"stream {stream} doesn't exist; check its name, account and region"
+            )
+        if operation == "GetShardIterator" and _is_trimmed(fault):
+            return TrimmedPositionError(message)
+        return FatalError(message)
+
+
+class _ExpiredTokenError(KinesumerError):
+    """A listing took longer than its token lives."""
+
+
+_FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
+
+
+def _is_trimmed(fault: Fault) -> bool:
+    """Tell a number that retention has passed from one that was never this shard's."""
+    return fault.code == "InvalidArgumentException" and not any(
+        phrase in fault.text for phrase in _FOREIGN_NUMBER
+    )
+
+
+def _starting(after: Position | Start) -> dict[str, object]:
+    if isinstance(after, Position):
+        whole = after.sub_sequence_number is None
+        kind = "AFTER_SEQUENCE_NUMBER" if whole else "AT_SEQUENCE_NUMBER"
+        return {
+            "ShardIteratorType": kind,
+            "StartingSequenceNumber": after.sequence_number,
+        }
+    if after.timestamp is None:
+        return {"ShardIteratorType": after.type}
+    # botocore cuts to whole seconds: up to a second early, never late.
+    moment = datetime.fromtimestamp(after.timestamp, UTC)
+    return {"ShardIteratorType": after.type, "Timestamp": moment}
+
+
+def _shard(shard: Mapping[str, Any]) -> Shard:
+    keys = shard["HashKeyRange"]
+    parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+    return Shard(
+        shard["ShardId"],
+        int(keys["StartingHashKey"]),
+        int(keys["EndingHashKey"]),
+        tuple(parent for parent in parents if parent),
+        "EndingSequenceNumber" in shard["SequenceNumberRange"],
+    )
+
+
+def _service_time(answer: Mapping[str, Any]) -> float:
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    moment = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
+    return moment.timestamp()
+
+
+def _decode(
+    response_dict: dict[str, Any],
+    customized_response_dict: dict[str, Any],
+    **_: object,
+) -> None:
+    """Decode a page in botocore's stead (7 to 26 times faster)."""
+    if response_dict["status_code"] == 200:
+        customized_response_dict["Page"] = decode_page(response_dict["body"])
+        response_dict["body"] = b""

@@ -1,0 +1,264 @@
+"""AWS clients from any session: its own, an aiobotocore or an aioboto3 one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
+
+from kinesumer.aws.credentials import (
+    Credentials,
+    FixedProvider,
+    LoanedCredentials,
+    Role,
+    RoleCredentials,
+    StsClient,
+    renewable,
+)
+from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
+from kinesumer.aws.faults import no_credentials as credentials_error
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+CONNECT_SECONDS = 3.0
+READ_SECONDS = {"kinesis": 10.0, "dynamodb": 2.0, "sts": 5.0}
+CONNECTIONS = 512
+"""Per client: above any number of shards that one process reads at once."""
+
+
+class Session(Protocol):
+    """What is used of the user's session besides making clients."""
+
+    async def get_credentials(self) -> Credentials | None: ...
+
+
+class Opened(NamedTuple):
+    """A client, and what to do when AWS says that its keys have expired.
+
+    ``expired`` returns whether there will be new ones.
+    """
+
+    client: Any
+    expired: Callable[[], bool]
+
+
+class Clients:
+    """All AWS clients of one event loop: made when asked for, closed together."""
+
+    def __init__(
+        self,
+        session: object | None = None,
+        *,
+        region: str | None = None,
+        role_session_name: str = "kinesumer",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = AioSession() if session is None else session
+        self._create = _factory(self._session)
+        self._region = region
+        self._role_session_name = role_session_name
+        self._now = now
+        self._stack = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        self._credentials: Credentials | None = None
+        self._roles: dict[Role, tuple[AioSession, RoleCredentials]] = {}
+        self._clients: dict[tuple[str, str | None, Role | None], Opened] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._clients.clear()
+        await self._stack.aclose()
+
+    @property
+    def region(self) -> str | None:
+        """The region given, else the session's own."""
+        if self._region is None:
+            self._region = _configured(lambda: _region(self._session))
+        return self._region
+
+    def role(
+        self, arn: str, external_id: str | None = None, session_name: str | None = None
+    ) -> Role:
+        """Describe a role to assume, with the default session name if none is given."""
+        name = session_name or role_session_name(self._role_session_name)
+        return Role(arn, name, external_id)
+
+    async def open(
+        self, service: str, region: str | None = None, role: Role | None = None
+    ) -> Opened:
+        """Return the one client for a service, region and role.
+
+        Raises CredentialsError if the standard chain holds no credentials or region.
+        """
+        key = (service, region or self.region, role)
+        async with self._lock:
+            if key not in self._clients:
+                self._clients[key] = await self._open(*key)
+            return self._clients[key]
+
+    async def _open(
+        self, service: str, region: str | None, role: Role | None
+    ) -> Opened:
+        credentials = await self.credentials()
+        create: Callable[..., AbstractAsyncContextManager[Any]] = self._create
+        expired: Callable[[], bool] = partial(renewable, credentials)
+        if role is not None:
+            session, role_credentials = self._assumed(role)
+            create, expired = session.create_client, role_credentials.forget
+        try:
+            client = await self._stack.enter_async_context(
+                create(service, region_name=region, config=config(service))
+            )
+        except (*FOREIGN, ValueError) as error:  # ValueError: a malformed endpoint
+            raise _refused(error) from error
+        return Opened(client, expired)
+
+    def _assumed(self, role: Role) -> tuple[AioSession, RoleCredentials]:
+        if role not in self._roles:
+
+            def sts() -> AbstractAsyncContextManager[StsClient]:
+                client = self._create(
+                    "sts", region_name=self.region, config=config("sts")
+                )
+                return cast("AbstractAsyncContextManager[StsClient]", client)
+
+            credentials = RoleCredentials(role, sts, self._now)
+            self._roles[role] = (self._derived(credentials), credentials)
+        return self._roles[role]
+
+    async def credentials(self) -> Credentials:
+        """Return the session's own credentials. Raises CredentialsError if none."""
+        if self._credentials is None:
+            try:
+                found = cast("Session", self._session).get_credentials()
+                if not inspect.isawaitable(found):
+                    raise ConfigurationError(
+                        f"session={self._session!r} isn't asynchronous; pass an "
+                        "aiobotocore or aioboto3 session"
+                    )
+                self._credentials = await found
+            except FOREIGN as error:
+                raise _refused(error) from error
+        if self._credentials is None:
+            raise credentials_error(
+                Fault(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
+            )
+        return self._credentials
+
+    async def lend(self) -> Loan:
+        """Return what another thread needs to reach the state store by itself."""
+        opened = await self.open("dynamodb")
+        owner = await self.credentials()
+        try:
+            last = await owner.get_frozen_credentials()
+        except FOREIGN as error:
+            raise _refused(error) from error
+        credentials = LoanedCredentials(owner, last, asyncio.get_running_loop())
+        meta = opened.client.meta
+        return Loan(
+            self._derived(credentials),
+            meta.region_name,
+            meta.endpoint_url,
+            opened.expired,
+        )
+
+    def _derived(self, credentials: Credentials) -> AioSession:
+        """Make a session with the same profile's settings but other credentials."""
+        session = AioSession(profile=_profile(self._session))
+        session.register_component("credential_provider", FixedProvider(credentials))
+        return session
+
+
+class Loan(NamedTuple):
+    """Made on one event loop, opened on another: a DynamoDB client of its own."""
+
+    session: AioSession
+    region: str
+    endpoint: str
+    expired: Callable[[], bool]
+
+    def open(self) -> AbstractAsyncContextManager[Any]:
+        """Return the client as a context manager, to be entered on the other loop."""
+        return cast(
+            "AbstractAsyncContextManager[Any]",
+            self.session.create_client(
+                "dynamodb",
+                region_name=self.region,
+                endpoint_url=self.endpoint,
+                config=config("dynamodb"),
+            ),
+        )
+
+
+def config(service: str) -> AioConfig:
+    """Return a client's configuration: no retries, the engine retries knowingly."""
+    return AioConfig(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS[service],
+        max_pool_connections=CONNECTIONS,
+        tcp_keepalive=True,
+        user_agent_extra=f"kinesumer/{version('kinesumer')}",
+    )
+
+
+def role_session_name(text: str) -> str:
+    """Return text as STS allows it for a session: 2 to 64 of [A-Za-z0-9_+=,.@-]."""
+    return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
+
+
+def _factory(session: object) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    # aiobotocore says create_client, aioboto3 says client; the rest is the same.
+    create = getattr(session, "create_client", None) or getattr(session, "client", None)
+    if not callable(create) or not hasattr(session, "get_credentials"):
+        raise ConfigurationError(
+            f"session={session!r} is neither an aiobotocore nor an aioboto3 session"
+        )
+    return cast("Callable[..., AbstractAsyncContextManager[Any]]", create)
+
+
+def _region(session: Any) -> str | None:
+    if hasattr(session, "get_config_variable"):
+        region = session.get_config_variable("region")
+    else:
+        region = session.region_name
+    return cast("str | None", region)
+
+
+def _profile(session: Any) -> str | None:
+    # aioboto3 says "default" where none was chosen, which botocore would then demand.
+    name = getattr(session, "profile_name", None) or getattr(session, "profile", None)
+    return None if name == "default" else name
+
+
+def _configured(read: Callable[[], str | None]) -> str | None:
+    try:
+        return read()
+    except FOREIGN as error:
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> ConfigurationError:
+    fault = fault_of(error)
+    if isinstance(error, NOT_OBTAINED) or fault.kind is Kind.NO_CREDENTIALS:
+        return credentials_error(fault)
+    return ConfigurationError(f"no AWS client can be made: {fault.text}")
