@@ -1,0 +1,197 @@
+"""Done marks, in any order, to the position to commit."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kinesumer.model import WHOLE_RECORD, Position, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Progress:
+    """What of one shard, in one epoch, was delivered, done and committed.
+
+    Records are counted from 0 in the order of delivery: an offset of n stands for the
+    first n records. Nothing here costs time per record but ``mark()``.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_committed",
+        "_committed_position",
+        "_delivered",
+        "_done",
+        "_handed_out",
+        "_position",
+    )
+
+    def __init__(self) -> None:
+        self._batches: deque[_Batch] = deque()  # those that aren't done
+        self._delivered = self._done = self._committed = 0
+        self._position: Position | None = None  # where the last done batch ends
+        self._committed_position: Position | None = None
+        self._handed_out: deque[tuple[Position, int]] = deque()
+
+    def deliver(self, records: Sequence[Record], end: Position | None = None) -> int:
+        """Note a batch as delivered; return the offset of its first record.
+
+        Once all its records are done the shard is done up to ``end``, which may lie
+        behind the last record: what follows it held nothing to deliver. Without it that
+        is the last record's position. A batch may consist of an ``end`` only.
+        """
+        first = self._delivered
+        if records:
+            if self._batches:
+                self._batches[-1].forget_data()
+            self._batches.append(_Batch(first, records, end or records[-1].position))
+            self._delivered += len(records)
+        elif end is None:
+            raise ValueError("a batch without records needs an end")
+        elif self._batches:
+            self._batches[-1].end = end
+        else:
+            self._position = end
+        return first
+
+    def done_through(self, offset: int) -> None:
+        """Mark the first ``offset`` records as done. Smaller than before: no change."""
+        if offset > self._delivered:
+            raise ValueError(
+                f"{offset} records can't be done: {self._delivered} were delivered"
+            )
+        if offset > self._done:
+            self._advance(offset)
+
+    def mark(self, position: Position) -> bool:
+        """Mark one record as done; tell if that is news.
+
+        False if it was done before, or wasn't delivered in this epoch.
+        """
+        order = position.order
+        place = bisect_left(self._batches, order, key=_last_order)
+        if place == len(self._batches):
+            return False
+        batch = self._batches[place]
+        index = batch.find(order)
+        if index is None or batch.first + index < self._done or batch.marks[index]:
+            return False
+        batch.marks[index] = 1
+        if batch.first + index == self._done:
+            self._advance(self._done + 1)
+        return True
+
+    def position(self) -> Position | None:
+        """Return where the contiguous done prefix ends; None if nothing is done.
+
+        What is handed out here may be told to ``committed()`` once it is stored.
+        """
+        position = self._position
+        if self._batches and self._done > self._batches[0].first:
+            batch = self._batches[0]
+            position = batch.records[self._done - batch.first - 1].position
+        if position is not None and position != self._last_known():
+            self._handed_out.append((position, self._done))
+        return position
+
+    def pending(self) -> Position | None:
+        """Return the position to commit, or None if it is committed already."""
+        position = self.position()
+        return None if position == self._committed_position else position
+
+    def committed(self, position: Position) -> None:
+        """Note that a position that ``position()`` returned is stored."""
+        while self._handed_out and self._handed_out[0][0] <= position:
+            self._committed_position, self._committed = self._handed_out.popleft()
+
+    @property
+    def delivered(self) -> int:
+        """How many records were delivered."""
+        return self._delivered
+
+    @property
+    def done(self) -> int:
+        """How many records the contiguous done prefix has."""
+        return self._done
+
+    @property
+    def uncommitted(self) -> int:
+        """How many delivered records a crash would repeat."""
+        return self._delivered - self._committed
+
+    @property
+    def all_done(self) -> bool:
+        """True if nothing delivered is still in user code."""
+        return self._done == self._delivered
+
+    def _advance(self, offset: int) -> None:
+        """Move the done prefix to an offset, over all marks that follow, and release
+        the batches that are done."""
+        self._done = offset
+        while self._batches:
+            batch = self._batches[0]
+            stop = batch.first + len(batch.records)
+            if self._done < stop:
+                self._done = batch.first + batch.marked_from(self._done - batch.first)
+            if self._done < stop:
+                return
+            self._position = batch.end
+            self._batches.popleft()
+
+    def _last_known(self) -> Position | None:
+        if self._handed_out:
+            return self._handed_out[-1][0]
+        return self._committed_position
+
+
+class _Batch:
+    """A delivered batch that isn't done, and the marks in it."""
+
+    __slots__ = ("_marks", "end", "first", "records")
+
+    def __init__(self, first: int, records: Sequence[Record], end: Position) -> None:
+        self.first, self.records, self.end = first, records, end
+        self._marks: bytearray | None = None
+
+    @property
+    def marks(self) -> bytearray:
+        """One byte a record, 1 if it is done; made when first asked for."""
+        if self._marks is None:
+            self._marks = bytearray(len(self.records))
+        return self._marks
+
+    def find(self, order: tuple[int, str, int]) -> int | None:
+        """Return a record's index, or None if it isn't in this batch."""
+        index = bisect_left(self.records, order, key=_order)
+        return index if _order(self.records[index]) == order else None
+
+    def marked_from(self, index: int) -> int:
+        """Return the index of the first record from there on that isn't marked."""
+        if self._marks is None:
+            return index
+        found = self._marks.find(0, index)
+        return len(self._marks) if found < 0 else found
+
+    def forget_data(self) -> None:
+        """Keep the places only: user code may take long, and the data is large."""
+        self.records = [
+            Record(
+                record.sequence_number,
+                b"",
+                sub_sequence_number=record.sub_sequence_number,
+            )
+            for record in self.records
+        ]
+
+
+def _order(record: Record) -> tuple[int, str, int]:
+    """Return what ``Position.order`` is for the record."""
+    number, part = record.sequence_number, record.sub_sequence_number
+    return (len(number), number, WHOLE_RECORD if part is None else part)
+
+
+def _last_order(batch: _Batch) -> tuple[int, str, int]:
+    return _order(batch.records[-1])
