@@ -1,0 +1,30 @@
+"""AWS on one local endpoint: Kinesis, DynamoDB and STS for tests and demonstrations.
+
+Needs the extra ``kinesumer[local]``. Importing this package loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kinesumer.local.background import background
+    from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
+    from kinesumer.local.server import EmbeddedAws
+
+__all__ = ["UNTHROTTLED", "EmbeddedAws", "Limits", "background"]
+
+_HOMES = {
+    "EmbeddedAws": "kinesumer.local.server",
+    "Limits": "kinesumer.local.kinesis.limits",
+    "UNTHROTTLED": "kinesumer.local.kinesis.limits",
+    "background": "kinesumer.local.background",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,157 @@
+"""DynamoDB: moto's, called in process, in one thread, so each request is atomic."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.local.capacity import Item, Units, read_units, write_units
+from kinesumer.local.refusal import AwsError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+PREFIX = "com.amazonaws.dynamodb.v20120810#"
+_WRITES = ("PutItem", "UpdateItem", "DeleteItem")
+_READS = ("GetItem", "Query", "Scan")
+
+
+class Answer(NamedTuple):
+    """A response, and what it consumed."""
+
+    status: int
+    body: bytes
+    units: Units = Units()
+    error: str | None = None
+
+
+class DynamoDB:
+    """All tables of all accounts and regions.
+
+    Loading moto takes most of a second: it happens in the thread, from the start on,
+    while other requests are served.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
+        self._tables: Future[Any] = self._thread.submit(_load)
+
+    def submit(
+        self, account: str, region: str, operation: str, body: bytes
+    ) -> Future[Answer]:
+        """Carry out one request after those before it."""
+        return self._thread.submit(self._call, account, region, operation, body)
+
+    def close(self) -> None:
+        """Stop the thread when what was submitted is done."""
+        self._thread.shutdown()
+
+    def _call(self, account: str, region: str, operation: str, body: bytes) -> Answer:
+        request = parse(body)
+        if str(request.get("TableName")).startswith("arn:"):
+            request["TableName"] = request["TableName"].rpartition("/")[2]
+        handler = self._tables.result()(account, region, request)
+        measured = _Measured(handler.dynamodb_backend, operation, request)
+        try:
+            result = handler.perform(operation)
+        except AwsError as error:
+            return _refused(error)
+        except Exception as error:
+            return _failed(error, measured.units({}))
+        units = measured.units(result)
+        _report(request, result, units)
+        return Answer(200, handler.encode(result), units)
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """Return a request's JSON object; raise AwsError if the body isn't one."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        request = None
+    if not isinstance(request, dict):
+        raise AwsError("SerializationException", "The body is no JSON object")
+    return request
+
+
+def refusal(error: AwsError) -> bytes:
+    """Return an error's body as DynamoDB writes it."""
+    return json.dumps(
+        {"__type": PREFIX + error.code, "message": error.message}
+    ).encode()
+
+
+def _refused(error: AwsError) -> Answer:
+    return Answer(error.status, refusal(error), error=error.code)
+
+
+def _failed(error: Exception, units: Units) -> Answer:
+    # moto's errors know their answer; anything else is a fault of moto or of ours,
+    # and the client shall see it as one.
+    status, body = getattr(error, "code", None), getattr(error, "description", None)
+    if not isinstance(status, int) or not isinstance(body, str):
+        what = f"the embedded DynamoDB failed: {error!r}"
+        return _refused(AwsError("InternalServerError", what, 500))
+    code = json.loads(body)["__type"].rpartition("#")[2]
+    return Answer(status, body.encode(), units, code)
+
+
+def _load() -> Any:
+    from kinesumer.local.moto_tables import tables
+
+    return tables()
+
+
+class _Measured:
+    """What one request will have consumed."""
+
+    def __init__(self, backend: Any, operation: str, request: dict[str, Any]) -> None:
+        self._backend, self._operation = backend, operation
+        self._request = request
+        self._table = backend.tables.get(request.get("TableName"))
+        self._key = self._primary_key()
+        self._old = self._item()
+
+    def units(self, result: dict[str, Any]) -> Units:
+        """Return the units, now that it is done."""
+        if self._table is None:
+            return Units()
+        if self._operation in _WRITES:
+            keys = [
+                key["AttributeName"]
+                for index in self._table.indexes
+                for key in index.schema
+                if key["KeyType"] == "RANGE"
+            ]
+            return Units(write=write_units(self._old, self._item(), keys))
+        if self._operation in _READS:
+            found = result.get("Items") or [result.get("Item") or {}]
+            stale = not self._request.get("ConsistentRead")
+            return Units(read=read_units(found, consistent=not stale))
+        return Units()
+
+    def _primary_key(self) -> dict[str, Any] | None:
+        if self._table is None or self._operation not in _WRITES:
+            return None
+        given = self._request.get("Key") or self._request.get("Item") or {}
+        names = [key["AttributeName"] for key in self._table.schema]
+        return {n: given[n] for n in names} if all(n in given for n in names) else None
+
+    def _item(self) -> Item | None:
+        if self._key is None:
+            return None
+        found = self._backend.get_item(self._request["TableName"], self._key)
+        if found is None:
+            return None
+        item: Item = found.to_json()["Attributes"]
+        return item
+
+
+def _report(request: dict[str, Any], result: dict[str, Any], units: Units) -> None:
+    result.pop("ConsumedCapacity", None)
+    if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
+        result["ConsumedCapacity"] = {
+            "TableName": request["TableName"],
+            "CapacityUnits": units.read + units.write,
+        }

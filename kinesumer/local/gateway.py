@@ -1,0 +1,206 @@
+"""From an HTTP request to an answer: identity, faults, permission, service, journal."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from kinesumer.local import dynamodb, sts
+from kinesumer.local.capacity import Units
+from kinesumer.local.faults import Call
+from kinesumer.local.inquiry import Inquiry, read_inquiry
+from kinesumer.local.kinesis.requests import AnyRequest, decode
+from kinesumer.local.kinesis.service import Caller
+from kinesumer.local.refusal import AwsError
+
+if TYPE_CHECKING:
+    from kinesumer.local.faults import Fault
+    from kinesumer.local.identity import Credentials
+    from kinesumer.local.world import World
+
+_CONTENT_TYPES = {
+    "kinesis": "application/x-amz-json-1.1",
+    "dynamodb": "application/x-amz-json-1.0",
+    "sts": "text/xml",
+}
+_SHARD_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecord", "PutRecords")
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
+    error: str | None = None
+    units: Units = Units()
+
+
+class _Hangup(Exception):
+    """The connection is to be closed without an answer."""
+
+
+class _Case(NamedTuple):
+    """A request whose sender and object are known."""
+
+    inquiry: Inquiry
+    call: Call
+    caller: Credentials
+    request: AnyRequest | None
+
+
+class Gateway:
+    """Serves one request after another."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer an AWS request, or close the connection if a fault says so."""
+        inquiry = read_inquiry(http.headers, await http.content.read())
+        try:
+            answer = await self._answer(inquiry)
+        except _Hangup:
+            if http.transport is not None:
+                http.transport.abort()
+            return web.Response()
+        headers = {
+            "Content-Type": _CONTENT_TYPES[inquiry.service],
+            "Date": formatdate(self._world.clock.now(), usegmt=True),
+            "x-amzn-RequestId": f"{id(http):032x}",
+        }
+        return web.Response(status=answer.status, body=answer.body, headers=headers)
+
+    async def _answer(self, inquiry: Inquiry) -> _Answer:
+        call = _anonymous(inquiry)
+        try:
+            case = self._identify(inquiry, call)
+            call = case.call
+            answer, hangup = await self._attempt(case)
+        except AwsError as error:
+            answer, hangup = _refused(inquiry.service, error), None
+        self._note(call, answer, hangup)
+        if hangup is not None:
+            raise _Hangup
+        return answer
+
+    def _identify(self, inquiry: Inquiry, call: Call) -> _Case:
+        inquiry.require_signature()
+        world, request = self._world, None
+        with world.lock:
+            caller = world.identities.authenticate(
+                inquiry.access_key, inquiry.session_token, world.clock.now()
+            )
+            call = call._replace(account=caller.account, caller=caller.arn)
+            place = Caller(caller.account, inquiry.region)
+            if inquiry.service == "kinesis":
+                request = decode(inquiry.operation, inquiry.body)
+                resource, shard = world.kinesis.target(request, place)
+                call = call._replace(resource=resource, shard=shard)
+            elif inquiry.service == "dynamodb":
+                call = call._replace(resource=_table_arn(inquiry.body, place))
+            else:
+                call = call._replace(resource=inquiry.form.get("RoleArn", "*"))
+        return _Case(inquiry, call, caller, request)
+
+    async def _attempt(self, case: _Case) -> tuple[_Answer, str | None]:
+        world = self._world
+        with world.lock:
+            faults = world.faults.strike(case.call, world.clock.now())
+        if delay := sum(f.latency_seconds for f in faults if f.kind == "latency"):
+            await asyncio.sleep(delay)
+        kinds = {fault.kind for fault in faults}
+        if "refuse" in kinds:
+            return _Answer(0, b""), "refused"
+        _raise_fault(case.call, faults)
+        with world.lock:
+            world.identities.authorize(
+                case.caller, case.call.action, case.call.resource
+            )
+        answer = await self._serve(case)
+        return answer, "dropped" if "drop" in kinds else None
+
+    async def _serve(self, case: _Case) -> _Answer:
+        world, inquiry = self._world, case.inquiry
+        if inquiry.service == "dynamodb":
+            future = world.dynamodb.submit(
+                case.caller.account, inquiry.region, inquiry.operation, inquiry.body
+            )
+            done = await asyncio.wrap_future(future)
+            return _Answer(done.status, done.body, done.error, done.units)
+        with world.lock:
+            now = world.clock.now()
+            if case.request is None:
+                return _Answer(
+                    200, sts.call(world.identities, case.caller, inquiry.form, now)
+                )
+            place = Caller(case.caller.account, inquiry.region)
+            result = world.kinesis.call(case.request, place, now)
+        body = result if isinstance(result, bytes) else msgspec.json.encode(result)
+        return _Answer(200, body)
+
+    def _note(self, call: Call, answer: _Answer, hangup: str | None) -> None:
+        with self._world.lock:
+            self._world.journal.add(
+                call,
+                at=self._world.clock.now(),
+                status=answer.status,
+                error=hangup or answer.error,
+                read_units=answer.units.read,
+                write_units=answer.units.write,
+            )
+
+
+def _anonymous(inquiry: Inquiry) -> Call:
+    return Call(
+        inquiry.service,
+        inquiry.operation,
+        access_key=inquiry.access_key,
+        user_agent=inquiry.user_agent,
+    )
+
+
+def _table_arn(body: bytes, place: Caller) -> str:
+    request = dynamodb.parse(body)
+    table = request.get("TableName")
+    if not isinstance(table, str):
+        return "*"
+    arn = f"arn:aws:dynamodb:{place.region}:{place.account}:table/{table}"
+    if table.startswith("arn:"):
+        arn = table
+    index = request.get("IndexName")
+    return arn if index is None else f"{arn}/index/{index}"
+
+
+def _raise_fault(call: Call, faults: list[Fault]) -> None:
+    for fault in faults:
+        if fault.kind == "throttle":
+            raise _throttled(call)
+        if fault.kind == "error":
+            code = "InternalFailureException"
+            if call.service == "dynamodb":
+                code = "InternalServerError"
+            raise AwsError(code, "Internal server error (a fault on demand)", 500)
+        if fault.kind == "expired_iterator":
+            raise AwsError(
+                "ExpiredIteratorException", "Iterator expired (a fault on demand)."
+            )
+
+
+def _throttled(call: Call) -> AwsError:
+    what = f"Rate exceeded for {call.resource} (a fault on demand)"
+    if call.service == "sts":
+        return AwsError("ThrottlingException", what)
+    if call.service == "kinesis" and call.operation not in _SHARD_OPERATIONS:
+        return AwsError("LimitExceededException", what)
+    return AwsError("ProvisionedThroughputExceededException", what)
+
+
+def _refused(service: str, error: AwsError) -> _Answer:
+    if service == "sts":
+        return _Answer(*sts.refusal(error), error.code)
+    if service == "dynamodb":
+        return _Answer(error.status, dynamodb.refusal(error), error.code)
+    body = msgspec.json.encode({"__type": error.code, "message": error.message})
+    return _Answer(error.status, body, error.code)

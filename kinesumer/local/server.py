@@ -1,0 +1,247 @@
+"""The embedded AWS: one HTTP server on 127.0.0.1, and what tests do to it directly."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import web
+
+from kinesumer.local.control import Control
+from kinesumer.local.faults import Fault, Kind
+from kinesumer.local.gateway import Gateway
+from kinesumer.local.identity import DEFAULT_ACCOUNT, Credentials, Denial, Role
+from kinesumer.local.kinesis.limits import Limits
+from kinesumer.local.kinesis.sequence import hash_key
+from kinesumer.local.kinesis.service import Caller, stream_arn
+from kinesumer.local.kinesis.writing import store
+from kinesumer.local.state_table import STATE_STORE, create_table_request
+from kinesumer.local.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.local.journal import Journal
+    from kinesumer.local.kinesis.shards import Stream
+
+DEFAULT_REGION = "us-east-1"
+
+
+class EmbeddedAws:
+    """Kinesis, DynamoDB and STS on one endpoint, as an async context manager.
+
+    Its other methods may be called from any thread, and go around the limits. A stream
+    is given by its ARN, or by its name in the default account and region.
+    """
+
+    def __init__(
+        self, *, port: int = 0, limits: Limits | None = None, seed: int = 0
+    ) -> None:
+        self.port = port
+        self._world = World(limits or Limits(), seed)
+        self._runner: web.ServerRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        control, gateway = Control(self._world), Gateway(self._world)
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            if request.path.startswith(Control.PREFIX):
+                return await control.handle(request)
+            return await gateway.handle(request)
+
+        server = web.Server(handle, access_log=None, read_bufsize=1 << 20)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._world.dynamodb.close()
+
+    # --- for clients -----------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The endpoint of all services."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(
+        self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION
+    ) -> dict[str, str]:
+        """Return the environment variables with which AWS's SDKs come here."""
+        credentials = self.account(account)
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": credentials.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+            "AWS_DEFAULT_REGION": region,
+            "AWS_REGION": region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    # --- accounts and permissions ----------------------------------------------------
+
+    def account(self, account: str = DEFAULT_ACCOUNT) -> Credentials:
+        """Return the credentials of an account, which is made if it is new."""
+        with self._world.lock:
+            return self._world.identities.account(account)
+
+    def create_role(
+        self,
+        name: str,
+        *,
+        account: str,
+        trusted: Iterable[str] = (DEFAULT_ACCOUNT,),
+        external_id: str | None = None,
+        actions: Iterable[str] = ("*",),
+        session_seconds: float | None = None,
+    ) -> Role:
+        """Create a role; ``session_seconds`` makes its credentials expire early."""
+        with self._world.lock:
+            return self._world.identities.create_role(
+                name,
+                account=account,
+                trusted=trusted,
+                external_id=external_id,
+                actions=actions,
+                session_seconds=session_seconds,
+            )
+
+    def deny(self, action: str, resource: str = "*", caller: str = "*") -> None:
+        """Refuse an action (patterns like ``kinesis:Get*``) from now on."""
+        with self._world.lock:
+            self._world.identities.denials.append(Denial(action, resource, caller))
+
+    def allow(self) -> None:
+        """Take back everything that was denied."""
+        with self._world.lock:
+            self._world.identities.denials.clear()
+
+    # --- streams and tables ----------------------------------------------------------
+
+    def create_stream(
+        self,
+        name: str,
+        shards: int = 1,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+        mode: str = "PROVISIONED",
+    ) -> str:
+        """Create a stream and return its ARN."""
+        world = self._world
+        with world.lock:
+            world.identities.account(account)
+            place, now = Caller(account, region), world.clock.now()
+            return world.kinesis.create(place, name, shards, now, mode=mode).arn
+
+    def delete_stream(self, stream: str) -> None:
+        """Delete a stream."""
+        with self._world.lock:
+            found = self._stream(stream)
+            self._world.kinesis.delete(found, self._world.clock.now())
+
+    def put(
+        self,
+        stream: str,
+        data: bytes,
+        partition_key: str | None = "key",
+        *,
+        explicit_hash_key: int | None = None,
+    ) -> tuple[str, str]:
+        """Store one record; return its shard and sequence number.
+
+        A record without a partition key goes to its explicit hash key, else to 0.
+        """
+        with self._world.lock:
+            found = self._stream(stream)
+            routed = explicit_hash_key or 0
+            if explicit_hash_key is None and partition_key is not None:
+                routed = hash_key(partition_key)
+            shard = found.route(routed)
+            now = self._world.clock.now()
+            return shard.shard_id, store(found, shard, data, partition_key, now)
+
+    def split(self, stream: str, shard_id: str, at: int | None = None) -> None:
+        """Split an open shard in the middle, or at a hash key."""
+        with self._world.lock:
+            found, now = self._stream(stream), self._world.clock.now()
+            shard = found.shard(shard_id, now)
+            middle = (shard.first_hash + shard.last_hash + 1) // 2
+            found.split(shard, at or middle, now)
+
+    def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
+        """Merge two open neighbours."""
+        with self._world.lock:
+            found, now = self._stream(stream), self._world.clock.now()
+            left, right = (
+                found.shard(shard_id, now),
+                found.shard(adjacent_shard_id, now),
+            )
+            found.merge(left, right, now)
+
+    def open_shards(self, stream: str) -> list[str]:
+        """Return the ids of the open shards in order of their hash keys."""
+        with self._world.lock:
+            return [shard.shard_id for shard in self._stream(stream).open]
+
+    def create_table(
+        self,
+        name: str = STATE_STORE,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+    ) -> None:
+        """Create a state store."""
+        body = json.dumps(create_table_request(name)).encode()
+        self.dynamodb("CreateTable", body, account=account, region=region)
+
+    def dynamodb(
+        self,
+        operation: str,
+        body: bytes,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+    ) -> Any:
+        """Carry out a DynamoDB request at once; raise RuntimeError if it fails."""
+        future = self._world.dynamodb.submit(account, region, operation, body)
+        answer = future.result()
+        if answer.error is not None:
+            raise RuntimeError(f"{operation}: {answer.body.decode()}")
+        return json.loads(answer.body)
+
+    def _stream(self, stream: str) -> Stream:
+        default = Caller(DEFAULT_ACCOUNT, DEFAULT_REGION)
+        arn = stream if stream.startswith("arn:") else stream_arn(default, stream)
+        return self._world.kinesis.stream(arn, self._world.clock.now())
+
+    # --- time, faults, journal -------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Put the services' clock forward: iterators expire, records age."""
+        self._world.clock.advance(seconds)
+
+    def fault(self, kind: Kind, **which: Any) -> int:
+        """Put a fault in force and return its number; see ``Fault`` for the fields."""
+        with self._world.lock:
+            fault = Fault(kind=kind, **which)
+            return self._world.faults.add(fault, self._world.clock.now())
+
+    def outage(self, seconds: float, service: str = "dynamodb") -> int:
+        """Let a service answer nobody for a while."""
+        return self.fault("refuse", service=service, seconds=seconds)
+
+    def clear_faults(self, number: int | None = None) -> None:
+        """End one fault, or all of them."""
+        with self._world.lock:
+            self._world.faults.remove(number)
+
+    @property
+    def journal(self) -> Journal:
+        """Every request that was served."""
+        return self._world.journal
