@@ -1,0 +1,125 @@
+"""A machine of the simulation: a process with clocks of its own, and its callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
+    from kinesumer.testing.virtual import VirtualLoop
+
+EPOCH = 1_800_000_000.0
+"""What the services' clocks say at the start of a simulation."""
+
+
+class Machine:
+    """A process on a computer of its own: its clocks, and what it has to run."""
+
+    def __init__(self, loop: VirtualLoop, name: str, rate: float = 1.0) -> None:
+        self.loop = loop
+        self.name = name
+        self.rate = rate
+        """Seconds that its clocks count in one real second."""
+        self.wall_offset = 0.0
+        self.alive = True
+        self.queue: deque[Handle] = deque()
+        self.listed = False
+        self.frozen_until = 0.0
+        self.suspended = 0.0
+        """Seconds that timers missed while the computer slept."""
+        self.steps_left = -1
+        """Callbacks to run before ``then`` happens (-1: nothing is to happen)."""
+        self.then: Callable[[], None] | None = None
+
+    def now(self) -> float:
+        """Return seconds on a clock that runs through suspend (ports.Clock)."""
+        return self.loop.real * self.rate
+
+    def wall(self) -> float:
+        """Return what this computer believes the time to be (ports.Clock)."""
+        return EPOCH + self.loop.real * self.rate + self.wall_offset
+
+    def timers_now(self) -> float:
+        """Return the time of asyncio's timers, which stands still in suspend."""
+        return self.loop.real * self.rate - self.suspended
+
+    def freeze(self, seconds: float, *, suspend: bool = False) -> None:
+        """Run nothing for a time; in suspend timers don't count either."""
+        until = self.loop.real + seconds
+        if until <= self.frozen_until or not self.alive:
+            return
+        if suspend:
+            asleep = until - max(self.frozen_until, self.loop.real)
+            self.suspended += asleep * self.rate
+        self.frozen_until = until
+        self.loop.unlist(self)
+        self.loop.at_real(until, self._thaw)
+
+    def after_steps(self, steps: int, then: Callable[[], None]) -> None:
+        """Do something between two callbacks: after so many more have run."""
+        self.steps_left, self.then = steps, then
+
+    def kill(self) -> None:
+        """End at once: nothing of it ever runs again, no ``finally`` either."""
+        self.alive = False
+        self.queue.clear()
+        self.loop.unlist(self)
+        self.loop.bury(self)
+
+    def _thaw(self) -> None:
+        if self.alive and self.loop.real >= self.frozen_until:
+            self.loop.list_if_ready(self)
+
+
+MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
+
+
+class Handle(asyncio.TimerHandle):
+    """A callback to run on a machine, now or at a time."""
+
+    __slots__ = ("args", "callback", "context", "gone", "machine", "slept", "when_real")
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context,
+        machine: Machine,
+    ) -> None:
+        # The parent's fields stay unset: nothing of the parent is used but its type.
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.machine = machine
+        self.gone = False
+        self.when_real = 0.0
+        self.slept = 0.0
+
+    def cancel(self) -> None:
+        """Never run the callback."""
+        self.gone = True
+        self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        """Tell whether it was cancelled."""
+        return self.gone
+
+    def when(self) -> float:
+        """Return the time it is due, on its machine's timers."""
+        machine = self.machine
+        return self.when_real * machine.rate - self.slept
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.callback!r} on {self.machine.name}>"
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def _nothing() -> None:
+    pass
