@@ -9,6 +9,9 @@ from typing import Any
 import hcl2
 import yaml
 
+from kinesumer.aws import tables
+from kinesumer.local.state_table import create_table_request
+
 SCHEMA = Path(__file__).parents[2] / "schema"
 
 
@@ -73,3 +76,11 @@ def test_cloudformation_describes_the_same_table() -> None:
 
 def test_terraform_describes_the_same_table() -> None:
     assert _from_terraform() == _definition()
+
+
+def test_init_creates_the_same_table() -> None:
+    assert tables.DEFINITION | {"TableName": "kinesumer-state-store"} == _definition()
+
+
+def test_the_embedded_aws_creates_the_same_table() -> None:
+    assert create_table_request() == _definition()

@@ -1,0 +1,49 @@
+"""What every test has: a record of the AWS calls that kinesumer makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+import pytest
+
+from kinesumer.local.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local.faults import Call
+
+JUDGED_LAST = "test_policies.py"
+
+
+class AwsCall(NamedTuple):
+    """An action on a resource, and the ARN of who asked for it."""
+
+    action: str
+    resource: str
+    caller: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def aws_calls() -> Iterator[set[AwsCall]]:
+    """Collect what kinesumer's own clients ask of any embedded AWS in this process.
+
+    They name the library in their user agent; what tests themselves ask doesn't count.
+    """
+    calls: set[AwsCall] = set()
+    add = Journal.add
+
+    def recording(journal: Journal, call: Call, **outcome: Any) -> None:
+        if "kinesumer/" in call.user_agent:
+            calls.add(AwsCall(call.action, call.resource, call.caller))
+        add(journal, call, **outcome)
+
+    with mock.patch.object(Journal, "add", recording):
+        yield calls
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the test of the policies when all the others have made their calls."""
+    items.sort(key=lambda item: item.path.name == JUDGED_LAST)

@@ -1,0 +1,120 @@
+"""The IAM policies grant what kinesumer calls, and nothing else.
+
+These tests run last: they judge the calls that the whole suite made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import AwsCall
+
+IAM = Path(__file__).parents[2] / "schema" / "iam"
+PLACEHOLDERS = {
+    "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
+    "${STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
+    "${READER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
+}
+
+
+class Grant(NamedTuple):
+    """One action on one kind of resource, as a policy allows it."""
+
+    policy: str
+    action: str
+    resource: str
+
+    def covers(self, call: AwsCall) -> bool:
+        """Return whether this allows the call to who made it."""
+        # What is refused before its resource is known is judged by its action alone.
+        assumed = ":assumed-role/" in call.caller
+        return (
+            self.action == call.action
+            and (call.resource == "*" or self._matches(call.resource))
+            and assumed == (self.policy == "reader-role")
+        )
+
+    def _matches(self, resource: str) -> bool:
+        pattern = self.resource
+        for placeholder, meaning in PLACEHOLDERS.items():
+            pattern = pattern.replace(placeholder, meaning)
+        return re.fullmatch(pattern, resource) is not None
+
+
+def _statements(policy: str) -> list[dict[str, Any]]:
+    document = json.loads((IAM / f"{policy}.json").read_text())
+    statements: list[dict[str, Any]] = document["Statement"]
+    return statements
+
+
+def _grants(*policies: str) -> set[Grant]:
+    return {
+        Grant(policy, action, statement["Resource"])
+        for policy in policies
+        for statement in _statements(policy)
+        for action in (
+            [statement["Action"]]
+            if isinstance(statement["Action"], str)
+            else statement["Action"]
+        )
+    }
+
+
+GRANTS = _grants("consumer", "init", "reader-role")
+
+
+@pytest.fixture
+def all_calls(
+    aws_calls: set[AwsCall], pytestconfig: pytest.Config, request: pytest.FixtureRequest
+) -> set[AwsCall]:
+    options = pytestconfig.option
+    whole = pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS
+    if not whole or options.keyword or options.markexpr or request.session.testsfailed:
+        pytest.skip("only the whole suite, green, makes every call")
+    return aws_calls
+
+
+def test_every_call_of_the_suite_is_granted(aws_calls: set[AwsCall]) -> None:
+    refused = {
+        call for call in aws_calls if not any(grant.covers(call) for grant in GRANTS)
+    }
+
+    assert not refused
+
+
+def test_nothing_is_granted_that_is_never_called(all_calls: set[AwsCall]) -> None:
+    idle = {
+        grant for grant in GRANTS if not any(grant.covers(call) for call in all_calls)
+    }
+
+    assert not idle
+
+
+def test_a_reader_role_may_do_with_a_stream_what_a_consumer_may() -> None:
+    def on_streams(policy: str) -> set[str]:
+        grants = _grants(policy)
+        return {grant.action for grant in grants if grant.resource == "${STREAM_ARN}"}
+
+    assert on_streams("reader-role") == on_streams("consumer")
+    assert len(_grants("reader-role")) == len(on_streams("reader-role"))
+
+
+def test_a_reader_role_is_assumed_only_with_the_external_id() -> None:
+    [statement] = _statements("reader-role-trust")
+
+    assert statement["Action"] == "sts:AssumeRole"
+    assert statement["Condition"] == {
+        "StringEquals": {"sts:ExternalId": "${EXTERNAL_ID}"}
+    }
+
+
+def test_no_policy_grants_by_a_pattern() -> None:
+    wide = {grant for grant in GRANTS if "*" in grant.action + grant.resource}
+
+    assert not wide
