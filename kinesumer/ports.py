@@ -30,11 +30,12 @@ class Test(NamedTuple):
     ignore ``value``.
     """
 
-    __test__ = False
-
     attribute: str
     op: Literal["=", "<", "<=", "size<", "size=", "exists", "absent"]
     value: Value = ""
+
+
+Test.__test__ = False  # type: ignore[attr-defined]  # pytest, it's no test class
 
 
 class All(NamedTuple):

@@ -24,6 +24,8 @@ LONGEST_EARLY = 15 * 60.0
 """Renewal begins at half of the lifetime, but at most this long before the end."""
 LONGEST_PAUSE = 30.0
 """Failed renewals are tried again after a tenth of the lifetime, at most this."""
+DATE_SECONDS = 2.0
+"""A clock that is off by more than this isn't used for lifetimes."""
 LOAN_WAIT = 0.25
 """How long another loop is waited for before its last credentials are used again."""
 
@@ -146,8 +148,13 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 def _lifetime(answer: Mapping[str, Any]) -> float:
     """Return the keys' lifetime by the service's clock: this machine's may be off."""
     expires: datetime = answer["Credentials"]["Expiration"]
+    now = datetime.now(UTC)
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-    now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+    if date is not None:
+        theirs = parsedate_to_datetime(date)
+        # It has whole seconds only: no better than a clock that is about right.
+        if abs((now - theirs).total_seconds()) > DATE_SECONDS:
+            now = theirs
     return (expires - now).total_seconds()
 
 

@@ -230,7 +230,8 @@ class DynamoStateStore:
 
 
 def _names_a_key(text: str) -> bool:
-    return "schema" in text or "specified index" in text or "key element" in text
+    phrases = ("schema", "specified index", "key element", "Missing the key")
+    return any(phrase in text for phrase in phrases)
 
 
 class _RefusedError(KinesumerError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 """Longest wait for one answer; within it 10 s without a byte end the call, too."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOOK = "before-parse.kinesis.GetRecords"
 
 
@@ -180,6 +182,9 @@ class KinesisSource:
                 return await call(**arguments)
         except FOREIGN as error:
             fault = fault_of(error)
+            if fault.code == _NOT_FOUND and operation in _OF_A_SHARD:
+                # Which one is missing? If it's the stream, this says so.
+                await self.describe()
             raise self._translated(fault, operation, shard_id) from error
 
     def _translated(
@@ -205,8 +210,8 @@ class KinesisSource:
             return ExpiredIteratorError(message)
         if fault.code == "ExpiredNextTokenException":
             return _ExpiredTokenError(message)
-        if fault.code == "ResourceNotFoundException":
-            if fault.text.startswith("Shard "):
+        if fault.code == _NOT_FOUND:
+            if operation in _OF_A_SHARD:
                 return ShardMissingError(message)
             return StreamMissingError(
                 f"stream {stream} doesn't exist; check its name, account and region"
@@ -220,6 +225,8 @@ class _ExpiredTokenError(KinesumerError):
     """A listing took longer than its token lives."""
 
 
+_NOT_FOUND = "ResourceNotFoundException"
+_OF_A_SHARD = ("GetShardIterator", "GetRecords")
 _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
 
 
@@ -240,8 +247,9 @@ def _starting(after: Position | Start) -> dict[str, object]:
         }
     if after.timestamp is None:
         return {"ShardIteratorType": after.type}
-    # botocore cuts to whole seconds: up to a second early, never late.
-    moment = datetime.fromtimestamp(after.timestamp, UTC)
+    # Kinesis has milliseconds, and older botocore sends whole seconds: the start
+    # is up to that much early, never late.
+    moment = EPOCH + timedelta(milliseconds=math.floor(after.timestamp * 1000))
     return {"ShardIteratorType": after.type, "Timestamp": moment}
 
 

@@ -40,7 +40,7 @@ DEFINITION: dict[str, Any] = {
     ],
     "BillingMode": "PAY_PER_REQUEST",
 }
-"""What CreateTable is told, besides the name (as in schema/state-store.json)."""
+"""What CreateTable is told besides the name; schema/state-store.json says the same."""
 
 POLL_SECONDS = 0.5
 

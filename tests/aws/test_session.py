@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiobotocore.credentials import AioRefreshableCredentials
+from aiobotocore.session import AioSession
+from botocore.session import Session as BotocoreSession
+
+from kinesumer.aws.credentials import FixedProvider, LoanedCredentials
+from kinesumer.aws.dynamodb import borrowed_store, open_store
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients, role_session_name
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    CredentialsError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
+from kinesumer.model import Stream
+from kinesumer.ports import Key
+from tests.aws.test_kinesis import SUMMARY
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Loan
+    from tests.aws.stub import AwsStub
+
+ROLE = "arn:aws:iam::210987654321:role/reader"
+KEY = Key("group#app", "group")
+
+
+class Seconds:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_an_own_session_takes_everything_from_the_environment(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.answer("GetItem", {})
+    store = await open_store(clients, "table")
+    assert await store.get(KEY) is None
+    [seen] = aws.seen
+    assert seen.access_key == "OWN"
+    assert "kinesumer/" in seen.user_agent
+
+
+async def test_an_aiobotocore_session_is_accepted(aws: AwsStub) -> None:
+    session = AioSession()
+    session.set_credentials("THEIRS", "secret")
+    aws.answer("GetItem", {})
+    async with Clients(session) as clients:
+        await (await open_store(clients, "table")).get(KEY)
+    assert aws.keys("GetItem") == ["THEIRS"]
+
+
+async def test_an_aioboto3_session_is_accepted_with_roles_and_for_other_threads(
+    aws: AwsStub,
+) -> None:
+    aioboto3 = pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
+    session = aioboto3.Session("THEIRS", "secret", region_name="us-west-2")
+    aws.answer("GetItem", {})
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(session) as clients:
+        assert clients.region == "us-west-2"
+        await (await open_store(clients, "table")).get(KEY)
+        await (await open_source(clients, Stream("s", role_arn=ROLE))).describe()
+        async with borrowed_store(await clients.lend(), "table") as store:
+            await store.get(KEY)
+    assert aws.keys("GetItem") == ["THEIRS", "THEIRS"]
+    assert aws.keys("AssumeRole") == ["THEIRS"]
+
+
+@pytest.mark.parametrize("session", [BotocoreSession(), object(), "session"])
+async def test_what_is_no_asynchronous_session_is_refused(
+    aws: AwsStub, session: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match="aiobotocore"):
+        async with Clients(session) as clients:
+            await open_store(clients, "table")
+
+
+async def test_missing_credentials_are_reported_in_one_line(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    async with Clients() as clients:
+        with pytest.raises(CredentialsError, match="no AWS credentials: set") as raised:
+            await open_store(clients, "table")
+    assert "\n" not in str(raised.value)
+
+
+async def test_half_of_the_credentials_is_reported(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    async with Clients() as clients:
+        with pytest.raises(CredentialsError, match="AWS_SECRET_ACCESS_KEY"):
+            await open_store(clients, "table")
+
+
+async def test_a_missing_region_is_reported(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.delenv("AWS_DEFAULT_REGION")
+    async with Clients() as clients:
+        with pytest.raises(CredentialsError, match="no AWS region"):
+            await open_store(clients, "table")
+
+
+async def test_an_unknown_profile_is_reported(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("AWS_PROFILE", "nobody")
+    async with Clients() as clients:
+        with pytest.raises(CredentialsError, match="nobody"):
+            await open_store(clients, "table")
+
+
+async def test_a_malformed_endpoint_is_a_configuration_error(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("AWS_ENDPOINT_URL", "localhost:4566/ x")
+    async with Clients() as clients:
+        with pytest.raises(ConfigurationError, match="localhost:4566"):
+            await open_store(clients, "table")
+
+
+async def test_a_services_own_endpoint_wins(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    environment.setenv("AWS_ENDPOINT_URL_DYNAMODB", aws.url)
+    aws.answer("GetItem", {})
+    async with Clients() as clients:
+        assert await (await open_store(clients, "table")).get(KEY) is None
+        with pytest.raises(SourceUnavailableError):
+            await (await open_source(clients, Stream("orders"))).describe()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard", "adaptive"])
+async def test_the_sdk_never_retries_whatever_the_environment_says(
+    aws: AwsStub, environment: pytest.MonkeyPatch, mode: str
+) -> None:
+    environment.setenv("AWS_RETRY_MODE", mode)
+    environment.setenv("AWS_MAX_ATTEMPTS", "5")
+    aws.refuse("GetItem", "InternalServerError", status=500)
+    aws.refuse("DescribeStreamSummary", "LimitExceededException")
+    async with Clients() as clients:
+        with pytest.raises(StoreUnavailableError):
+            await (await open_store(clients, "table")).get(KEY)
+        with pytest.raises(SourceUnavailableError):
+            await (await open_source(clients, Stream("orders"))).describe()
+    assert len(aws.seen) == 2
+
+
+async def test_clients_are_shared_by_region_and_role(
+    aws: AwsStub, clients: Clients
+) -> None:
+    role = clients.role(ROLE)
+    opened = [
+        (await clients.open("kinesis", region, role)).client
+        for region in (None, "eu-west-1", "us-east-1")
+    ]
+    assert opened[0] is opened[1] is not opened[2]
+
+
+# --- roles ---------------------------------------------------------------------------
+
+
+async def test_a_role_is_assumed_once_for_all_its_streams_and_regions(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    streams = [
+        Stream("a", role_arn=ROLE, external_id="xx"),
+        Stream("b", role_arn=ROLE, external_id="xx"),
+        Stream("a", role_arn=ROLE, external_id="xx", region="us-east-1"),
+    ]
+    sources = [await open_source(clients, stream) for stream in streams]
+    await asyncio.gather(*(source.describe() for source in sources))
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1"] * 3
+    [assumed] = [seen for seen in aws.seen if seen.operation == "AssumeRole"]
+    assert assumed.access_key == "OWN"
+    assert assumed.body["RoleArn"] == ROLE
+    assert assumed.body["ExternalId"] == "xx"
+    assert assumed.body["RoleSessionName"] == "kinesumer-billing-pod-1"
+
+
+async def test_another_external_id_is_another_assumption(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    for external_id in ("xx", "yy"):
+        stream = Stream("a", role_arn=ROLE, external_id=external_id)
+        await (await open_source(clients, stream)).describe()
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1", "ROLE2"]
+
+
+async def test_a_streams_own_session_name_is_used(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    stream = Stream("a", role_arn=ROLE, session_name="audit")
+    await (await open_source(clients, stream)).describe()
+    assert aws.seen[0].body["RoleSessionName"] == "audit"
+
+
+@pytest.mark.parametrize("lifetime", [3.0, 900.0, 3600.0, 43200.0])
+async def test_a_role_is_assumed_again_before_its_keys_expire(
+    aws: AwsStub, lifetime: float
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(lifetime)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += lifetime * 0.45
+        await source.describe()
+        seconds.now += lifetime * 0.54
+        await asyncio.gather(*(source.describe() for _ in range(5)))
+    keys = aws.keys("DescribeStreamSummary")
+    assert keys[:2] == ["ROLE1", "ROLE1"]
+    # One call renews; those beside it may go on with what is still valid.
+    assert aws.count("AssumeRole") == 2
+    assert "ROLE2" in keys[2:]
+
+
+async def test_a_failed_renewal_is_put_off_while_the_keys_are_valid(
+    aws: AwsStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(1000)
+    aws.refuse_role("Throttling", "slow down", 400)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += 600
+        with caplog.at_level(logging.WARNING, "kinesumer"):
+            await source.describe()
+            await source.describe()
+        assert aws.count("AssumeRole") == 2
+        assert "still valid" in caplog.text
+        seconds.now += 400
+        with pytest.raises(SourceUnavailableError, match="sts:AssumeRole"):
+            await source.describe()
+
+
+async def test_keys_that_aws_calls_expired_are_replaced(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.refuse("DescribeStreamSummary", "ExpiredTokenException", "expired")
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await source.describe()
+    await source.describe()
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1", "ROLE2"]
+
+
+async def test_a_role_that_may_not_be_assumed_is_named(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.refuse_role(
+        "AccessDenied",
+        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
+        f"sts:AssumeRole on resource: {ROLE}",
+    )
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    with pytest.raises(AccessDeniedError) as raised:
+        await source.describe()
+    assert raised.value.action == "sts:AssumeRole"
+    assert raised.value.resource == ROLE
+    assert "user/me" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("kinesumer-app/pod 1", "kinesumer-app-pod-1"),
+        ("é", "--"),
+        ("x" * 70, "x" * 64),
+        ("a+b=c,d.e@f-g_h", "a+b=c,d.e@f-g_h"),
+    ],
+)
+def test_a_session_name_is_made_fit_for_sts(text: str, name: str) -> None:
+    assert role_session_name(text) == name
+
+
+# --- another thread ------------------------------------------------------------------
+
+
+async def test_a_loan_works_on_another_threads_loop_while_this_one_is_blocked(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.answer("GetItem", {})
+    loan = await clients.lend()
+
+    async def elsewhere() -> None:
+        async with borrowed_store(loan, "table") as store:
+            await store.get(KEY)
+            await store.get(KEY)
+
+    await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    assert aws.keys("GetItem") == ["OWN", "OWN"]
+
+
+async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop(
+    aws: AwsStub,
+) -> None:
+    renewed = 0
+
+    async def renew() -> dict[str, str]:
+        nonlocal renewed
+        renewed += 1
+        return {
+            "access_key": f"KEY{renewed}",
+            "secret_key": "secret",
+            "token": "token",
+            "expiry_time": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
+        }
+
+    session = AioSession()
+    # Due for renewal at every call.
+    credentials = AioRefreshableCredentials.create_from_metadata(
+        await renew(), renew, "test", advisory_timeout=7200
+    )
+    session.register_component("credential_provider", FixedProvider(credentials))
+    aws.answer("GetItem", {})
+
+    def elsewhere(loan: Loan) -> None:
+        async def beat() -> None:
+            async with borrowed_store(loan, "table") as store:
+                await store.get(KEY)
+
+        asyncio.run(beat())
+
+    async with Clients(session) as clients:
+        loan = await clients.lend()
+        await asyncio.to_thread(elsewhere, loan)
+        owner = await clients.credentials()
+        lent = LoanedCredentials(
+            owner, await owner.get_frozen_credentials(), asyncio.get_running_loop()
+        )
+        known = renewed
+        thread = threading.Thread(
+            target=lambda: keys.append(asyncio.run(lent.get_frozen_credentials()))
+        )
+        keys: list[Any] = []
+        thread.start()
+        thread.join(timeout=10)  # blocks this loop, as a slow handler does
+        assert keys[0].access_key == f"KEY{known}"
+    assert aws.keys("GetItem") == ["KEY3"]
