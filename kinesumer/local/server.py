@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
+from kinesumer.errors import ConfigurationError
 from kinesumer.local.control import Control
 from kinesumer.local.faults import Fault, Kind
 from kinesumer.local.gateway import Gateway
@@ -42,6 +44,10 @@ class EmbeddedAws:
         self._runner: web.ServerRunner | None = None
 
     async def __aenter__(self) -> Self:
+        if find_spec("moto") is None:
+            raise ConfigurationError(
+                "the embedded AWS needs moto: pip install 'kinesumer[local]'"
+            )
         control, gateway = Control(self._world), Gateway(self._world)
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -225,6 +231,10 @@ class EmbeddedAws:
     def advance(self, seconds: float) -> None:
         """Put the services' clock forward: iterators expire, records age."""
         self._world.clock.advance(seconds)
+
+    def stop_clock(self) -> None:
+        """Let the services' time stand still but for ``advance()``: tests of limits."""
+        self._world.clock.stop()
 
     def fault(self, kind: Kind, **which: Any) -> int:
         """Put a fault in force and return its number; see ``Fault`` for the fields."""

@@ -23,10 +23,16 @@ class ServiceClock:
 
     def __init__(self) -> None:
         self._ahead = time.time() - time.monotonic()
+        self._stopped_at: float | None = None
 
     def now(self) -> float:
         """Return seconds since 1970, in whole milliseconds."""
-        return round(time.monotonic() + self._ahead, 3)
+        ticks = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return round(ticks + self._ahead, 3)
+
+    def stop(self) -> None:
+        """Stand still from now on, but for ``advance()``."""
+        self._stopped_at = time.monotonic()
 
     def advance(self, seconds: float) -> None:
         """Put the clock forward."""

@@ -1,0 +1,34 @@
+"""The pytest plugin: an embedded AWS for tests of consumers, without configuration."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local import EmbeddedAws
+
+
+@pytest.fixture
+def kinesumer_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
+    """Kinesis, DynamoDB and STS on 127.0.0.1, with an empty state store.
+
+    The environment variables of AWS's SDKs point to it while the test runs, whatever
+    they were before. ``kinesumer_aws.create_stream("orders", shards=2)`` and
+    ``kinesumer_aws.put("orders", b"data", "key")`` prepare what is consumed.
+    """
+    from kinesumer.local import EmbeddedAws, background
+
+    with background(EmbeddedAws()) as aws:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, os.devnull)
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        aws.create_table()
+        yield aws

@@ -1,0 +1,185 @@
+"""Accounts, roles and permissions: who gets in, and how the others are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kinesumer.local import EmbeddedAws
+from kinesumer.local.identity import Credentials
+
+OTHER = "111122223333"
+
+
+def credentials(answer: dict[str, Any]) -> Credentials:
+    given = answer["Credentials"]
+    return Credentials(
+        given["AccessKeyId"],
+        given["SecretAccessKey"],
+        OTHER,
+        answer["AssumedRoleUser"]["Arn"],
+        given["SessionToken"],
+    )
+
+
+async def test_each_key_belongs_to_its_account(aws: EmbeddedAws, connect: Any) -> None:
+    mine = await (await connect("sts")).get_caller_identity()
+    theirs = await (await connect("sts", aws.account(OTHER))).get_caller_identity()
+    assert mine["Account"] == "000000000000"
+    assert theirs["Account"] == OTHER
+    assert mine["Arn"] == "arn:aws:iam::000000000000:user/kinesumer"
+
+
+async def test_unknown_keys_are_refused_by_every_service(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    unknown = Credentials("AKIANOBODY", "secret", "", "")
+    kinesis = await connect("kinesis", unknown)
+    answer = await refused(kinesis.list_streams())
+    assert (answer.code, answer.status) == ("UnrecognizedClientException", 400)
+    dynamodb = await connect("dynamodb", unknown)
+    answer = await refused(dynamodb.list_tables())
+    assert answer.code == "UnrecognizedClientException"
+    sts = await connect("sts", unknown)
+    answer = await refused(sts.get_caller_identity())
+    assert (answer.code, answer.status) == ("InvalidClientTokenId", 403)
+
+
+async def test_another_accounts_stream_is_denied_naming_action_and_resource(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders", account=OTHER)
+    answer = await refused(kinesis.list_shards(StreamARN=arn))
+    assert answer.code == "AccessDeniedException"
+    assert answer.message.startswith(
+        "User: arn:aws:iam::000000000000:user/kinesumer is not authorized to perform: "
+        f"kinesis:ListShards on resource: {arn} because"
+    )
+
+
+async def test_an_iterator_is_no_way_into_another_account(
+    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", account=OTHER)
+    theirs = await connect("kinesis", aws.account(OTHER))
+    place = await theirs.get_shard_iterator(
+        StreamName="orders",
+        ShardId="shardId-000000000000",
+        ShardIteratorType="LATEST",
+    )
+    answer = await refused(kinesis.get_records(ShardIterator=place["ShardIterator"]))
+    assert answer.code == "AccessDeniedException"
+
+
+async def test_an_assumed_role_reads_its_accounts_streams(
+    aws: EmbeddedAws, connect: Any
+) -> None:
+    arn = aws.create_stream("orders", account=OTHER)
+    role = aws.create_role("reader", account=OTHER)
+    answer = await (await connect("sts")).assume_role(
+        RoleArn=role.arn, RoleSessionName="billing"
+    )
+    assert answer["AssumedRoleUser"]["Arn"] == (
+        f"arn:aws:sts::{OTHER}:assumed-role/reader/billing"
+    )
+    kinesis = await connect("kinesis", credentials(answer))
+    summary = await kinesis.describe_stream_summary(StreamARN=arn)
+    assert summary["StreamDescriptionSummary"]["StreamARN"] == arn
+
+
+async def test_a_role_lets_in_only_whom_it_trusts(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER, external_id="secret")
+    sts = await connect("sts")
+    for which in ({}, {"ExternalId": "wrong"}):
+        call = sts.assume_role(RoleArn=role.arn, RoleSessionName="billing", **which)
+        answer = await refused(call)
+        assert (answer.code, answer.status) == ("AccessDenied", 403)
+        assert f"sts:AssumeRole on resource: {role.arn}" in answer.message
+    await sts.assume_role(
+        RoleArn=role.arn, RoleSessionName="billing", ExternalId="secret"
+    )
+    stranger = await connect("sts", aws.account("999999999999"))
+    call = stranger.assume_role(
+        RoleArn=role.arn, RoleSessionName="billing", ExternalId="secret"
+    )
+    assert (await refused(call)).code == "AccessDenied"
+    call = sts.assume_role(RoleArn=role.arn + "x", RoleSessionName="billing")
+    assert (await refused(call)).code == "AccessDenied"
+
+
+async def test_temporary_credentials_expire(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER, session_seconds=3)
+    answer = await (await connect("sts")).assume_role(
+        RoleArn=role.arn, RoleSessionName="billing"
+    )
+    ends = answer["Credentials"]["Expiration"].timestamp()
+    assert abs(ends - aws._world.clock.now() - 3) < 0.01
+    kinesis = await connect("kinesis", credentials(answer))
+    sts = await connect("sts", credentials(answer))
+    await kinesis.list_streams()
+    aws.advance(3)
+    assert (await refused(kinesis.list_streams())).code == "ExpiredTokenException"
+    assert (await refused(sts.get_caller_identity())).code == "ExpiredToken"
+
+
+async def test_temporary_credentials_need_their_token(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER)
+    answer = await (await connect("sts")).assume_role(
+        RoleArn=role.arn, RoleSessionName="billing"
+    )
+    for token in (None, "another"):
+        bare = credentials(answer)._replace(session_token=token)
+        call = (await connect("kinesis", bare)).list_streams()
+        assert (await refused(call)).code == "UnrecognizedClientException"
+
+
+async def test_a_role_does_only_what_its_policy_names(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", account=OTHER)
+    actions = ["kinesis:Get*", "kinesis:List*"]
+    role = aws.create_role("reader", account=OTHER, actions=actions)
+    answer = await (await connect("sts")).assume_role(
+        RoleArn=role.arn, RoleSessionName="billing"
+    )
+    kinesis = await connect("kinesis", credentials(answer))
+    await kinesis.list_shards(StreamName="orders")
+    call = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    assert (await refused(call)).code == "AccessDeniedException"
+
+
+async def test_single_actions_can_be_denied_and_allowed_again(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    aws.create_stream("other")
+    aws.create_table("table")
+    aws.deny("kinesis:ListShards", arn)
+    aws.deny("dynamodb:DescribeTable")
+    answer = await refused(kinesis.list_shards(StreamName="orders"))
+    assert "kinesis:ListShards on resource: " + arn in answer.message
+    await kinesis.list_shards(StreamName="other")
+    answer = await refused(dynamodb.describe_table(TableName="table"))
+    assert (answer.code, answer.status) == ("AccessDeniedException", 400)
+    assert "dynamodb:DescribeTable on resource: arn:aws:dynamodb:" in answer.message
+    aws.allow()
+    await kinesis.list_shards(StreamName="orders")
+    await dynamodb.describe_table(TableName="table")
+
+
+async def test_unsigned_requests_are_refused(aws: EmbeddedAws) -> None:
+    import aiohttp
+
+    headers = {"X-Amz-Target": "Kinesis_20131202.ListStreams"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(aws.url, data=b"{}", headers=headers) as answer,
+    ):
+        assert answer.status == 400
+        body = await answer.json(content_type=None)
+        assert body["__type"] == "MissingAuthenticationTokenException"
