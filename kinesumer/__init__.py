@@ -1,1 +1,50 @@
 """Consume Amazon Kinesis streams together: many processes, one DynamoDB table."""
+
+from kinesumer.buffer import Batch
+from kinesumer.client import Kinesumer
+from kinesumer.config import Config
+from kinesumer.delivery import Records
+from kinesumer.errors import (
+    AccessDeniedError,
+    ClientIdInUseError,
+    ConfigurationError,
+    CorruptRowError,
+    CredentialsError,
+    FatalError,
+    GoFleetAliveError,
+    KinesumerError,
+    ShardsLostError,
+    StateStoreMissingError,
+    StateStoreReplacedError,
+    StateStoreSchemaError,
+    StreamMissingError,
+    StreamReplacedError,
+)
+from kinesumer.model import Fence, Position, Record, ShardKey, Start, Stream
+
+__all__ = [
+    "AccessDeniedError",
+    "Batch",
+    "ClientIdInUseError",
+    "Config",
+    "ConfigurationError",
+    "CorruptRowError",
+    "CredentialsError",
+    "FatalError",
+    "Fence",
+    "GoFleetAliveError",
+    "Kinesumer",
+    "KinesumerError",
+    "Position",
+    "Record",
+    "Records",
+    "ShardKey",
+    "ShardsLostError",
+    "Start",
+    "StateStoreMissingError",
+    "StateStoreReplacedError",
+    "StateStoreSchemaError",
+    "Stream",
+    "StreamMissingError",
+    "StreamReplacedError",
+]

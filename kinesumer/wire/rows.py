@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
@@ -117,6 +118,17 @@ def timestamp_text(seconds: float) -> str:
     """Return seconds since 1970 as RFC 3339 in UTC."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def timestamp_seconds(value: Value | None) -> float:
+    """Return RFC 3339 text as seconds since 1970, and minus infinity for anything else.
+
+    Kinesumer for Go writes local offsets and nanoseconds.
+    """
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return -math.inf
 
 
 def start_text(start: Start) -> str:

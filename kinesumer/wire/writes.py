@@ -137,9 +137,7 @@ def assign(
         (
             Test("leader_epoch", "absent"),
             Test("leader_epoch", "<", epoch),
-            All(
-                (Test("leader_epoch", "=", epoch), Test("plan_version", "<", version))
-            ),
+            All((Test("leader_epoch", "=", epoch), Test("plan_version", "<", version))),
         )
     )
     # The range names streams by their place in the member's list: it must be the same.

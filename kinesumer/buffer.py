@@ -1,0 +1,146 @@
+"""Fetched batches on their way to user code, within one byte budget over all shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.holding import Holding
+    from kinesumer.model import Fence, Position, Record
+
+RECORD_OVERHEAD_BYTES = 420
+"""What a small record takes beside its data: the struct, two strings, the bytes' head
+(measured with CPython 3.11)."""
+
+
+class Batch:
+    """Records of one shard, in order.
+
+    ``millis_behind`` is the shard's lag in milliseconds when the batch was read: how
+    far its last record is behind the newest one.
+    """
+
+    __slots__ = ("end", "holding", "millis_behind", "records", "size")
+
+    def __init__(
+        self,
+        records: list[Record],
+        millis_behind: int,
+        size: int,
+        end: Position | None,
+        holding: Holding,
+    ) -> None:
+        self.records = records
+        self.millis_behind = millis_behind
+        self.size = size
+        self.end = end
+        self.holding = holding
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.holding.source.stream
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self.holding.source.stream_arn
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self.holding.source.shard_id
+
+    @property
+    def fence(self) -> Fence:
+        """The shard and the epoch in which this client owns it."""
+        return self.holding.source.fence
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+def memory_size(records: Sequence[Record]) -> int:
+    """Return about how many bytes records take in memory."""
+    return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
+
+
+class Buffer:
+    """A queue of batches whose readers ask for room before they fetch."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.used = 0
+        self._limit = limit_bytes
+        self._batches: deque[Batch] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._askers: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def reserve(self, size: int) -> None:
+        """Wait until ``size`` bytes are free and take them; first come, first served.
+
+        More than the whole budget is let through when nothing else is held.
+        """
+        if not self._askers and self._fits(size):
+            self.used += size
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._askers.append((size, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release(size)
+            else:
+                self._askers.remove((size, future))
+                self._admit()
+            raise
+
+    def release(self, size: int) -> None:
+        """Give bytes back (a negative size takes more, whatever is free)."""
+        self.used -= size
+        self._admit()
+
+    def put(self, batch: Batch) -> None:
+        """Queue a batch whose bytes were reserved."""
+        self._batches.append(batch)
+        self.wake()
+
+    async def get(self) -> Batch | None:
+        """Return the next batch, or None after ``wake()``: look around, come back."""
+        if not self._batches:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(future)
+            await future
+        return self._batches.popleft() if self._batches else None
+
+    def wake(self) -> None:
+        """Let those who wait for a batch look around."""
+        while self._takers:
+            future = self._takers.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def drop(self, holding: Holding) -> None:
+        """Forget what is queued of one shard."""
+        kept: deque[Batch] = deque()
+        for batch in self._batches:
+            if batch.holding is holding:
+                self.used -= batch.size
+            else:
+                kept.append(batch)
+        self._batches = kept
+        self._admit()
+
+    def _fits(self, size: int) -> bool:
+        return self.used + size <= self._limit or self.used <= 0
+
+    def _admit(self) -> None:
+        while self._askers and self._fits(self._askers[0][0]):
+            size, future = self._askers.popleft()
+            if not future.done():
+                self.used += size
+                future.set_result(None)

@@ -1,0 +1,104 @@
+"""Stores positions: every interval, sooner where much is done, and on request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kinesumer.context import Context
+    from kinesumer.holding import Holding
+    from kinesumer.model import Position, ShardKey
+    from kinesumer.ports import Written
+
+PARALLEL_COMMITS = 16
+
+
+class Checkpointer:
+    """Commits the shards held; tells which turn out to be lost."""
+
+    def __init__(
+        self,
+        context: Context,
+        holdings: Callable[[], Iterable[Holding]],
+        take_stock: Callable[[], None],
+        lost: Callable[[Holding], None],
+    ) -> None:
+        self._context = context
+        self._holdings = holdings
+        self._take_stock = take_stock
+        self._lost = lost
+        self._hurry = asyncio.Event()
+        self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
+
+    def hurry(self) -> None:
+        """Store at once what has been done."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Commit every interval until cancelled."""
+        pause = self._context.config.commit_seconds
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._hurry.wait()
+                due = [h for h in self._holdings() if h.wants_commit]
+            except TimeoutError:
+                due = list(self._holdings())
+            self._hurry.clear()
+            pause = self._context.config.commit_seconds
+            if not await self._commit_each(due):
+                # Backed off and spread, so that heartbeats and claims get through.
+                pause *= 0.5 + self._context.random.random()
+
+    async def commit_all(self) -> list[ShardKey]:
+        """Store what is done, trying until it is stored; return the shards lost."""
+        self._take_stock()
+        holdings = list(self._holdings())
+        await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
+        return [holding.key for holding in holdings if holding.lost]
+
+    async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
+        self._take_stock()
+        answers = await asyncio.gather(*(self._commit(h) for h in holdings))
+        return all(answers)
+
+    async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
+        """Store one shard's position if it moved; False if the store didn't answer."""
+        position = holding.position
+        if position is None or holding.lost:
+            return True
+        context = self._context
+        write = writes.commit(context.app, holding.row, position)
+        async with self._limit:
+            try:
+                written = await (context.write if patient else context.store.write)(
+                    write
+                )
+            except StoreUnavailableError as error:
+                context.health.failed("state store", error)
+                return False
+        context.health.works("state store")
+        if written.applied or is_stored(holding, written, position):
+            holding.stored(position)
+        else:
+            self._lost(holding)
+        return True
+
+
+def is_stored(holding: Holding, written: Written, position: Position) -> bool:
+    """Tell from a refusing row whether the position is there all the same.
+
+    It is if a try that seemed lost was applied: then we still own the shard.
+    """
+    if written.row is None:
+        return False
+    row, mine = rows.read_shard(written.row), holding.row
+    if row.owner != mine.owner or row.epoch != mine.epoch:
+        return False
+    return row.position is not None and row.position >= position

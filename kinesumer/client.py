@@ -1,0 +1,203 @@
+"""The user's face: one client of one app."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import uuid
+from typing import TYPE_CHECKING, Self
+
+from kinesumer.clock import SystemClock
+from kinesumer.config import Config
+from kinesumer.context import Context, Health, logger
+from kinesumer.delivery import Delivery, Records
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.group import Group
+from kinesumer.heart_runner import ThreadHeart
+from kinesumer.model import Start
+from kinesumer.streams import as_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from kinesumer.aws.session import Clients
+    from kinesumer.model import Record
+    from kinesumer.streams import StreamLike
+
+LONGEST_NAME_BYTES = 255
+
+
+class Kinesumer:
+    """A client that consumes streams together with all others of its app.
+
+    ``app`` names the group, ``table`` the state store in ``region`` (by default the
+    session's). ``client_id`` is unique among live processes; a static one (a pod's
+    name) lets a restarted process take its old place. ``session`` is an aioboto3 or an
+    aiobotocore session; by default one of its own, with credentials, region and
+    endpoints from the standard chain and variables.
+
+    Raises ConfigurationError for names that can't be stored.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        table: str,
+        region: str | None = None,
+        client_id: str | None = None,
+        session: object | None = None,
+        config: Config = Config(),  # noqa: B008 - frozen
+    ) -> None:
+        self.app = _checked("app", app)
+        self.client_id = _checked("client_id", client_id or _new_client_id())
+        self.table = _checked("table", table)
+        self.config = config
+        self._region = region
+        self._session = session
+        self._clients: Clients | None = None
+        self._group: Group | None = None
+        self._records: Records | None = None
+        self._entered = False
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._stop()
+        except TimeoutError as late:
+            if error is None:
+                raise
+            logger.error("%s", late)
+        finally:
+            if self._clients is not None:
+                await self._clients.__aexit__(None, None, None)
+
+    def consume(
+        self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
+    ) -> Records:
+        """Return the records of streams: names, ARNs or ``Stream`` objects.
+
+        ``start`` says where the group begins with a stream that it has no positions
+        for. Nothing happens before the first record is asked for: then it raises
+        StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
+        and their kind. Raises ConfigurationError for what can't be consumed.
+        """
+        if not self._entered:
+            raise ConfigurationError("use the client in `async with Kinesumer(...)`")
+        if self._records is not None:
+            raise ConfigurationError(
+                "consume() was called before; call refresh() to change the streams"
+            )
+        if not isinstance(start, Start):
+            raise ConfigurationError(f"start={start!r} is no Start")
+        wanted = as_streams(streams)
+        delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
+
+        async def begin() -> None:
+            if self._group is None:
+                self._group = await self._wire(delivery)
+                await self._group.start(wanted, start)
+
+        self._records = Records(delivery, begin)
+        return self._records
+
+    def mark(self, record: Record) -> None:
+        """Mark a record as done, in any order (``commit="manual"``).
+
+        The checkpoint is the end of the contiguous done prefix of its shard.
+        """
+        if self.config.commit != "manual":
+            raise ConfigurationError('mark() needs Config(commit="manual")')
+        self._running().mark(record)
+
+    async def commit(self) -> None:
+        """Store what is done, and return when it is stored.
+
+        Raises ShardsLostError naming shards whose positions couldn't be stored because
+        other clients own them by now.
+        """
+        await self._running().commit()
+
+    async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
+        """Consume these streams from now on, in place of the ones before."""
+        await self._running().refresh(streams)
+
+    async def leave(self) -> None:
+        """Hand all shards over while still consuming, then end the iteration.
+
+        Call it from a signal handler's task or beside the loop: the others take over
+        with a gap of well under a second, where leaving the block alone costs some.
+        """
+        if self._group is not None:
+            await self._group.leave()
+
+    async def _wire(self, delivery: Delivery) -> Group:
+        # Heavy, and not needed by who only imports the package.
+        from kinesumer.aws.dynamodb import borrowed_store, open_store
+        from kinesumer.aws.kinesis import open_source
+        from kinesumer.aws.session import Clients
+
+        clients = self._clients = Clients(
+            self._session,
+            region=self._region,
+            role_session_name=f"kinesumer-{self.app}",
+        )
+        clock = SystemClock()
+        context = Context(
+            app=self.app,
+            client_id=self.client_id,
+            config=self.config,
+            store=await open_store(clients, self.table),
+            clock=clock,
+            random=random.Random(),
+            new_id=lambda: uuid.uuid4().hex,
+            health=Health(clock),
+        )
+        loan = await clients.lend()
+        heart = ThreadHeart(context, lambda: borrowed_store(loan, self.table))
+        return Group(context, lambda s: open_source(clients, s), heart, delivery)
+
+    async def _stop(self) -> None:
+        if self._group is None:
+            return
+        asker = self._group.delivery.asker
+        elsewhere = asker is not asyncio.current_task()
+        in_use = asker is not None and not asker.done() and elsewhere
+        await self._group.stop(wait_for_user=in_use)
+
+    def _running(self) -> Group:
+        if self._group is None:
+            raise KinesumerError(
+                "nothing is consumed yet: iterate over consume() first"
+            )
+        return self._group
+
+
+def _new_client_id() -> str:
+    return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+
+
+def _checked(what: str, name: str) -> str:
+    """Return a name that can be part of a key. Raises ConfigurationError."""
+    problem = ""
+    if not isinstance(name, str) or not name.strip():
+        problem = "is empty"
+    elif "#" in name:
+        problem = "contains '#', which separates the parts of a key"
+    elif not name.isprintable():
+        problem = "contains characters that can't be printed"
+    elif len(name.encode()) > LONGEST_NAME_BYTES:
+        problem = f"is longer than {LONGEST_NAME_BYTES} bytes"
+    if problem:
+        raise ConfigurationError(f"{what}={name!r} {problem}: choose another one")
+    return name

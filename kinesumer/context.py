@@ -1,0 +1,100 @@
+"""What every part of one client needs: who it is, and the world it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.config import Config
+    from kinesumer.ports import Clock, Key, Row, StateStore, Write, Written
+
+logger = logging.getLogger("kinesumer")
+
+T = TypeVar("T")
+
+
+CALM_SECONDS = 5.0
+"""Something works again when it hasn't failed for this long: no log line per call."""
+
+
+class Health:
+    """Says once when something stops working, and once when it works again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failing: dict[str, tuple[float, float]] = {}
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Note a failure; the first of a row of them is logged."""
+        now = self._clock.now()
+        since, _ = self._failing.get(what, (now, now))
+        if what not in self._failing:
+            logger.warning(
+                "%s fails, trying again: %s", what, error, extra={"object": what}
+            )
+        self._failing[what] = since, now
+
+    def works(self, what: str) -> None:
+        """Note a success; the first one some time after a failure is logged."""
+        if what not in self._failing:
+            return
+        since, last = self._failing[what]
+        if self._clock.now() - last >= CALM_SECONDS:
+            del self._failing[what]
+            logger.warning(
+                "%s works again, it failed for %.1f s",
+                what,
+                last - since,
+                extra={"object": what},
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """One client's identity, configuration and ports."""
+
+    app: str
+    client_id: str
+    config: Config
+    store: StateStore
+    clock: Clock
+    random: random.Random
+    new_id: Callable[[], str]
+    health: Health
+
+    async def write(self, write: Write) -> Written:
+        """Write, trying again while the store is unavailable: a definite answer.
+
+        A try that was lost may have been applied; then the repeated one is refused with
+        the row as it is, which the caller has to look at.
+        """
+        return await self.until_available(lambda: self.store.write(write))
+
+    async def read(self, key: Key) -> Row | None:
+        """Read one row consistently, trying again while the store is unavailable."""
+
+        return await self.until_available(lambda: self.store.get(key))
+
+    async def until_available(
+        self, call: Callable[[], Awaitable[T]], what: str = "state store"
+    ) -> T:
+        """Repeat a call until it answers, backed off with jitter."""
+        delay = 0.1
+        while True:
+            try:
+                answer = await call()
+            except (StoreUnavailableError, SourceUnavailableError) as error:
+                self.health.failed(what, error)
+                await asyncio.sleep(delay * (0.5 + self.random.random()))
+                delay = min(2 * delay, 2.0)
+            else:
+                self.health.works(what)
+                return answer

@@ -1,0 +1,91 @@
+"""Who is alive, judged by one observer on its own clock: no two clocks are compared."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.wire.rows import MemberRow
+
+
+class Lease:
+    """What a session may trust of itself; written by the heartbeat, read by all.
+
+    ``deadline`` is the time at which the last acknowledged beat was *first* sent, plus
+    the trust: with the time of a retry two owners could deliver at once.
+    """
+
+    __slots__ = ("dead", "deadline", "session")
+
+    def __init__(self, session: str, deadline: float) -> None:
+        self.session, self.deadline, self.dead = session, deadline, False
+
+    def end(self) -> None:
+        """Permit nothing any more: the session is over."""
+        self.dead, self.deadline = True, -math.inf
+
+    def permits(self, now: float) -> bool:
+        """Tell whether a record may be handed to user code now."""
+        return now < self.deadline and not self.dead
+
+
+class _Seen(NamedTuple):
+    session: str
+    beat: int
+    since: float
+
+
+class Watch:
+    """Remembers since when each member's heartbeat has been unchanged."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._last_look: float | None = None
+
+    def reset(self) -> None:
+        """Forget what was seen: every window starts again at the next look."""
+        self._seen.clear()
+
+    def look(
+        self, members: Iterable[MemberRow], now: float, longest_gap: float
+    ) -> list[MemberRow]:
+        """Take in what was read at ``now`` and return the members to fence.
+
+        After a gap between looks longer than ``longest_gap`` all windows start again:
+        after an outage of the store nobody healthy is fenced.
+        """
+        if self._last_look is None or now - self._last_look > longest_gap:
+            self.reset()
+        self._last_look = now
+        seen: dict[str, _Seen] = {}
+        stale = []
+        for member in members:
+            if member.dead:
+                continue
+            before = self._seen.get(member.client_id)
+            if before is None or before[:2] != (member.session, member.beat):
+                before = _Seen(member.session, member.beat, now)
+            elif now - before.since >= member.lease_ms / 1000:
+                stale.append(member)
+            seen[member.client_id] = before
+        self._seen = seen
+        return stale
+
+    def unchanged_for(self, member: MemberRow, now: float) -> float:
+        """Return for how many seconds this member's beat has been seen unchanged."""
+        seen = self._seen.get(member.client_id)
+        if seen is None or seen[:2] != (member.session, member.beat):
+            return 0.0
+        return now - seen.since
+
+
+def proves_death(session: str, row: MemberRow | None) -> bool:
+    """Tell whether a consistently read row proves that a session is dead.
+
+    A row that is gone was pruned long after its death; another session in it
+    registered over a death mark.
+    """
+    return row is None or row.session != session or row.dead

@@ -1,0 +1,72 @@
+"""One member's round: from the rows in its range to what it does about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from kinesumer.model import Range, ShardKey
+    from kinesumer.wire.rows import ShardRow
+
+
+def contains(range_: Range, arn: str, first_hash: int) -> bool:
+    """Tell whether a shard with this starting hash key lies in a range."""
+    return any(
+        arn == interval.stream_arn and interval.first <= first_hash <= interval.last
+        for interval in range_
+    )
+
+
+class Round(NamedTuple):
+    """What to do now with the shards in one's range."""
+
+    claim: list[ShardRow]
+    """Free, or owned by a session that is known to be dead."""
+    verify: set[tuple[str, str]]
+    """(client id, session) of owners that may be dead."""
+    pending: list[ShardRow]
+    """Shards that should be ours and aren't: look again soon."""
+
+
+def decide(
+    rows: Iterable[ShardRow], held: Collection[ShardKey], dead: Collection[str]
+) -> Round:
+    """Decide a round from the rows read, the shards held and the sessions proved dead.
+
+    A row that names a session as owner is never adopted from a read: reads may be
+    stale. What a lost answer left open is settled by claiming again.
+    """
+    round_ = Round([], set(), [])
+    for row in rows:
+        if row.ended or row.key in held:
+            continue
+        round_.pending.append(row)
+        if not row.ready:
+            continue
+        if not row.owner or row.owner in dead:
+            round_.claim.append(row)
+        else:
+            round_.verify.add((row.owner_id, row.owner))
+    return round_
+
+
+def to_move(
+    held: Mapping[ShardKey, int],
+    range_: Range,
+    moving_since: Mapping[ShardKey, float],
+    now: float,
+    delay: float,
+) -> tuple[dict[ShardKey, float], list[ShardKey]]:
+    """Return since when held shards lie outside the range, and those to release now.
+
+    Releasing waits for ``delay``, one heartbeat: by then the next owner has learned of
+    the plan too and is waiting for the shard, so that the gap is short.
+    """
+    outside = {
+        key: moving_since.get(key, now)
+        for key, first_hash in held.items()
+        if not contains(range_, key.stream_arn, first_hash)
+    }
+    return outside, [key for key, since in outside.items() if now - since >= delay]

@@ -1,0 +1,147 @@
+"""The leader's plan: who takes part, which ranges they get, which rows must change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kinesumer.core.assignment import Member, assign_range, assign_sticky
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.model import Range
+    from kinesumer.wire.rows import MemberRow
+
+STANDBYS = 3
+"""Clients with the lowest ids: one leads, the others watch it closely."""
+
+
+class Assignment(NamedTuple):
+    """One member's part of a plan."""
+
+    index: int
+    range: Range
+    keeps: frozenset[str]
+
+
+Plan = dict[str, Assignment]
+"""By client id."""
+
+
+def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
+    """Return the members that aren't marked dead; place in the list is the index."""
+    return sorted((m for m in members if not m.dead), key=lambda m: m.client_id)
+
+
+def takers(members: Sequence[MemberRow]) -> list[MemberRow]:
+    """Return the live members that get shards.
+
+    Those that leave get none. Those that can't reach Kinesis get none either, as long
+    as most of the others can: else the fault isn't theirs.
+    """
+    staying = [m for m in members if m.state != "leaving"]
+    healthy = [m for m in staying if m.state != "degraded"]
+    return healthy if 2 * len(healthy) > len(staying) else staying
+
+
+def make_plan(
+    members: Sequence[MemberRow],
+    shards: Mapping[str, Sequence[int]],
+    assignor: Literal["range", "sticky"],
+    kept_by_leader: frozenset[str],
+) -> Plan:
+    """Share the shards (starting hash keys by stream) among the live members."""
+    taking = [Member(m.client_id, m.weight, m.streams) for m in takers(members)]
+    if assignor == "sticky":
+        previous = {m.client_id: m.range or () for m in members}
+        ranges = assign_sticky(taking, shards, previous)
+    else:
+        ranges = assign_range(taking, shards)
+    keeps = _keepers(members, kept_by_leader)
+    return {
+        member.client_id: Assignment(
+            index,
+            ranges.get(member.client_id, ()),
+            frozenset(keeps.get(member.client_id, ())),
+        )
+        for index, member in enumerate(members)
+    }
+
+
+def _keepers(
+    members: Sequence[MemberRow], kept_by_leader: frozenset[str]
+) -> dict[str, list[str]]:
+    """Give each stream that the leader can't reach to the first member that asks."""
+    keeps: dict[str, list[str]] = {}
+    given = set(kept_by_leader)
+    for member in members:
+        for arn in sorted(member.streams - given):
+            keeps.setdefault(member.client_id, []).append(arn)
+            given.add(arn)
+    return keeps
+
+
+def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
+    """Return the members whose row doesn't say what the plan says.
+
+    Indexes beyond the standbys matter to nobody, and alone are no reason to write.
+    """
+    return [
+        member
+        for member in members
+        if (part := plan.get(member.client_id)) is not None
+        and (
+            member.range != part.range
+            or member.keeps != part.keeps
+            or member.index is None
+            or min(member.index, STANDBYS) != min(part.index, STANDBYS)
+        )
+    ]
+
+
+class Change(NamedTuple):
+    """How the members differ from those of the last plan."""
+
+    joined: bool
+    other: bool
+
+
+def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> Change:
+    """Tell joins, which are gathered, from changes that are answered at once."""
+    if before is None:
+        return Change(joined=False, other=True)
+    old = {m.client_id: _wishes(m) for m in before}
+    new = {m.client_id: _wishes(m) for m in members}
+    known = {client_id: new[client_id] for client_id in new if client_id in old}
+    return Change(joined=len(new) > len(known), other=known != old)
+
+
+def _wishes(member: MemberRow) -> tuple[int, str, frozenset[str]]:
+    return member.weight, member.state, member.streams
+
+
+def has_drifted(
+    plan: Plan, shards: Mapping[str, Sequence[int]], assignor_plan: Plan
+) -> bool:
+    """Tell whether reshards made the shares so uneven that moving shards pays.
+
+    A split or merge changes no range; only a share more than one shard and a tenth off
+    what a new plan would give is worth a move.
+    """
+    now, then = shares(plan, shards), shares(assignor_plan, shards)
+    return any(
+        abs(now.get(client_id, 0) - share) > max(1, share // 10)
+        for client_id, share in then.items()
+    )
+
+
+def shares(plan: Plan, shards: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return how many shards each client of a plan gets."""
+    return {
+        client_id: sum(
+            interval.first <= place <= interval.last
+            for interval in part.range
+            for place in shards.get(interval.stream_arn, ())
+        )
+        for client_id, part in plan.items()
+    }

@@ -1,0 +1,166 @@
+"""Hands records to user code: what ``consume()`` returns, and what is done of it.
+
+A record is handed out only while the lease permits it, checked right before each one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    from kinesumer.buffer import Batch, Buffer
+    from kinesumer.holding import Holding
+    from kinesumer.model import Record
+    from kinesumer.ports import Clock
+
+PAUSE_SECONDS = 0.05
+
+
+class Delivery:
+    """The batch that user code is at, and how far it is in it."""
+
+    def __init__(self, clock: Clock, *, marks_by_asking: bool) -> None:
+        self.busy_since: float | None = None
+        """Since when user code has had the record that it has; None if it waits."""
+        self.asker: asyncio.Task[object] | None = None
+        """The task that asked last: user code runs there."""
+        self.records = 0
+        """Records handed out in batches that are over."""
+        self._clock = clock
+        self._buffer: Buffer
+        self._hurry: Callable[[], None]
+        self._auto = marks_by_asking
+        self._batch: Batch | None = None
+        self._base = 0
+        self._done = 0
+        self._handed = 0
+        self._closed = False
+        self._fatal: BaseException | None = None
+
+    def connect(self, buffer: Buffer, hurry: Callable[[], None]) -> None:
+        """Say where batches come from, and whom to tell that much was done."""
+        self._buffer, self._hurry = buffer, hurry
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """End the iteration: by StopAsyncIteration, or by the error that says why."""
+        self._closed = True
+        self._fatal = self._fatal or fatal
+        self._buffer.wake()
+
+    def take_stock(self) -> None:
+        """Bring the holding of the batch at hand up to date."""
+        if self._batch is None:
+            return
+        holding = self._batch.holding
+        holding.hand_out(self._base + max(self._handed, self._done))
+        if self._auto:
+            holding.progress.done_through(self._base + self._done)
+
+    async def each(
+        self, start: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[Record, None]:
+        """Start, then yield records; being resumed marks the one before as done."""
+        await start()
+        now = self._clock.now
+        while await self._next() is not None:
+            assert self._batch is not None
+            holding, lease = self._batch.holding, self._batch.holding.lease
+            for done, record in enumerate(self._batch.records):
+                moment = now()
+                if moment >= lease.deadline or holding.revoked:
+                    self._done = self._handed = done
+                    if not await self._permitted(holding):
+                        break
+                self._done = done
+                self._handed = done + 1
+                self.busy_since = moment
+                yield record
+                self._done = done + 1
+
+    async def next_batch(self) -> Batch | None:
+        """Return the next batch, whole; asking for it marks the one before as done."""
+        self._done = self._handed
+        while await self._next() is not None:
+            assert self._batch is not None
+            if self._batch.records and await self._permitted(self._batch.holding):
+                self._handed = len(self._batch)
+                self.busy_since = self._clock.now()
+                return self._batch
+        return None
+
+    async def _next(self) -> Batch | None:
+        """Leave the batch at hand and wait for one that may be delivered."""
+        self._leave()
+        self.asker = asyncio.current_task()
+        while not self._closed:
+            batch = await self._buffer.get()
+            if batch is None:
+                continue
+            if batch.holding.revoked:
+                self._buffer.release(batch.size)
+                continue
+            self._base = batch.holding.progress.deliver(batch.records, batch.end)
+            self._batch, self._done, self._handed = batch, 0, 0
+            return batch
+        if self._fatal is not None:
+            raise self._fatal
+        return None
+
+    def _leave(self) -> None:
+        self.busy_since = None
+        batch = self._batch
+        if batch is None:
+            return
+        self.take_stock()
+        self.records += self._handed
+        self._batch = None
+        self._buffer.release(batch.size)
+        if batch.holding.wants_commit:
+            self._hurry()
+
+    async def _permitted(self, holding: Holding) -> bool:
+        """Wait while the lease has lapsed; False if the shard isn't ours any more."""
+        self.busy_since = None
+        while not (holding.revoked or self._closed):
+            if holding.lease.permits(self._clock.now()):
+                return True
+            self.take_stock()
+            await asyncio.sleep(PAUSE_SECONDS)
+        self.take_stock()
+        return False
+
+
+class Records:
+    """What ``consume()`` returns: an async iterator of records, or of ``batches()``.
+
+    It may be left and iterated again; asking for the next record marks the one before
+    as done (``commit="auto"``). One task at a time.
+    """
+
+    def __init__(
+        self, delivery: Delivery, start: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._delivery = delivery
+        self._start = start
+        self._generator: AsyncGenerator[Record, None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        # The generator itself is what is iterated: nothing is faster per record.
+        if self._generator is None or self._generator.ag_frame is None:
+            self._generator = self._delivery.each(self._start)
+        return self._generator
+
+    async def __anext__(self) -> Record:
+        return await anext(aiter(self))
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Iterate over batches: many records of one shard, in order, with its lag.
+
+        Asking for the next batch marks all of the one before as done.
+        """
+        await self._start()
+        while (batch := await self._delivery.next_batch()) is not None:
+            yield batch

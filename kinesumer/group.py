@@ -1,0 +1,398 @@
+"""One client of a group: its sessions one after the other, and what they own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.buffer import Buffer
+from kinesumer.checkpointer import Checkpointer
+from kinesumer.context import logger
+from kinesumer.errors import (
+    GoFleetAliveError,
+    ShardsLostError,
+    StateStoreReplacedError,
+)
+from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart
+from kinesumer.keeper import keep
+from kinesumer.leader import Leader
+from kinesumer.model import Start
+from kinesumer.rounds import Rounds
+from kinesumer.streams import OpenStream, as_streams, open_streams
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.delivery import Delivery
+    from kinesumer.heart_runner import HeartRunner
+    from kinesumer.holding import Holding
+    from kinesumer.model import Record, ShardKey, Stream
+    from kinesumer.ports import StreamSource
+    from kinesumer.streams import StreamLike
+    from kinesumer.wire.rows import MemberRow
+
+PROBE_SECONDS = 5.0
+KEEP_AGAIN_SECONDS = 0.5
+GO_FRESH_SECONDS = 60.0
+
+
+class Session:
+    """A registered session: its lease, its part in the group, and the tasks of both."""
+
+    def __init__(self, member: MemberRow, leader: Leader, rounds: Rounds) -> None:
+        self.member, self.leader, self.rounds = member, leader, rounds
+        self.tasks: list[asyncio.Task[None]] = []
+
+
+class Group:
+    """The engine of one client, free of AWS: everything it touches is a port."""
+
+    def __init__(
+        self,
+        context: Context,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
+        heart: HeartRunner,
+        delivery: Delivery,
+    ) -> None:
+        config = context.config
+        self.context = context
+        self.session: Session | None = None
+        self.streams: dict[str, OpenStream] = {}
+        self.buffer = Buffer(config.buffer_bytes)
+        self.checkpointer = Checkpointer(
+            context, self.holdings, self._take_stock, self._lost
+        )
+        self.delivery = delivery
+        delivery.connect(self.buffer, self.checkpointer.hurry)
+        self._asked: frozenset[str] = frozenset()
+        self._start = Start.LATEST
+        self._open_source = open_source
+        self._heart = heart
+        self._group_id: str | None = None
+        self._registered = asyncio.Event()
+        self._keep_now = asyncio.Event()
+        self._marks_lost: set[ShardKey] = set()
+        self._run: asyncio.Task[None] | None = None
+        self._fatal: BaseException | None = None
+        self._stopping = False
+
+    # --- the client's calls ---------------------------------------------------------
+
+    async def start(
+        self, streams: StreamLike | Sequence[StreamLike], start: Start
+    ) -> None:
+        """Find the streams, register, and begin to take part."""
+        self._start = start
+        self.streams = await self._open(as_streams(streams))
+        self._asked = frozenset(self.streams)
+        await self.context.until_available(self.context.store.verify)
+        await self._refuse_go_fleet()
+        loop = asyncio.get_running_loop()
+        self._run = loop.create_task(self._main(), name="kinesumer")
+        registered = loop.create_task(self._registered.wait())
+        await asyncio.wait([self._run, registered], return_when=asyncio.FIRST_COMPLETED)
+        registered.cancel()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def mark(self, record: Record) -> None:
+        """Mark one record as done, in any order (``commit="manual"``)."""
+        fence = record.fence
+        holding = self._held().get(fence.shard)
+        if holding is None or holding.row.epoch != fence.epoch:
+            self._marks_lost.add(fence.shard)
+        else:
+            holding.progress.mark(record.position)
+            if holding.wants_commit:
+                self.checkpointer.hurry()
+
+    async def commit(self) -> None:
+        """Store all that is done. Raises ShardsLostError for what can't be stored."""
+        lost = set(await self.checkpointer.commit_all()) | self._marks_lost
+        if self.session is not None:
+            lost |= self.session.rounds.lost
+            self.session.rounds.lost.clear()
+        self._marks_lost.clear()
+        if lost:
+            raise ShardsLostError([(arn, shard_id) for arn, shard_id in sorted(lost)])
+
+    async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
+        """Consume these streams from now on, in place of the ones before."""
+        opened = await self._open(as_streams(streams))
+        for arn, stream in opened.items():
+            self.streams.setdefault(arn, stream)
+        asked = self._asked = frozenset(opened)
+        self._heart.tell(lambda heart: heart.set_streams(asked))
+        session = self.session
+        if session is not None:
+            write = writes.ask(self.context.app, session.member, asked)
+            await self.context.write(write)
+            session.rounds.restrict(asked)
+        self._keep_now.set()
+
+    async def leave(self) -> None:
+        """Hand every shard over while still consuming, then end the iteration.
+
+        The others take each shard over with a short gap; at most some heartbeats pass.
+        """
+        self._set_state("leaving")
+        config = self.context.config
+        patience = 4 * config.heartbeat_seconds + config.leader_seconds
+        try:
+            async with asyncio.timeout(patience):
+                while self._held() or (self.session and self.session.rounds.range):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pass
+        self.delivery.close()
+
+    async def stop(self, *, wait_for_user: bool) -> None:
+        """Stop in order: fetching, user code, positions, shards, membership, tasks.
+
+        Raises TimeoutError, after giving up everything, if the state store didn't take
+        the positions within a lease: then others repeat what isn't stored.
+        """
+        self._stopping = True
+        self.delivery.close()
+        drain = self.context.config.drain_timeout if wait_for_user else 0.0
+        try:
+            async with asyncio.timeout(drain + self.context.config.lease_seconds):
+                await self._give_up(drain)
+        except TimeoutError:
+            raise TimeoutError(
+                "the state store didn't answer: positions may not be stored, and the "
+                "shards wait until this client's lease has run out"
+            ) from None
+        finally:
+            await self._heart.stop()
+            if self._run is not None:
+                self._run.cancel()
+                await asyncio.wait([self._run])
+
+    async def _give_up(self, drain_seconds: float) -> None:
+        session = self.session
+        if session is None:
+            return
+        for task in session.tasks:
+            task.cancel()
+        held = list(session.rounds.held.values())
+        await asyncio.gather(*(session.rounds.release(h, drain_seconds) for h in held))
+        await self._heart.stop()
+        moment = rows.timestamp_text(self.context.clock.wall())
+        await self.context.write(writes.leave(self.context.app, session.member, moment))
+
+    def holdings(self) -> Iterable[Holding]:
+        """Return the shards held now."""
+        return list(self._held().values())
+
+    # --- running --------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        """Run until a fatal fault, which ends the iteration with its reason."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._heart.start(self._make_heart, self._notify)
+                self._tasks.create_task(self.checkpointer.run())
+                self._tasks.create_task(self._keep())
+                self._tasks.create_task(self._watch_health())
+        except BaseExceptionGroup as errors:
+            self._fatal = _first(errors)
+            logger.error("consuming ends: %s", self._fatal)
+            self.delivery.close(self._fatal)
+
+    def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
+        return Heart(
+            context,
+            streams=self._asked,
+            notify=notify,
+            busy_since=lambda: self.delivery.busy_since,
+        )
+
+    def _set_state(self, state: str) -> None:
+        self._heart.tell(lambda heart: heart.set_state(state))
+
+    def _notify(self, event: Event) -> None:
+        """Take in what the heart tells (on the client's loop)."""
+        if self._stopping:
+            return
+        match event:
+            case Failed(error):
+                self._tasks.create_task(_raise(error))
+            case Died():
+                self._session_died()
+            case Alive(lease, member):
+                known = self.session
+                if known is None or known.member.session != lease.session:
+                    if not lease.dead:
+                        self._begin_session(event)
+                    return
+                known.member = member
+                known.leader.follow(member)
+                known.rounds.follow(member)
+                if member.keeps - self._kept:
+                    self._keep_now.set()
+
+    def _begin_session(self, event: Alive) -> None:
+        lease, member = event
+        leader = Leader(self.context, lease, member, lambda: self._asked)
+        rounds = Rounds(
+            self.context,
+            lease,
+            member,
+            self.streams,
+            self.buffer,
+            leader.dead,
+            self._take_stock,
+        )
+        session = self.session = Session(member, leader, rounds)
+        session.tasks = [
+            self._tasks.create_task(self._check_group()),
+            self._tasks.create_task(leader.run()),
+            self._tasks.create_task(rounds.run()),
+        ]
+        self._registered.set()
+        logger.info("registered as %s, session %s", member.client_id, member.session)
+
+    def _session_died(self) -> None:
+        session, self.session = self.session, None
+        if session is None:
+            return
+        logger.warning("session %s is over, registering anew", session.member.session)
+        session.rounds.drop_all()
+        self._marks_lost |= session.rounds.lost
+        for task in session.tasks:
+            task.cancel()
+
+    async def _check_group(self) -> None:
+        """Create or compare the group's identity: a table made anew has another."""
+        context = self.context
+        write = writes.create_group(context.app, context.new_id())
+        if self._group_id is None:
+            written = await context.write(write)
+            row = written.row
+        else:
+            row = await context.read(rows.group_key(context.app))
+        found = None if row is None else str(row.get("group_id"))
+        if self._group_id is not None and found != self._group_id:
+            raise StateStoreReplacedError(
+                f"the state store has lost its rows of app {context.app!r} (group "
+                f"{self._group_id} is now {found}): was the table deleted or restored? "
+                "Start the clients again when you know from where to go on"
+            )
+        self._group_id = found
+
+    # --- shard rows -----------------------------------------------------------------
+
+    @property
+    def _kept(self) -> frozenset[str]:
+        """The streams whose rows this client keeps in step with Kinesis."""
+        if self.session is None:
+            return frozenset()
+        if self.session.leader.is_leading:
+            return self._asked
+        return self.session.member.keeps & self._asked
+
+    async def _keep(self) -> None:
+        """Keep shard rows in step: every so often, and at once when it's our turn."""
+        kept: frozenset[str] = frozenset()
+        running: dict[str, asyncio.Task[None]] = {}
+        next_at = 0.0
+        while True:
+            now = self.context.clock.now()
+            if self._kept - kept or now >= next_at or self._keep_now.is_set():
+                self._keep_now.clear()
+                next_at = now + self.context.config.listing_seconds
+                for arn in sorted(self._kept):
+                    if arn not in running or running[arn].done():
+                        running[arn] = self._tasks.create_task(self._keep_one(arn))
+            kept = self._kept
+            await asyncio.sleep(KEEP_AGAIN_SECONDS)
+
+    async def _keep_one(self, arn: str) -> None:
+        if await keep(self.context, self.streams[arn]) and self.session is not None:
+            self.session.leader.shards_changed()
+            self.session.rounds.look_again()
+
+    # --- health ---------------------------------------------------------------------
+
+    async def _watch_health(self) -> None:
+        """Tell the leader when Kinesis can't be reached, and when it can again."""
+        state = "up"
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            now = self.context.clock.now()
+            reading = {holding.key.stream_arn for holding in self.holdings()}
+            for arn in self._asked - reading:
+                if state == "degraded":
+                    await self._probe(self.streams[arn])
+            limit = self.context.config.degraded_seconds
+            silent = [
+                arn
+                for arn in (self._asked if state == "degraded" else reading)
+                if now - (self.streams[arn].last_read or now) > limit
+            ]
+            new = "degraded" if silent else "up"
+            if new != state and not self._stopping:
+                logger.warning("state is %s now: Kinesis unreachable: %s", new, silent)
+                self._set_state(new)
+            state = new
+
+    async def _probe(self, stream: OpenStream) -> None:
+        try:
+            await stream.source.describe()
+        except Exception as error:
+            self.context.health.failed(stream.label, error)
+        else:
+            stream.last_read = self.context.clock.now()
+
+    # --- odds and ends --------------------------------------------------------------
+
+    async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
+        return await open_streams(self.context, streams, self._start, self._open_source)
+
+    async def _refuse_go_fleet(self) -> None:
+        """Raise GoFleetAliveError if Kinesumer for Go runs under this app.
+
+        Its clients rewrite checkpoints of shards that they lost long ago.
+        """
+        store, app = self.context.store, self.context.app
+        found = await self.context.until_available(
+            lambda: store.query(f"client#{app}", consistent=True)
+        )
+        now = self.context.clock.wall()
+        fresh = [
+            str(row["sk"])
+            for row in found
+            if abs(now - rows.timestamp_seconds(row.get("last_update")))
+            < GO_FRESH_SECONDS
+        ]
+        if fresh:
+            raise GoFleetAliveError(
+                f"clients of Kinesumer for Go are alive under app {app!r}: "
+                f"{', '.join(fresh)}; stop them, wait a minute and start again, "
+                "or use another app name"
+            )
+
+    def _held(self) -> dict[ShardKey, Holding]:
+        return self.session.rounds.held if self.session else {}
+
+    def _take_stock(self) -> None:
+        self.delivery.take_stock()
+
+    def _lost(self, holding: Holding) -> None:
+        if self.session is not None:
+            self.session.rounds.drop(holding)
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first single error of nested groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

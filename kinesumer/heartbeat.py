@@ -1,0 +1,263 @@
+"""A session's life: registration, heartbeats, death.
+
+Runs on an event loop of its own thread in production, so that user code which blocks
+the client's loop doesn't cost the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.context import logger
+from kinesumer.core.liveness import Lease
+from kinesumer.errors import ClientIdInUseError, StoreUnavailableError
+from kinesumer.wire import rows, writes
+from kinesumer.wire.rows import MemberRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.context import Context
+    from kinesumer.ports import Write, Written
+
+TRUST = 0.75
+"""Share of the lease for which its holder trusts itself."""
+UPDATE_SECONDS = 120.0
+"""How often ``last_update`` is written: it costs three write units in place of one."""
+CLIENTS_PER_SECOND = 250
+"""Beats a second that a fleet makes at most; larger fleets beat less often."""
+
+
+class Alive(NamedTuple):
+    """The session was registered, or a beat was acknowledged, with this row."""
+
+    lease: Lease
+    row: MemberRow
+
+
+class Died(NamedTuple):
+    """The session is over: everything it owned is lost, another one will follow."""
+
+    lease: Lease
+
+
+class Failed(NamedTuple):
+    """The heartbeat can't go on."""
+
+    error: BaseException
+
+
+Event = Alive | Died | Failed
+
+
+class Heart:
+    """Registers and beats until cancelled; tells what happens through ``notify``."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        streams: frozenset[str],
+        notify: Callable[[Event], None],
+        busy_since: Callable[[], float | None],
+    ) -> None:
+        self.state = "up"
+        self.streams = streams
+        """What the next registration asks for."""
+        self._context = context
+        self._notify = notify
+        self._busy_since = busy_since
+        self._hurry = asyncio.Event()
+        self._lease_ms = round(context.config.lease_seconds * 1000)
+        self._incarnation = 0
+
+    def set_state(self, state: str) -> None:
+        """Tell the others a new state with a beat at once (on the heart's loop)."""
+        if state != self.state:
+            self.state = state
+            self._hurry.set()
+
+    def set_streams(self, streams: frozenset[str]) -> None:
+        """Change what the next registration asks for (on the heart's loop)."""
+        self.streams = streams
+
+    async def run(self) -> None:
+        """Live one session after the other."""
+        try:
+            while True:
+                member, lease = await self._register()
+                self._notify(Alive(lease, member))
+                await self._live(member, lease)
+                lease.end()
+                self._notify(Died(lease))
+                await self._wait_for_progress()
+        except Exception as error:
+            self._notify(Failed(error))
+
+    # --- registration ---------------------------------------------------------------
+
+    async def _register(self) -> tuple[MemberRow, Lease]:
+        context, session = self._context, self._context.new_id()
+        first_sent = context.clock.now()
+        while True:
+            row = await context.read(rows.member_key(context.app, context.client_id))
+            before = rows.read_member(row) if row else None
+            if before is not None and before.session == session:
+                if not before.dead:
+                    return before, self._lease(session, first_sent)
+                session = context.new_id()
+            elif before is not None and not before.dead:
+                await self._outlive(before)
+                continue
+            first_sent = context.clock.now()
+            member = self._member(session, before)
+            write = writes.register(context.app, member, before, self._moment())
+            if (await context.write(write)).applied:
+                return member, self._lease(session, first_sent)
+
+    def _member(self, session: str, before: MemberRow | None) -> MemberRow:
+        config = self._context.config
+        return MemberRow(
+            client_id=self._context.client_id,
+            session=session,
+            incarnation=before.incarnation + 1 if before else 0,
+            lease_ms=self._lease_ms,
+            weight=config.weight,
+            state=self.state,
+            streams=self.streams,
+        )
+
+    def _lease(self, session: str, first_sent: float) -> Lease:
+        return Lease(session, first_sent + TRUST * self._lease_ms / 1000)
+
+    async def _outlive(self, before: MemberRow) -> None:
+        """Wait until a predecessor's beat has been unchanged for its lease; fence it.
+
+        Raises ClientIdInUseError if it beats twice: once may be a late request.
+        """
+        context, changes = self._context, 0
+        key = rows.member_key(context.app, context.client_id)
+        since = context.clock.now()
+        while context.clock.now() - since < before.lease_ms / 1000:
+            await asyncio.sleep(context.config.heartbeat_seconds / 4)
+            row = await context.read(key)
+            now = rows.read_member(row) if row else None
+            if now is None or now.dead or now.session != before.session:
+                return
+            if now.beat != before.beat:
+                before, since = now, context.clock.now()
+                changes += now.state != "leaving"
+            if changes > 1:
+                raise ClientIdInUseError(
+                    f"client id {context.client_id!r} of app {context.app!r} is in use "
+                    "by another live process; give each process an id of its own"
+                )
+        await context.write(writes.fence(context.app, before, self._moment()))
+
+    # --- beating --------------------------------------------------------------------
+
+    async def _live(self, member: MemberRow, lease: Lease) -> None:
+        """Beat until the row says that this session is dead."""
+        clock = self._context.clock
+        beat, next_update = 0, clock.now() + UPDATE_SECONDS
+        row = member
+        while True:
+            await self._pause(row, clock.now())
+            if self._is_stuck():
+                lease.end()
+                await self._give_up(member)
+                return
+            beat, first_sent = beat + 1, clock.now()
+            update = first_sent >= next_update
+            trusted_ms = min(self._lease_ms, lease_ms(self._config_ms(), row.clients))
+            self._lease_ms = lease_ms(self._config_ms(), row.clients)
+            written = await self._beat(member, beat, self._moment() if update else None)
+            if not written.applied or written.row is None:
+                return
+            row = rows.read_member(written.row)
+            lease.deadline = first_sent + TRUST * trusted_ms / 1000
+            if update:
+                next_update = first_sent + UPDATE_SECONDS
+            self._notify(Alive(lease, row))
+
+    async def _beat(self, member: MemberRow, beat: int, moment: str | None) -> Written:
+        """Repeat one beat until it is answered."""
+        context = self._context
+        while True:
+            write = writes.heartbeat(
+                context.app,
+                member,
+                beat,
+                state=self.state,
+                lease_ms=self._lease_ms,
+                moment=moment,
+            )
+            try:
+                written = await self._try(write)
+            except StoreUnavailableError as error:
+                context.health.failed("heartbeat", error)
+                wait = context.config.heartbeat_seconds / 4
+                await asyncio.sleep(wait * (0.5 + context.random.random()))
+            else:
+                context.health.works("heartbeat")
+                return written
+
+    async def _try(self, write: Write) -> Written:
+        try:
+            async with asyncio.timeout(self._context.config.heartbeat_seconds):
+                return await self._context.store.write(write)
+        except TimeoutError:
+            raise StoreUnavailableError("the heartbeat wasn't answered") from None
+
+    async def _pause(self, row: MemberRow, now: float) -> None:
+        """Wait for the next beat; a session without a plan asks more often."""
+        seconds = interval_seconds(self._context.config.heartbeat_seconds, row.clients)
+        if row.range is None:
+            seconds /= 8
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+        self._hurry.clear()
+
+    # --- the watchdog ---------------------------------------------------------------
+
+    def _is_stuck(self) -> bool:
+        since = self._busy_since()
+        limit = self._context.config.max_processing_time
+        return since is not None and self._context.clock.now() - since > limit
+
+    async def _give_up(self, member: MemberRow) -> None:
+        context = self._context
+        logger.error(
+            "user code has made no progress for max_processing_time=%g s: "
+            "its shards go to other clients",
+            context.config.max_processing_time,
+            extra={"client_id": context.client_id},
+        )
+        await context.write(writes.leave(context.app, member, self._moment()))
+
+    async def _wait_for_progress(self) -> None:
+        while self._is_stuck():
+            await asyncio.sleep(self._context.config.heartbeat_seconds)
+
+    def _config_ms(self) -> tuple[float, float]:
+        config = self._context.config
+        return config.heartbeat_seconds, config.lease_seconds
+
+    def _moment(self) -> str:
+        return rows.timestamp_text(self._context.clock.wall())
+
+
+def interval_seconds(heartbeat_seconds: float, clients: int) -> float:
+    """Return the time between beats in a fleet of this size."""
+    return max(heartbeat_seconds, clients / CLIENTS_PER_SECOND)
+
+
+def lease_ms(configured: tuple[float, float], clients: int) -> int:
+    """Return the lease for (heartbeat, lease) seconds in a fleet of this size."""
+    heartbeat, lease = configured
+    interval = interval_seconds(heartbeat, clients)
+    return round(1000 * (lease if interval == heartbeat else max(lease, 4 * interval)))

@@ -1,0 +1,111 @@
+"""One shard while this session owns it: from the claim to release, end or loss."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.core.progress import Progress
+from kinesumer.model import Fence, Source
+
+if TYPE_CHECKING:
+    from kinesumer.core.liveness import Lease
+    from kinesumer.model import ChildShard, Position
+    from kinesumer.wire.rows import ShardRow
+
+DRAIN_STEP_SECONDS = 0.02
+
+
+class Holding:
+    """A shard's row as claimed, its progress, and whether it may be delivered."""
+
+    def __init__(self, row: ShardRow, lease: Lease, max_uncommitted: int) -> None:
+        self.lease = lease
+        self.row = row
+        """As it was when claimed: its owner and epoch stay, its position moves on."""
+        self.key = row.key
+        self.source = Source(Fence(row.key, row.epoch), row.first_hash, row.last_hash)
+        self.progress = Progress()
+        self.revoked = False
+        """No more of it is handed to user code."""
+        self.lost = False
+        """Another session owns it: nothing of it can be stored any more."""
+        self.children: tuple[ChildShard, ...] | None = None
+        """Set when a closed shard was read to its end."""
+        self.millis_behind: int | None = None
+        self.outside = 0
+        """Records whose hash key lies outside the shard's range."""
+        self.task: asyncio.Task[None] | None = None
+        self._max_uncommitted = max_uncommitted
+        self._queued = 0
+        self._handed = 0
+        self._moved = asyncio.Event()
+
+    # --- the reader's side ----------------------------------------------------------
+
+    async def room(self, count: int) -> None:
+        """Wait until ``count`` more records keep within ``max_uncommitted``."""
+        while self._outstanding + count > self._max_uncommitted and self._outstanding:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def queued(self, count: int) -> None:
+        """Note records that went into the buffer."""
+        self._queued += count
+
+    # --- user code's side -----------------------------------------------------------
+
+    def hand_out(self, count: int) -> None:
+        """Note that user code got everything before this offset."""
+        self._handed = max(self._handed, count)
+
+    @property
+    def wants_commit(self) -> bool:
+        """Tell whether enough is done to store it before the interval is over."""
+        return 2 * (self.progress.done - self._committed) >= self._max_uncommitted
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether user code has nothing of it in hand."""
+        return self.progress.done >= self._handed
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether everything that was fetched is done."""
+        return self.progress.done >= self._queued
+
+    # --- checkpoints ----------------------------------------------------------------
+
+    @property
+    def position(self) -> Position | None:
+        """The end of the contiguous done prefix, as far as it isn't stored yet."""
+        return self.progress.pending()
+
+    def stored(self, position: Position) -> None:
+        """Note that a position was committed."""
+        self.progress.committed(position)
+        self._moved.set()
+
+    def revoke(self) -> None:
+        """Stop reading and handing out."""
+        self.revoked = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait for what is in user code; tell whether it finished in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not (self.is_idle or self.lost):
+                    await asyncio.sleep(DRAIN_STEP_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def _outstanding(self) -> int:
+        return self._queued - self._committed
+
+    @property
+    def _committed(self) -> int:
+        return self.progress.delivered - self.progress.uncommitted

@@ -1,0 +1,137 @@
+"""Keeps a stream's shard rows in step with Kinesis: baseline, repairs, pruning.
+
+Every write is conditional and repeatable, so that two keepers do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.context import logger
+from kinesumer.core import lineage
+from kinesumer.errors import StreamReplacedError
+from kinesumer.leader import read_shards
+from kinesumer.model import Position, Start
+from kinesumer.wire import rows, writes
+from kinesumer.wire.rows import StreamRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.model import Shard, StreamInfo
+    from kinesumer.ports import Write
+    from kinesumer.streams import OpenStream
+
+PARALLEL_WRITES = 32
+
+
+async def keep(context: Context, stream: OpenStream) -> bool:
+    """Bring one stream's rows in step with its listing; tell whether any changed.
+
+    Raises StreamReplacedError if the stream was made anew under the same name.
+    """
+    info = await context.until_available(stream.source.describe, stream.label)
+    row = await _stream_row(context, stream.arn)
+    if row is not None:
+        check_identity(row, info)
+    if row is None or not row.baseline:
+        return await _lay_baseline(context, stream, row, info)
+    shards = await _list(context, stream)
+    if not lineage.is_complete(shards):
+        return False
+    found = await read_shards(context, stream.arn, consistent=True)
+    repairs = lineage.repairs(stream.arn, found, shards)
+    await write_all(
+        context, [writes.create_shard(context.app, new) for new in repairs.create]
+    )
+    await write_all(
+        context,
+        [
+            *(writes.ready(context.app, shard) for shard in repairs.ready),
+            *(writes.prune_shard(context.app, shard) for shard in repairs.prune),
+        ],
+    )
+    return any(repairs)
+
+
+def check_identity(row: StreamRow, info: StreamInfo) -> None:
+    """Raise StreamReplacedError if a stream isn't the one that the group knows."""
+    if row.created_at != info.created_at:
+        raise StreamReplacedError(
+            f"stream {info.arn} was made anew at "
+            f"{rows.timestamp_text(info.created_at)}; the stored positions belong to "
+            f"the one made at {rows.timestamp_text(row.created_at)}: consume it under "
+            "another app name, or delete its rows from the state store"
+        )
+
+
+async def _stream_row(context: Context, arn: str) -> StreamRow | None:
+    row = await context.read(rows.stream_key(context.app, arn))
+    return rows.read_stream(row) if row else None
+
+
+async def _list(context: Context, stream: OpenStream) -> Sequence[Shard]:
+    return await context.until_available(stream.source.list_shards, stream.label)
+
+
+async def _lay_baseline(
+    context: Context, stream: OpenStream, row: StreamRow | None, info: StreamInfo
+) -> bool:
+    """Create a row for every shard of the start; only then may anyone claim.
+
+    LATEST becomes the time after the listing: shards that it shows as closed hold
+    nothing that counts. Whoever finds a start resolved by another can't know that, and
+    reads closed shards from that time too.
+    """
+    shards = await _list(context, stream)
+    if not lineage.is_complete(shards):
+        return False
+    closed: frozenset[str] = frozenset()
+    if row is None:
+        start = stream.start
+        if start == Start.LATEST:
+            open_ids = {shard.shard_id for shard in lineage.leaves(shards)}
+            closed = frozenset(s.shard_id for s in shards) - open_ids
+            info = await context.until_available(stream.source.describe, stream.label)
+            start = Start(type="AT_TIMESTAMP", timestamp=info.now)
+        mine = StreamRow(stream.arn, info.created_at, start)
+        written = await context.write(writes.create_stream(context.app, mine))
+        assert written.row is not None
+        row = rows.read_stream(written.row)
+        closed = closed if written.applied else frozenset()
+    origin = lineage.Origin(row, closed, await _go_positions(context, stream))
+    first = lineage.first_rows(origin, shards)
+    await write_all(context, [writes.create_shard(context.app, new) for new in first])
+    await context.write(writes.baseline(context.app, row))
+    logger.info(
+        "%s: %d shards, start %s", stream.label, len(first), rows.start_text(row.start)
+    )
+    return True
+
+
+async def _go_positions(context: Context, stream: OpenStream) -> dict[str, Position]:
+    """Return the checkpoints that Kinesumer for Go left for this app and stream."""
+    partition = f"check_point#{context.app}#{stream.name}"
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=True)
+    )
+    return {
+        str(row["sk"]): Position(str(row["sequence_number"]))
+        for row in found
+        if str(row.get("sequence_number", "")).isdigit()
+    }
+
+
+async def write_all(context: Context, todo: Iterable[Write]) -> None:
+    """Apply independent writes, some at a time."""
+    limit = asyncio.Semaphore(PARALLEL_WRITES)
+
+    async def one(write: Write) -> None:
+        async with limit:
+            await context.write(write)
+
+    async with asyncio.TaskGroup() as group:
+        for write in todo:
+            group.create_task(one(write))

@@ -1,0 +1,332 @@
+"""Membership seen from one client: fencing, election, and the leader's plan.
+
+Leadership has no lease of its own: it is held while the leader's session isn't dead. A
+wrong leader can cause movement, never loss, since plans are advice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.context import logger
+from kinesumer.core import lineage, plan
+from kinesumer.core.liveness import Watch, proves_death
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.heartbeat import interval_seconds
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.context import Context
+    from kinesumer.core.liveness import Lease
+    from kinesumer.wire.rows import LeaderRow, MemberRow
+
+STEP_SECONDS = 0.2
+"""Standbys step up in order of index, this far apart."""
+GLANCE_SECONDS = 10.0
+"""How often clients that aren't standbys look whether somebody leads."""
+PRUNE_SECONDS = 600.0
+DEAD_SECONDS = 3600.0
+"""Dead rows are kept for an hour, long after AWS refuses late requests."""
+RESHARD_SECONDS = 60.0
+"""How often the leader reads all shard rows to see whether shares drifted."""
+
+
+class Leader:
+    """Watches the members for one session, and leads when it is its turn."""
+
+    def __init__(
+        self,
+        context: Context,
+        lease: Lease,
+        member: MemberRow,
+        reachable: Callable[[], frozenset[str]],
+    ) -> None:
+        self.members: list[MemberRow] = []
+        """Live members as last read, by index."""
+        self.leader: LeaderRow | None = None
+        self.dead: set[str] = set()
+        """Sessions whose death mark was read or written."""
+        self._context = context
+        self._lease = lease
+        self._me = member
+        self._reachable = reachable
+        self._watch = Watch()
+        self._planned: list[MemberRow] | None = None
+        self._plan: plan.Plan = {}
+        self._joined_at: float | None = None
+        self._shards: dict[str, list[int]] = {}
+        self._next_shards = self._next_prune = 0.0
+        self._replan = True
+
+    def follow(self, member: MemberRow) -> None:
+        """Take in one's own row, as the last heartbeat returned it."""
+        self._me = member
+
+    @property
+    def is_leading(self) -> bool:
+        """Tell whether this session leads, as far as it knows."""
+        return self.leader is not None and self.leader.session == self._me.session
+
+    def shards_changed(self) -> None:
+        """Ask for a look at the shard rows before the next plan."""
+        self._next_shards = 0.0
+
+    async def run(self) -> None:
+        """Look at the members until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._interval())
+
+    async def look(self) -> None:
+        """Read, fence, step up and plan once."""
+        if self._is_glancing() and await self._leader_beats():
+            return
+        await self._read_members()
+        if not self.is_leading and not await self._step_up():
+            return
+        await self._plan_if_changed()
+        await self._prune()
+
+    # --- looking --------------------------------------------------------------------
+
+    def _interval(self) -> float:
+        config = self._context.config
+        if self.is_leading:
+            return config.leader_seconds
+        if self._is_glancing():
+            return GLANCE_SECONDS
+        return interval_seconds(config.heartbeat_seconds, self._me.clients)
+
+    def _is_glancing(self) -> bool:
+        index = self._me.index
+        return index is not None and index >= plan.STANDBYS and self.leader is not None
+
+    async def _leader_beats(self) -> bool:
+        """Read the leader's row only: enough for those that aren't standbys."""
+        assert self.leader is not None
+        known = {m.client_id: m for m in self.members}.get(self.leader.client_id)
+        key = rows.member_key(self._context.app, self.leader.client_id)
+        row = await self._context.read(key)
+        now = rows.read_member(row) if row else None
+        if now is None or proves_death(self.leader.session, now):
+            return False
+        self.members = [m for m in self.members if m.client_id != now.client_id]
+        self.members = plan.alive([*self.members, now])
+        return known is None or known.beat != now.beat
+
+    async def _read_members(self) -> None:
+        context = self._context
+        partition = rows.member_key(context.app, "").pk
+        found = await context.until_available(lambda: context.store.query(partition))
+        members = [rows.read_member(row) for row in found]
+        self.dead.update(m.session for m in members if m.dead)
+        config = context.config
+        gap = self._interval() + 2 * config.leader_seconds
+        now = context.clock.now()
+        if not self._lease.permits(now):
+            # Whoever can't beat itself has no business judging others' beats.
+            self._watch.reset()
+        stale = self._watch.look(members, now, gap)
+        self.members = plan.alive(members)
+        for member in stale:
+            if self._should_fence(member):
+                await self._fence(member)
+
+    def _should_fence(self, member: MemberRow) -> bool:
+        """The leader fences anybody, others only the leader; nobody fences itself."""
+        if member.session == self._me.session:
+            return False
+        if self.is_leading or self.leader is None:
+            return True
+        return member.session == self.leader.session
+
+    async def _fence(self, member: MemberRow) -> None:
+        """Try once: after an outage a repeated try would hit who couldn't beat yet."""
+        context = self._context
+        moment = rows.timestamp_text(context.clock.wall())
+        try:
+            written = await context.store.write(
+                writes.fence(context.app, member, moment)
+            )
+        except StoreUnavailableError as error:
+            context.health.failed("state store", error)
+            self._watch.reset()
+            return
+        now = rows.read_member(written.row) if written.row else None
+        if proves_death(member.session, now):
+            logger.warning(
+                "client %s is dead: no heartbeat for %.1f s",
+                member.client_id,
+                member.lease_ms / 1000,
+                extra={"client_id": member.client_id, "session": member.session},
+            )
+            self.dead.add(member.session)
+            self.members = [m for m in self.members if m.session != member.session]
+
+    # --- election -------------------------------------------------------------------
+
+    async def _step_up(self) -> bool:
+        """Lead if nobody does; standbys wait for those before them."""
+        if not await self._is_leaderless():
+            return False
+        ids = [m.client_id for m in self.members]
+        me = self._me.client_id
+        if me not in ids:
+            return False
+        await asyncio.sleep(ids.index(me) * STEP_SECONDS)
+        if ids.index(me) > 0 and not await self._is_leaderless():
+            return False
+        context, before = self._context, self.leader
+        written = await context.write(writes.lead(context.app, self._me, before))
+        self.leader = rows.read_leader(written.row) if written.row else None
+        if self.is_leading:
+            self._planned, self._replan, self._next_shards = None, True, 0.0
+            logger.info(
+                "leading %s", context.app, extra={"client_id": self._me.client_id}
+            )
+        return self.is_leading
+
+    async def _is_leaderless(self) -> bool:
+        """Tell whether the leader is gone, reading its row if the answer may be yes."""
+        alive = {m.session for m in self.members}
+        if self.leader is not None and self.leader.session in alive:
+            return False
+        context = self._context
+        row = await context.read(rows.leader_key(context.app))
+        self.leader = rows.read_leader(row) if row else None
+        if self.leader is None:
+            return True
+        if self.leader.session in alive:
+            return False
+        if self.leader.session not in self.dead:
+            await self._verify(self.leader.client_id, self.leader.session)
+        return self.leader.session in self.dead
+
+    async def _verify(self, client_id: str, session: str) -> None:
+        row = await self._context.read(rows.member_key(self._context.app, client_id))
+        if proves_death(session, rows.read_member(row) if row else None):
+            self.dead.add(session)
+
+    # --- the plan -------------------------------------------------------------------
+
+    async def _plan_if_changed(self) -> None:
+        now = self._context.clock.now()
+        await self._read_shards(now)
+        if self._is_due(now):
+            self._plan = self._make_plan()
+            self._planned, self._joined_at = self.members, None
+            self._replan = False
+        todo = plan.to_assign(self._plan, self.members)
+        if todo:
+            await self._publish(todo)
+
+    def _is_due(self, now: float) -> bool:
+        changed = plan.change(self._planned, self.members)
+        if changed.other or self._replan:
+            return True
+        if not changed.joined:
+            self._joined_at = None
+            return False
+        if self._joined_at is None:
+            self._joined_at = now
+        return now - self._joined_at >= self._context.config.gather_seconds
+
+    def _make_plan(self) -> plan.Plan:
+        return plan.make_plan(
+            self.members,
+            self._shards,
+            self._context.config.assignor,
+            self._reachable(),
+        )
+
+    async def _read_shards(self, now: float) -> None:
+        """Read the shard rows once in a while: new streams, and shares that drift."""
+        asked = frozenset[str]().union(*(m.streams for m in self.members))
+        known = set(self._shards)
+        if now < self._next_shards and asked <= known:
+            return
+        if now >= self._next_shards:
+            self._next_shards = now + RESHARD_SECONDS
+            known = set()
+        for arn in await self._complete_streams(asked - known):
+            self._replan |= arn not in self._shards
+            self._shards[arn] = lineage.places(await read_shards(self._context, arn))
+        self._replan |= plan.has_drifted(self._plan, self._shards, self._make_plan())
+
+    async def _complete_streams(self, arns: frozenset[str]) -> list[str]:
+        """Return those of the streams whose baseline is complete."""
+        context = self._context
+        found = await context.until_available(
+            lambda: context.store.query(
+                rows.group_key(context.app).pk, first=rows.STREAM_PREFIX
+            )
+        )
+        streams = [rows.read_stream(row) for row in found]
+        return [s.arn for s in streams if s.baseline and s.arn in arns]
+
+    async def _publish(self, todo: list[MemberRow]) -> None:
+        context, leader = self._context, self.leader
+        assert leader is not None
+        version = leader.plan_version + 1
+        written = await context.write(writes.publish(context.app, leader, version))
+        now = rows.read_leader(written.row) if written.row else None
+        if now is None or now[:3] != leader[:3]:
+            self.leader = now
+            return
+        self.leader = now
+        logger.info(
+            "plan %d.%d moves %d of %d clients",
+            now.leader_epoch,
+            now.plan_version,
+            len(todo),
+            len(self.members),
+        )
+        async with asyncio.TaskGroup() as group:
+            for member in todo:
+                group.create_task(self._assign(member, now))
+
+    async def _assign(self, member: MemberRow, leader: LeaderRow) -> None:
+        part = self._plan[member.client_id]
+        write = writes.assign(
+            self._context.app,
+            member,
+            leader,
+            index=part.index,
+            range_=part.range,
+            clients=len(self.members),
+            keeps=part.keeps,
+        )
+        await self._context.write(write)
+
+    # --- pruning --------------------------------------------------------------------
+
+    async def _prune(self) -> None:
+        """Delete rows of members that have been dead for an hour."""
+        context = self._context
+        if context.clock.now() < self._next_prune:
+            return
+        self._next_prune = context.clock.now() + PRUNE_SECONDS
+        moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
+        partition = rows.member_key(context.app, "").pk
+        keys = await context.until_available(
+            lambda: context.store.not_updated_since(partition, moment)
+        )
+        for key in keys:
+            row = await context.read(key)
+            member = rows.read_member(row) if row else None
+            if member is not None and member.dead and member.last_update <= moment:
+                await context.write(writes.prune_member(context.app, member))
+
+
+async def read_shards(
+    context: Context, arn: str, *, consistent: bool = False
+) -> list[rows.ShardRow]:
+    """Return all shard rows of a stream."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=consistent)
+    )
+    return [rows.read_shard(row) for row in found]

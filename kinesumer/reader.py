@@ -1,0 +1,180 @@
+"""Reads one shard into the buffer, from where its checkpoint says, until its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.buffer import Batch, memory_size
+from kinesumer.context import logger
+from kinesumer.core.pacing import Pacing
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardMissingError,
+    SourceUnavailableError,
+    StreamReplacedError,
+    TrimmedPositionError,
+)
+from kinesumer.model import Page, Position, Record, Start
+from kinesumer.wire.aggregation import Opened, open_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.buffer import Buffer
+    from kinesumer.context import Context
+    from kinesumer.holding import Holding
+    from kinesumer.streams import OpenStream
+
+FULL_PAGE_BYTES = 16 * 1024 * 1024
+"""Room for a page of unknown size: 10 MB of data, and its copy while it is decoded."""
+SMALL_PAGE_BYTES = 64 * 1024
+
+
+class Reader:
+    """One shard's reading position; everything behind it is in the buffer or done."""
+
+    def __init__(
+        self, context: Context, stream: OpenStream, holding: Holding, buffer: Buffer
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._holding = holding
+        self._buffer = buffer
+        self._after: Position | Start = holding.row.position or holding.row.start
+        self._skipping = True
+        self._iterator: str | None = None
+        self._reserve = FULL_PAGE_BYTES
+        self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
+
+    async def run(self) -> None:
+        """Read until the shard's end, then leave its children in the holding."""
+        clock = self._context.clock
+        next_at = clock.now()
+        while self._holding.children is None:
+            await asyncio.sleep(max(0.0, next_at - clock.now()))
+            reserved = self._reserve
+            await self._buffer.reserve(reserved)
+            kept = 0
+            try:
+                started = clock.now()
+                page = await self._read()
+                if page is None:
+                    next_at = self._pacing.after_failure(
+                        clock.now(), self._context.random.random()
+                    )
+                    continue
+                batches = self._open(page)
+                kept = sum(batch.size for batch in batches)
+            finally:
+                self._buffer.release(reserved - kept)
+            next_at = self._next_read(started, page, kept)
+            await self._put(batches)
+            if page.next_iterator is None:
+                self._holding.children = page.children
+
+    async def _read(self) -> Page | None:
+        """Return the next page, or None to try again later."""
+        source, label = self._stream.source, self._stream.label
+        try:
+            if self._iterator is None:
+                shard_id = self._holding.key.shard_id
+                self._iterator = await source.get_iterator(shard_id, self._after)
+            limit = self._context.config.page_records
+            page = await source.get_records(self._iterator, limit)
+        except ExpiredIteratorError:
+            self._iterator = None
+        except TrimmedPositionError as error:
+            logger.error("%s: records were lost to retention: %s", label, error)
+            self._after, self._iterator = Start.TRIM_HORIZON, None
+        except ShardMissingError as error:
+            return await self._missing(error)
+        except SourceUnavailableError as error:
+            self._context.health.failed(label, error)
+        else:
+            self._context.health.works(label)
+            self._stream.last_read = self._context.clock.now()
+            self._iterator = page.next_iterator
+            return page
+        return None
+
+    async def _missing(self, error: ShardMissingError) -> Page:
+        """Treat a shard that has expired as ended, if the stream is still the same."""
+        stream = self._stream
+        info = await self._context.until_available(stream.source.describe, stream.label)
+        if info.created_at != stream.info.created_at:
+            raise StreamReplacedError(
+                f"{stream.label} ({stream.arn}) was deleted and made anew while it was "
+                "consumed: its stored positions are void"
+            ) from error
+        logger.error("%s: retention has passed a whole shard: %s", stream.label, error)
+        return Page([], None, 0)
+
+    def _open(self, page: Page) -> list[Batch]:
+        """Return the page's user records in batches that fit ``max_uncommitted``."""
+        self._holding.millis_behind = page.millis_behind
+        opened = open_records(page.records, self._holding.source)
+        if opened.last is None:
+            return []
+        self._holding.outside += opened.outside
+        records = self._skip(opened.records) if self._skipping else opened.records
+        self._after = Position(opened.last)
+        return list(self._cut(opened, records, page.millis_behind))
+
+    def _skip(self, records: list[Record]) -> list[Record]:
+        """Drop what the checkpoint covers, or what arrived before the start.
+
+        An iterator is at the whole aggregate that a checkpoint lies in, and AWS's SDK
+        cuts a start by time to whole seconds.
+        """
+        for index, record in enumerate(records):
+            if _is_after(record, self._after):
+                self._skipping = False
+                return records[index:]
+        return []
+
+    def _cut(
+        self, opened: Opened, records: list[Record], millis_behind: int
+    ) -> Iterator[Batch]:
+        assert opened.last is not None
+        step = max(1, self._context.config.max_uncommitted // 2)
+        for first in range(0, max(1, len(records)), step):
+            part = records if len(records) <= step else records[first : first + step]
+            is_last = first + step >= len(records)
+            end = Position(opened.last) if is_last else None
+            size = memory_size(part)
+            yield Batch(part, millis_behind, size, end, self._holding)
+
+    async def _put(self, batches: list[Batch]) -> None:
+        """Queue batches as ``max_uncommitted`` allows; give back what is cut off."""
+        waiting = sum(batch.size for batch in batches)
+        try:
+            for batch in batches:
+                await self._holding.room(len(batch))
+                waiting -= batch.size
+                self._holding.queued(len(batch))
+                self._buffer.put(batch)
+        finally:
+            self._buffer.release(waiting)
+
+    def _next_read(self, started: float, page: Page, size: int) -> float:
+        # Behind, the next page may be a full one; caught up, it holds a moment's worth.
+        most = FULL_PAGE_BYTES if page.millis_behind else 16 * SMALL_PAGE_BYTES
+        self._reserve = max(SMALL_PAGE_BYTES, min(2 * size, most))
+        if page.millis_behind and not page.records:
+            self._reserve = FULL_PAGE_BYTES
+        return self._pacing.after_page(
+            started,
+            records=len(page.records),
+            payload_bytes=page.wire_bytes * 3 // 4,
+            millis_behind=page.millis_behind,
+        )
+
+
+def _is_after(record: Record, after: Position | Start) -> bool:
+    if isinstance(after, Position):
+        return record.position > after
+    arrived = record.approximate_arrival_timestamp
+    if arrived is None or after.timestamp is None:
+        return True
+    return arrived >= after.timestamp

@@ -1,0 +1,379 @@
+"""One session's shards: claims, hand-overs, ends; each round reads, decides, writes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from kinesumer.context import logger
+from kinesumer.core import lineage, ownership
+from kinesumer.core.liveness import proves_death
+from kinesumer.errors import StoreThrottledError, StoreUnavailableError
+from kinesumer.heartbeat import interval_seconds
+from kinesumer.holding import Holding
+from kinesumer.model import ChildShard, Shard, ShardKey
+from kinesumer.reader import Reader
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kinesumer.buffer import Buffer
+    from kinesumer.context import Context
+    from kinesumer.core.liveness import Lease
+    from kinesumer.model import Position, Range
+    from kinesumer.ports import Write
+    from kinesumer.streams import OpenStream
+    from kinesumer.wire.rows import MemberRow, ShardRow
+
+POLL_SECONDS = 0.25
+"""How often a shard is looked for that should be ours and isn't."""
+SLOW_POLL_SECONDS = 1.0
+POLLS_BEFORE_SLOW = 40
+SAFETY_SECONDS = 60.0
+"""How often one's rows are read though nothing seems to be missing."""
+VERIFY_SECONDS = 1.0
+END_CHECK_SECONDS = 0.05
+
+
+class Rounds:
+    """What one session owns. Ends with the session, whose death loses all of it."""
+
+    def __init__(
+        self,
+        context: Context,
+        lease: Lease,
+        member: MemberRow,
+        streams: Mapping[str, OpenStream],
+        buffer: Buffer,
+        dead: set[str],
+        take_stock: Callable[[], None],
+    ) -> None:
+        self.held: dict[ShardKey, Holding] = {}
+        self.lost: set[ShardKey] = set()
+        """Shards whose done records couldn't be stored, until somebody asks."""
+        self.pending: list[ShardRow] = []
+        self._context = context
+        self._lease = lease
+        self._member = member
+        self._streams = streams
+        self._buffer = buffer
+        self._dead = dead
+        self._take_stock = take_stock
+        self._range: Range = ()
+        self._wake = asyncio.Event()
+        self._moving: dict[ShardKey, float] = {}
+        self._releasing: set[ShardKey] = set()
+        self._open_claims: dict[ShardKey, tuple[ShardRow, str, str]] = {}
+        self._verified: dict[str, float] = {}
+        self._next_read = 0.0
+        self._polls = 0
+        self._tasks: asyncio.TaskGroup
+
+    # --- what others call -----------------------------------------------------------
+
+    def follow(self, member: MemberRow) -> None:
+        """Take in one's own row: a new range is acted on at once."""
+        before = self._member
+        self._member = member
+        if member.range is not None:
+            self._range = member.range
+        if (member.leader_epoch, member.plan_version) != (
+            before.leader_epoch,
+            before.plan_version,
+        ):
+            self.look_again()
+
+    def restrict(self, asked: frozenset[str]) -> None:
+        """Give up streams that aren't asked for any more, without a plan."""
+        self._range = tuple(i for i in self._range if i.stream_arn in asked)
+        for key in self.held:
+            if key.stream_arn not in asked:
+                self._moving[key] = -math.inf
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Read the rows in one's range soon."""
+        self._next_read, self._polls = 0.0, 0
+        self._wake.set()
+
+    @property
+    def range(self) -> Range:
+        """The range that the plan gives this session."""
+        return self._range
+
+    async def run(self) -> None:
+        """Go round until cancelled or until the lease is dead."""
+        async with asyncio.TaskGroup() as self._tasks:
+            while not self._lease.dead:
+                await self.round()
+                try:
+                    async with asyncio.timeout(self._pause()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+
+    def drop(self, holding: Holding) -> None:
+        """Give up a shard that another session owns by now."""
+        self._take_stock()
+        holding.lost = True
+        holding.revoke()
+        self._buffer.drop(holding)
+        if holding.position is not None:
+            self.lost.add(holding.key)
+        if self.held.get(holding.key) is holding:
+            del self.held[holding.key]
+
+    def drop_all(self) -> None:
+        """Give up everything: the session is dead."""
+        for holding in list(self.held.values()):
+            self.drop(holding)
+
+    async def release(self, holding: Holding, drain_seconds: float) -> None:
+        """Stop a shard, wait for what is in user code, store and give it up."""
+        self._take_stock()
+        holding.revoke()
+        self._buffer.drop(holding)
+        if not await holding.drained(drain_seconds):
+            logger.warning(
+                "%s %s: user code didn't finish within %g s; the next owner repeats it",
+                holding.source.stream,
+                holding.source.shard_id,
+                drain_seconds,
+            )
+        self._take_stock()
+        app, position = self._context.app, holding.position
+        await self._write_as_owner(holding, writes.release(app, holding.row, position))
+
+    # --- one round ------------------------------------------------------------------
+
+    async def round(self) -> None:
+        """Release what lies outside the range, then claim what lies inside."""
+        self._release_outside()
+        if not self._lease.permits(self._context.clock.now()):
+            return
+        for row, nonce, dead_owner in list(self._open_claims.values()):
+            await self._claim(row, nonce, dead_owner)
+        now = self._context.clock.now()
+        if now >= self._next_read:
+            self._next_read = now + SAFETY_SECONDS
+            try:
+                await self._claim_inside()
+            except StoreUnavailableError as error:
+                self._context.health.failed("state store", error)
+                self._next_read = now + SLOW_POLL_SECONDS
+
+    def _pause(self) -> float:
+        now = self._context.clock.now()
+        if self._open_claims or self._moving or not self._lease.permits(now):
+            return POLL_SECONDS
+        return min(max(0.0, self._next_read - now), SAFETY_SECONDS)
+
+    def _release_outside(self) -> None:
+        heartbeat = self._context.config.heartbeat_seconds
+        delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
+        self._moving, due = ownership.to_move(
+            {key: holding.row.first_hash for key, holding in self.held.items()},
+            self._range,
+            self._moving,
+            self._context.clock.now(),
+            delay,
+        )
+        for key in due:
+            if key not in self._releasing:
+                self._releasing.add(key)
+                self._tasks.create_task(self._hand_over(self.held[key]))
+
+    async def _hand_over(self, holding: Holding) -> None:
+        started = self._context.clock.now()
+        await self.release(holding, self._context.config.drain_timeout)
+        self._releasing.discard(holding.key)
+        self.look_again()
+        logger.info(
+            "released %s %s after %.3f s",
+            holding.source.stream,
+            holding.source.shard_id,
+            self._context.clock.now() - started,
+        )
+
+    async def _claim_inside(self) -> None:
+        found = await self._rows_inside()
+        decided = ownership.decide(found, self._busy_keys(), self._dead)
+        if await self._verify(decided.verify):
+            decided = ownership.decide(found, self._busy_keys(), self._dead)
+        self.pending = decided.pending
+        if decided.pending:
+            self._polls += 1
+            slow = self._polls > POLLS_BEFORE_SLOW
+            pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
+            self._next_read = self._context.clock.now() + pause
+        await asyncio.gather(
+            *(
+                self._claim(row, self._context.new_id(), row.owner)
+                for row in decided.claim
+            )
+        )
+
+    def _busy_keys(self) -> set[ShardKey]:
+        return self.held.keys() | self._open_claims.keys()
+
+    async def _rows_inside(self) -> list[ShardRow]:
+        store, app = self._context.store, self._context.app
+        pages = await asyncio.gather(
+            *(
+                store.query(
+                    rows.shard_partition(app, arn),
+                    first=rows.hash_text(first),
+                    last=rows.hash_text(last) + "/~",
+                )
+                for arn, first, last in self._range
+            )
+        )
+        return [rows.read_shard(row) for page in pages for row in page]
+
+    async def _verify(self, owners: set[tuple[str, str]]) -> bool:
+        """Read rows of owners that may be dead; tell whether one is."""
+        now = self._context.clock.now()
+        found = False
+        for client_id, session in owners:
+            if session == self._member.session:
+                continue
+            if now - self._verified.get(session, -VERIFY_SECONDS) < VERIFY_SECONDS:
+                continue
+            self._verified[session] = now
+            row = await self._context.store.get(
+                rows.member_key(self._context.app, client_id)
+            )
+            if proves_death(session, rows.read_member(row) if row else None):
+                self._dead.add(session)
+                found = True
+        return found
+
+    async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> None:
+        """Claim once. What a lost answer leaves open is claimed again until answered.
+
+        The repeated claim names the same epoch, so that a late first one can't win.
+        """
+        write = writes.claim(self._context.app, row, self._member, nonce, dead_owner)
+        try:
+            written = await self._context.store.write(write)
+        except StoreThrottledError as error:
+            self._context.health.failed("state store", error)
+            return
+        except StoreUnavailableError as error:
+            self._open_claims[row.key] = (row, nonce, dead_owner)
+            self._context.health.failed("state store", error)
+            return
+        self._open_claims.pop(row.key, None)
+        won = rows.read_shard(written.row) if written.row else None
+        if won is not None and won.claim == nonce and not self._lease.dead:
+            self._take(won)
+
+    def _take(self, row: ShardRow) -> None:
+        config = self._context.config
+        holding = Holding(row, self._lease, config.max_uncommitted)
+        self.held[row.key] = holding
+        stream = self._streams[row.key.stream_arn]
+        stream.last_read = self._context.clock.now()
+        reader = Reader(self._context, stream, holding, self._buffer)
+        holding.task = self._tasks.create_task(reader.run())
+        self._tasks.create_task(self._until_end(holding))
+        logger.info(
+            "claimed %s %s, epoch %d",
+            holding.source.stream,
+            row.key.shard_id,
+            row.epoch,
+        )
+
+    # --- the end of a shard ---------------------------------------------------------
+
+    async def _until_end(self, holding: Holding) -> None:
+        """Wait for a closed shard's last record to be done, then open its children."""
+        assert holding.task is not None
+        await asyncio.wait([holding.task])
+        while not (holding.revoked or holding.is_finished):
+            await asyncio.sleep(END_CHECK_SECONDS)
+            self._take_stock()
+        if not holding.revoked and holding.children is not None:
+            await self._end(holding, await self._children(holding))
+
+    async def _children(self, holding: Holding) -> list[Shard]:
+        found = [_as_shard(child) for child in holding.children or ()]
+        if found:
+            return found
+        stream = self._streams[holding.key.stream_arn]
+        listed = await self._context.until_available(
+            stream.source.list_shards, stream.label
+        )
+        return [shard for shard in listed if holding.key.shard_id in shard.parents]
+
+    async def _end(self, holding: Holding, children: list[Shard]) -> None:
+        """Write children first and the end after: a crash between them loses nothing.
+
+        On a merge both owners write their end before they read the sibling, so at least
+        one of them sees both.
+        """
+        arn, app = holding.key.stream_arn, self._context.app
+        child_rows = [lineage.child_row(arn, child) for child in children]
+        for child in child_rows:
+            await self._context.write(writes.create_shard(app, child))
+        holding.revoke()
+        write = writes.end(app, holding.row, holding.position)
+        if not await self._write_as_owner(holding, write):
+            return
+        for child in child_rows:
+            if await self._parents_ended(holding, child):
+                await self._context.write(writes.ready(app, child))
+        logger.info("%s %s ended", holding.source.stream, holding.source.shard_id)
+        self.look_again()
+
+    async def _parents_ended(self, holding: Holding, child: ShardRow) -> bool:
+        for parent in child.parents - {holding.key.shard_id}:
+            first = child.first_hash
+            if first == holding.row.first_hash:
+                first = holding.row.last_hash + 1
+            key = ShardKey(child.key.stream_arn, parent)
+            row = await self._context.read(
+                rows.shard_key(self._context.app, key, first)
+            )
+            if row is None:
+                stream = self._streams[child.key.stream_arn]
+                listed = await self._context.until_available(
+                    stream.source.list_shards, stream.label
+                )
+                if parent in {shard.shard_id for shard in listed}:
+                    return False
+            elif not rows.read_shard(row).ended:
+                return False
+        return True
+
+    async def _write_as_owner(self, holding: Holding, write: Write) -> bool:
+        """Give a shard up by a write; tell whether our positions are stored."""
+        position = holding.position
+        written = await self._context.write(write)
+        if self.held.get(holding.key) is holding:
+            del self.held[holding.key]
+        if written.applied:
+            return True
+        now = rows.read_shard(written.row) if written.row else None
+        if now is not None and _covers(now, holding, position):
+            return True
+        holding.lost = True
+        if position is not None:
+            self.lost.add(holding.key)
+        return False
+
+
+def _covers(now: ShardRow, holding: Holding, position: Position | None) -> bool:
+    """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
+    if holding.children is not None:
+        return now.ended
+    if position is None:
+        return True
+    return now.position is not None and now.position >= position
+
+
+def _as_shard(child: ChildShard) -> Shard:
+    return Shard(child.shard_id, child.first_hash, child.last_hash, child.parents)

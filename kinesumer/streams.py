@@ -1,0 +1,109 @@
+"""The streams that a client asks for, opened: their source, identity and start."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.context import logger
+from kinesumer.errors import ConfigurationError, StreamMissingError
+from kinesumer.model import Start, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.model import StreamInfo
+    from kinesumer.ports import StreamSource
+
+StreamLike = str | Stream
+CREATING_SECONDS = 0.5
+
+
+class OpenStream:
+    """A stream that was found, and how to read it."""
+
+    def __init__(
+        self, stream: Stream, source: StreamSource, info: StreamInfo, start: Start
+    ) -> None:
+        self.stream, self.source, self.info, self.start = stream, source, info, start
+        self.arn = info.arn
+        self.name = info.arn.rpartition("/")[2]
+        self.label = f"stream {self.name}"
+        self.last_read: float | None = None
+        """When a read last succeeded, on the client's clock."""
+
+
+def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
+    """Return what the user named as streams. Raises ConfigurationError."""
+    given = [streams] if isinstance(streams, str | Stream) else list(streams)
+    if not given:
+        raise ConfigurationError("no stream to consume: name at least one")
+    found = []
+    for item in given:
+        stream = Stream(item) if isinstance(item, str) else item
+        if not isinstance(stream, Stream) or not stream.name:
+            raise ConfigurationError(f"{item!r} is no stream: give a name or an ARN")
+        found.append(stream)
+    return found
+
+
+async def open_streams(
+    context: Context,
+    streams: Sequence[Stream],
+    start: Start,
+    open_source: Callable[[Stream], Awaitable[StreamSource]],
+) -> dict[str, OpenStream]:
+    """Describe the streams and return them by ARN; one that is being made is awaited.
+
+    Raises StreamMissingError, AccessDeniedError, and ConfigurationError for a stream
+    that is named twice or a start in the future.
+    """
+    opened = await asyncio.gather(
+        *(_open(context, stream, start, open_source) for stream in streams)
+    )
+    found: dict[str, OpenStream] = {}
+    for stream in opened:
+        if stream.arn in found:
+            raise ConfigurationError(f"stream {stream.arn} is named twice")
+        found[stream.arn] = stream
+    return found
+
+
+async def _open(
+    context: Context,
+    stream: Stream,
+    start: Start,
+    open_source: Callable[[Stream], Awaitable[StreamSource]],
+) -> OpenStream:
+    source = await open_source(stream)
+    label = f"stream {stream.name}"
+    info = await context.until_available(source.describe, label)
+    while info.status == "CREATING":
+        logger.info("%s is being created, waiting", label)
+        await asyncio.sleep(CREATING_SECONDS)
+        info = await context.until_available(source.describe, label)
+    if info.status == "DELETING":
+        raise StreamMissingError(f"{label} ({info.arn}) is being deleted")
+    opened = OpenStream(stream, source, info, stream.start or start)
+    _check_start(opened)
+    return opened
+
+
+def _check_start(stream: OpenStream) -> None:
+    moment, info = stream.start.timestamp, stream.info
+    if moment is None:
+        return
+    # The service's clock comes in whole seconds.
+    if moment > info.now + 1:
+        raise ConfigurationError(
+            f"{stream.label}: start lies {moment - info.now:.0f} s in the future; "
+            "use Start.LATEST to begin with what comes from now on"
+        )
+    if moment < info.now - info.retention_hours * 3600:
+        logger.warning(
+            "%s: start is older than the retention of %d h; "
+            "beginning with the oldest record",
+            stream.label,
+            info.retention_hours,
+        )
