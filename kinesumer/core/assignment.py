@@ -1,0 +1,295 @@
+"""Members × shards -> ranges.
+
+All streams that the same members ask for are laid end to end (by ARN, each in hash-key
+order) as one row of *slots*, a slot being a shard's starting hash key. Where members
+ask for different streams there are several such rows, and how many slots of which row
+a member gets is balanced over all of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from heapq import heapify, heapreplace
+from itertools import groupby
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.model import HASH_KEYS, Interval, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Plan = dict[str, Range]
+
+FREE = -1
+"""Stands for a member's place where a slot has no owner."""
+
+
+class Member(NamedTuple):
+    """A client as the assignors see it."""
+
+    client_id: str
+    weight: int
+    streams: frozenset[str]
+    """The ARNs of the streams that it asks for."""
+
+
+def assign_range(
+    members: Sequence[Member], shards: Mapping[str, Sequence[int]]
+) -> Plan:
+    """Give every member a contiguous part of each row, in order of the members.
+
+    ``members`` are sorted by client id. ``shards`` holds each stream's open shards as
+    ascending starting hash keys; a stream without any is given away whole. A stream
+    that nobody asks for is left out. Where all ask for the same streams, sizes differ
+    by at most one at equal weights, and the cuts are those of Kinesumer for Go.
+    """
+    rows = _rows(members, shards)
+    owned = [dict.fromkeys(row.askers, 0) for row in rows]
+    if len(rows) > 1:
+        _balance(members, rows, owned)
+    else:
+        for row, counts in zip(rows, owned, strict=True):
+            weights = [members[asker].weight for asker in row.askers]
+            counts.update(
+                zip(row.askers, _shares(len(row.slots), weights), strict=True)
+            )
+    owners = [
+        [asker for asker in row.askers for _ in range(counts[asker])]
+        for row, counts in zip(rows, owned, strict=True)
+    ]
+    return _plan(members, rows, owners)
+
+
+def assign_sticky(
+    members: Sequence[Member],
+    shards: Mapping[str, Sequence[int]],
+    previous: Mapping[str, Range],
+) -> Plan:
+    """Leave every shard where it is, but for orphans and what is above a fair share.
+
+    As ``assign_range``, and ``previous`` holds each client's range. A member's excess
+    comes off the ends of its shortest runs; what is free goes to neighbours first, so
+    that each member keeps few runs.
+    """
+    rows = _rows(members, shards)
+    owners = [_previous_owners(row, members, previous) for row in rows]
+    owned = [
+        dict.fromkeys(row.askers, 0) | Counter(filter(FREE.__lt__, owner))
+        for row, owner in zip(rows, owners, strict=True)
+    ]
+    _balance(members, rows, owned)
+    for owner, counts in zip(owners, owned, strict=True):
+        _release_excess(owner, counts)
+        _fill(owner, counts)
+    return _plan(members, rows, owners)
+
+
+def changed(plan: Plan, previous: Mapping[str, Range]) -> list[str]:
+    """Return the clients whose range isn't what it was, or that never had one."""
+    return [client for client, range_ in plan.items() if previous.get(client) != range_]
+
+
+# --- rows ----------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """Streams that the same members ask for, laid end to end."""
+
+    askers: tuple[int, ...]
+    """Places of members, ascending."""
+    slots: list[tuple[str, int]]
+    """(stream ARN, starting hash key), ascending; each stream's first is 0."""
+
+
+def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:
+    """Group the streams by who asks for them; fewest askers first."""
+    slots: dict[tuple[int, ...], list[tuple[str, int]]] = {}
+    for arn in sorted(shards):
+        askers = tuple(i for i, member in enumerate(members) if arn in member.streams)
+        if askers:
+            row = slots.setdefault(askers, [])
+            row.append((arn, 0))
+            row.extend((arn, key) for key in shards[arn][1:])
+    return [
+        _Row(askers, slots[askers])
+        for askers in sorted(slots, key=lambda askers: (len(askers), askers))
+    ]
+
+
+def _plan(
+    members: Sequence[Member], rows: Sequence[_Row], owners: Sequence[Sequence[int]]
+) -> Plan:
+    """Turn the owner of each slot into intervals that tile every stream."""
+    intervals: list[list[Interval]] = [[] for _ in members]
+    for row, owner in zip(rows, owners, strict=True):
+        runs = groupby(zip(row.slots, owner, strict=True), lambda it: (it[0][0], it[1]))
+        begun = [(arn, holder, next(run)[0][1]) for (arn, holder), run in runs]
+        ends = [key - 1 if key else HASH_KEYS - 1 for _, _, key in begun[1:]]
+        ends.append(HASH_KEYS - 1)
+        for (arn, holder, first), last in zip(begun, ends, strict=True):
+            intervals[holder].append(Interval(arn, first, last))
+    return {
+        member.client_id: tuple(sorted(ranges))
+        for member, ranges in zip(members, intervals, strict=True)
+    }
+
+
+def _previous_owners(
+    row: _Row, members: Sequence[Member], previous: Mapping[str, Range]
+) -> list[int]:
+    """Return each slot's owner, or FREE. The first of two that claim a slot has it."""
+    owner = [FREE] * len(row.slots)
+    for asker in row.askers:
+        for arn, first, last in previous.get(members[asker].client_id, ()):
+            begin = bisect_left(row.slots, (arn, first))
+            for place in range(begin, bisect_right(row.slots, (arn, last))):
+                if owner[place] == FREE:
+                    owner[place] = asker
+    return owner
+
+
+# --- how many slots for whom ---------------------------------------------------------
+
+
+def _shares(slots: int, weights: Sequence[int]) -> list[int]:
+    """Return how many slots each of the weights gets, in a row.
+
+    Where the weights are equal the cuts are Kinesumer's, and it reckons in floating
+    point: ``round(i * (S / N))`` for every i, with halves away from zero. Integers, or
+    Python's ``round``, would cut some fleets elsewhere.
+    """
+    common = gcd(*weights)
+    each = slots / (sum(weights) // common)
+    shares, total, cut = [], 0, 0
+    for weight in weights:
+        total += weight // common
+        share = _round(total * each) - cut
+        cut += share
+        shares.append(share)
+    return shares
+
+
+def _round(value: float) -> int:
+    """Round a number that isn't negative, halves up."""
+    whole = int(value)
+    return whole + (value - whole >= 0.5)
+
+
+def _balance(
+    members: Sequence[Member], rows: Sequence[_Row], owned: list[dict[int, int]]
+) -> None:
+    """Change what is owned of each row so that all of it is, as evenly as can be.
+
+    Evenly: the sum of (slots² / weight) over the members is the least possible. What
+    is free goes to who has least; then slots move as long as that makes it more even.
+    """
+    weights = [member.weight for member in members]
+    totals = [sum(counts.get(m, 0) for counts in owned) for m in range(len(members))]
+    for row, counts in zip(rows, owned, strict=True):
+        heap = [((2 * totals[m] + 1) / weights[m], m) for m in row.askers]
+        heapify(heap)
+        for _ in range(len(row.slots) - sum(counts.values())):
+            taker = heap[0][1]
+            counts[taker] += 1
+            totals[taker] += 1
+            heapreplace(heap, ((2 * totals[taker] + 1) / weights[taker], taker))
+    while chain := _improvement(totals, weights, owned):
+        for giver, row_place, taker in chain:
+            owned[row_place][giver] -= 1
+            owned[row_place][taker] += 1
+        totals[chain[0][0]] -= 1
+        totals[chain[-1][2]] += 1
+
+
+_Chain = list[tuple[int, int, int]]
+"""Moves of one slot each: who gives, of which row, to whom; the next gives in turn."""
+
+
+def _improvement(
+    totals: Sequence[int], weights: Sequence[int], owned: Sequence[Mapping[int, int]]
+) -> _Chain:
+    """Return moves that make the totals more even, or none if nothing does.
+
+    Quotients of integers round monotonously, so what compares as greater is greater.
+    """
+    worth = [(2 * t - 1) / w for t, w in zip(totals, weights, strict=True)]
+    price = [(2 * t + 1) / w for t, w in zip(totals, weights, strict=True)]
+    cheapest = min(price, default=0.0)
+    for giver in sorted(range(len(worth)), key=lambda m: (-worth[m], m)):
+        if worth[giver] <= cheapest:
+            break
+        chains = _chains(giver, owned)
+        taker = min(chains, key=lambda m: (price[m], m))
+        if worth[giver] > price[taker]:
+            return chains[taker]
+    return []
+
+
+def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]:
+    """Return the shortest chain of moves from one member to each that it can reach."""
+    chains: dict[int, _Chain] = {giver: []}
+    waiting, used = [giver], set[int]()
+    for member in waiting:
+        for place, counts in enumerate(owned):
+            if place in used or not counts.get(member):
+                continue
+            used.add(place)
+            for taker in counts:
+                if taker not in chains:
+                    chains[taker] = [*chains[member], (member, place, taker)]
+                    waiting.append(taker)
+    return chains
+
+
+# --- which slots ---------------------------------------------------------------------
+
+
+def _release_excess(owner: list[int], counts: Mapping[int, int]) -> None:
+    """Free what members own above their counts, off the ends of their shortest runs."""
+    excess = Counter(filter(FREE.__lt__, owner))
+    excess.subtract(counts)
+    for begin, end in sorted(_runs(owner), key=lambda run: run[1] - run[0]):
+        holder = owner[begin]
+        given = min(excess[holder], end - begin)
+        if given > 0:
+            excess[holder] -= given
+            owner[end - given : end] = [FREE] * given
+
+
+def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
+    """Give what is free to members below their counts, neighbours first."""
+    missing = dict(counts)
+    for holder, number in Counter(filter(FREE.__lt__, owner)).items():
+        missing[holder] -= number
+    for begin, end in _free_runs(owner):
+        if begin:
+            begin += _give(owner, begin, end, owner[begin - 1], missing)
+        if end < len(owner):
+            taker = owner[end]
+            _give(owner, max(begin, end - missing[taker]), end, taker, missing)
+    for begin, end in sorted(_free_runs(owner), key=lambda run: run[0] - run[1]):
+        while begin < end:
+            taker = max(missing, key=lambda m: (missing[m], -m))
+            begin += _give(owner, begin, end, taker, missing)
+
+
+def _give(
+    owner: list[int], begin: int, end: int, taker: int, missing: dict[int, int]
+) -> int:
+    """Give a member what it misses from a free run's beginning; return how much."""
+    given = min(end - begin, missing[taker])
+    owner[begin : begin + given] = [taker] * given
+    missing[taker] -= given
+    return given
+
+
+def _free_runs(owner: Sequence[int]) -> list[tuple[int, int]]:
+    return [run for run in _runs(owner) if owner[run[0]] == FREE]
+
+
+def _runs(owner: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where each run of one owner begins and ends."""
+    cuts = [i for i in range(1, len(owner)) if owner[i] != owner[i - 1]]
+    return list(zip([0, *cuts], [*cuts, len(owner)], strict=True))
