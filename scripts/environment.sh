@@ -29,17 +29,17 @@ environment() {
     then
         return
     fi
-    # A directory that was moved keeps paths of where it was made.
-    if [[ "$(cat "$directory/made-in" 2>/dev/null)" != "$PWD" ]] ||
-        ! "$python" -c '' 2>/dev/null; then
-        local base
+    # One that was moved with the project is made anew: its paths lead to the old place.
+    local made_in base
+    made_in="$(cat "$directory/made-in" 2>/dev/null || echo "$PWD")"
+    if [[ "$made_in" != "$PWD" ]] || ! "$python" -c '' 2>/dev/null; then
         base="$(find_python)"
         echo "environment: making $directory with $("$base" --version)" >&2
         "$base" -m venv --clear "$directory"
         echo "$PWD" >"$directory/made-in"
     fi
     echo "environment: installing $lock into $directory" >&2
-    rm -f "$directory"/installed-*
+    rm -f "$stamp"
     pip_install "$python" --require-hashes --only-binary :all: --requirement "$lock"
     if [[ "${3:-}" == editable ]]; then
         # The build backend comes from the lock file too: nothing is fetched unpinned.
