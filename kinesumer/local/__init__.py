@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinesumer.local.background import background
     from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
     from kinesumer.local.server import EmbeddedAws
+    from kinesumer.local.thread import background
 
 __all__ = ["UNTHROTTLED", "EmbeddedAws", "Limits", "background"]
 
@@ -18,7 +18,7 @@ _HOMES = {
     "EmbeddedAws": "kinesumer.local.server",
     "Limits": "kinesumer.local.kinesis.limits",
     "UNTHROTTLED": "kinesumer.local.kinesis.limits",
-    "background": "kinesumer.local.background",
+    "background": "kinesumer.local.thread",
 }
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kinesumer.local.identity import Credentials
 
 
-
 @pytest.fixture
 async def aws() -> AsyncIterator[EmbeddedAws]:
     """An embedded AWS whose clock stands still, so that limits are exact."""

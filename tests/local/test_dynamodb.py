@@ -171,7 +171,9 @@ async def test_tables_belong_to_an_account_and_a_region(
 async def test_two_embedded_aws_share_nothing(aws: EmbeddedAws, table: str) -> None:
     async with EmbeddedAws() as other:
         other.create_table()
-        other.dynamodb("PutItem", json.dumps({"TableName": table, "Item": KEY}).encode())
+        other.dynamodb(
+            "PutItem", json.dumps({"TableName": table, "Item": KEY}).encode()
+        )
         body = json.dumps({"TableName": table, "Key": KEY}).encode()
         assert "Item" in other.dynamodb("GetItem", body)
         assert "Item" not in aws.dynamodb("GetItem", body)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError, HTTPClientError
 
-from kinesumer.local import EmbeddedAws
 from kinesumer.local.faults import Call, Fault, Faults
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
 
 CALL = Call(
     "kinesis",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.local import EmbeddedAws
 from kinesumer.local.identity import Credentials
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
 
 OTHER = "111122223333"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.local import EmbeddedAws
 from kinesumer.local.kinesis.sequence import HASH_KEYS
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
 
 DAY = 86_400
 
@@ -26,7 +28,10 @@ async def test_the_shards_of_a_new_stream_tile_the_hash_space(
     aws.create_stream("orders", 3)
     shards = (await kinesis.list_shards(StreamName="orders"))["Shards"]
     ranges = [
-        (int(s["HashKeyRange"]["StartingHashKey"]), int(s["HashKeyRange"]["EndingHashKey"]))
+        (
+            int(s["HashKeyRange"]["StartingHashKey"]),
+            int(s["HashKeyRange"]["EndingHashKey"]),
+        )
         for s in shards
     ]
     assert ranges[0][0] == 0
@@ -43,8 +48,9 @@ async def test_a_split_closes_the_parent_and_opens_two_children(
         StreamName="orders", ShardToSplit=name(0), NewStartingHashKey="1000"
     )
     parent, left, right = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-    assert parent["SequenceNumberRange"]["EndingSequenceNumber"] < (
-        left["SequenceNumberRange"]["StartingSequenceNumber"]
+    assert (
+        parent["SequenceNumberRange"]["EndingSequenceNumber"]
+        < (left["SequenceNumberRange"]["StartingSequenceNumber"])
     )
     assert left["ParentShardId"] == right["ParentShardId"] == name(0)
     assert "AdjacentParentShardId" not in left
