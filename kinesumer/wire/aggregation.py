@@ -19,6 +19,7 @@ Two readers: one for the layout that producers write, one for all that is allowe
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import md5
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +33,9 @@ MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
 KEYS_HASHED = 8
 """Partition keys of an aggregate that are hashed while all of them are in range."""
+
+# A host that allows no MD5 for security (FIPS) allows it for checksums.
+_md5 = partial(md5, usedforsecurity=False)
 
 _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
@@ -82,7 +86,7 @@ def _open(record: Record) -> list[Record] | None:
     """Return the user records, or None if this is no aggregate."""
     data = record.data
     end = len(data) - DIGEST_BYTES
-    if end < len(MAGIC) or md5(data[len(MAGIC) : end]).digest() != data[end:]:
+    if end < len(MAGIC) or _md5(data[len(MAGIC) : end]).digest() != data[end:]:
         return None
     try:
         return _read_common(record, data, end)
@@ -105,6 +109,7 @@ def _read_common(record: Record, data: bytes, end: int) -> list[Record]:
     source = record.source
     at, keys, hashes = _read_tables(data, end)
     opened: list[Record] = []
+    add, part = opened.append, 0
     while at < end:
         tag, size, key_tag, key, data_tag, length = _six_bytes(data, at)
         hash_key = None
@@ -122,8 +127,9 @@ def _read_common(record: Record, data: bytes, end: int) -> list[Record]:
             key, entry, at, stop = _read_entry(data, at)
             if entry is not None:
                 hash_key = hashes[entry]
-        part, user = len(opened), data[at:stop]
-        opened.append(Record(number, user, keys[key], arrived, hash_key, part, source))
+        user = data[at:stop]
+        add(Record(number, user, keys[key], arrived, hash_key, part, source))
+        part += 1
         at = stop
     if at != end:
         raise ValueError
@@ -138,10 +144,8 @@ def _read_tables(data: bytes, end: int) -> tuple[int, list[str], list[int]]:
     at = len(MAGIC)
     keys: list[str] = []
     hashes: list[int] = []
-    while at < end:
-        tag, size = data[at], data[at + 1]
-        if tag == _RECORD:
-            break
+    while at < end and (tag := data[at]) != _RECORD:
+        size = data[at + 1]
         at += 2
         if size > 127:
             size = _two_bytes(size, data[at])
@@ -293,4 +297,4 @@ def _hash_of(part: Record) -> int:
     """Return where Kinesis would have put this record by itself."""
     if part.explicit_hash_key is not None:
         return part.explicit_hash_key
-    return int.from_bytes(md5((part.partition_key or "").encode()).digest())
+    return int.from_bytes(_md5((part.partition_key or "").encode()).digest())
