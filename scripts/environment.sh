@@ -36,7 +36,6 @@ environment() {
         base="$(find_python)"
         echo "environment: making $directory with $("$base" --version)" >&2
         "$base" -m venv --clear "$directory"
-        echo "$PWD" >"$directory/made-in"
     fi
     echo "environment: installing $lock into $directory" >&2
     rm -f "$stamp"
@@ -45,6 +44,7 @@ environment() {
         # The build backend comes from the lock file too: nothing is fetched unpinned.
         pip_install "$python" --no-build-isolation --editable .
     fi
+    echo "$PWD" >"$directory/made-in"
     echo "$wanted" >"$stamp"
 }
 
