@@ -234,10 +234,7 @@ class MemorySource:
 
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now. Raises StreamMissingError."""
-        stream = self.kinesis.stream(self.name)
-        now = self.kinesis.clock.wall()
-        hours = stream.retention_hours
-        return StreamInfo(stream.arn, stream.status, stream.created_at, hours, now)
+        return self.describe_now()
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return every shard that hasn't expired."""
@@ -252,6 +249,13 @@ class MemorySource:
         return self.get_records_now(iterator, limit)
 
     # --- the same without a coroutine, for the simulator ---
+
+    def describe_now(self) -> StreamInfo:
+        """Return the stream as it is now. Raises StreamMissingError."""
+        stream = self.kinesis.stream(self.name)
+        now = self.kinesis.clock.wall()
+        hours = stream.retention_hours
+        return StreamInfo(stream.arn, stream.status, stream.created_at, hours, now)
 
     def list_shards_now(self) -> list[Shard]:
         """Return every shard that hasn't expired."""

@@ -110,11 +110,15 @@ class MemoryStore:
 
     async def verify(self) -> str:
         """Return the table's id. Raises StateStoreMissingError."""
+        return self.verify_now()
+
+    # --- the same without a coroutine, for the simulator ---
+
+    def verify_now(self) -> str:
+        """Return the table's id. Raises StateStoreMissingError."""
         self._require()
         self.usage.requests["describe"] += 1
         return self._table_id
-
-    # --- the same without a coroutine, for the simulator ---
 
     def get_now(
         self, key: Key, *, consistent: bool = True, age: float = 0.0

@@ -61,6 +61,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.real = 0.0
         self.steps = 0
+        self.halted: Exception | None = None
+        """Set from anywhere: the run ends with it."""
         self.random = random
         self.failures: list[dict[str, Any]] = []
         """What callbacks and tasks raised that nobody was there to take."""
@@ -87,6 +89,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             while not task.done():
                 self._advance()
                 self._run_ready()
+                if self.halted is not None:
+                    raise self.halted
             return task.result()
         finally:
             self._end_all()

@@ -1,0 +1,387 @@
+"""The protocol's safety predicates, checked at every write and every delivery.
+
+The judge sees what the store applied, what was delivered and done, and the one true
+time. It knows nothing of how clients decide.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kinesumer.ports import All, Test
+from kinesumer.testing.trace import ShardTrace, Tenure, row_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kinesumer.model import Record
+    from kinesumer.ports import Condition, Row, Write, Written
+    from kinesumer.testing.machine import Machine
+    from kinesumer.testing.virtual import VirtualLoop
+
+TRUST = 0.75
+"""Share of its lease for which a session may deliver after a beat it sent."""
+EVENTS = 400
+TOLERANCE = 1e-6
+_NO_ROW: Row = {}
+
+
+class ViolationError(AssertionError):
+    """A predicate of the protocol doesn't hold."""
+
+    def __init__(self, predicate: str, message: str, at: float) -> None:
+        self.predicate = predicate
+        super().__init__(f"{predicate} at {at:.3f} s: {message}")
+
+
+class Judge:
+    """Checks I1 to I11; the first violation stops the run."""
+
+    def __init__(self, loop: VirtualLoop, max_uncommitted: int = 1 << 60) -> None:
+        self.loop = loop
+        self.max_uncommitted = max_uncommitted
+        self.shards: dict[tuple[str, str], ShardTrace] = {}
+        self.permitted: dict[str, float] = {}
+        """Until when each session may deliver, at most."""
+        self.machines: dict[str, Machine] = {}
+        """The machine that registered each session."""
+        self.dead: dict[str, float] = {}
+        """Sessions marked dead, and since when."""
+        self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
+        self.takeovers = 0
+        self.handovers = 0
+        self.redelivered = 0
+        self.counts = {"delivered": 0, "done": 0}
+        self._writer: Machine | None = None
+        self._first_sent: dict[tuple[str, int], float] = {}
+        self._leaders: dict[int, str] = {}
+        self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
+            "shard": self._shard_write,
+            "member": self._member_write,
+            "leader": self._leader_write,
+        }
+
+    def fail(self, predicate: str, message: str) -> None:
+        """Report a violation: the loop stops with it."""
+        if self.loop.halted is None:
+            self.loop.halted = ViolationError(predicate, message, self.loop.real)
+
+    def note(self, kind: str, who: object, what: object = "") -> None:
+        """Remember an event, to be shown if a predicate fails soon."""
+        self.events.append((self.loop.real, kind, who, what))
+
+    # --- what is produced and expires ---
+
+    def opened(self, arn: str, shard_id: str, parents: tuple[str, ...]) -> None:
+        """A shard was opened."""
+        self.shards[arn, shard_id] = ShardTrace(shard_id, parents)
+
+    def produced(
+        self,
+        arn: str,
+        shard_id: str,
+        places: Iterable[tuple[str, int | None]],
+        arrived: float,
+    ) -> None:
+        """User records were put into a shard."""
+        trace = self.shards[arn, shard_id]
+        for sequence_number, sub in places:
+            trace.append(sequence_number, sub, arrived)
+
+    def expired(self, arn: str, before: float) -> None:
+        """Retention has passed a time."""
+        for (stream, _), trace in self.shards.items():
+            if stream == arn:
+                trace.expire(before)
+
+    # --- what members do (faults.Witness) ---
+
+    def writes(self, machine: Machine) -> None:
+        """The next applied write is this machine's."""
+        self._writer = machine
+
+    def sent(self, machine: Machine, write: Write) -> None:
+        """A machine tries a write: notes when each beat was first sent."""
+        kind = write.key.pk.partition("#")[0]
+        if kind == "member" and not write.delete:
+            self._member_sent(machine, write)
+        elif kind == "shard" and "owner" in write.remove:
+            self._check_given_up(machine, write)
+
+    def _member_sent(self, machine: Machine, write: Write) -> None:
+        session = str(write.set.get("session") or named_session(write.condition))
+        now = self.loop.real
+        if "session" in write.set:
+            self._first_sent.setdefault((session, 0), now)
+            self.machines[session] = machine
+            self._permit(session, 0, write.set)
+        elif write.set.get("dead") is True:
+            if self.machines.get(session) is machine:
+                self.permitted[session] = min(self.permitted[session], now)
+        elif "beat" in write.set:
+            self._first_sent.setdefault((session, int(write.set["beat"])), now)  # type: ignore[arg-type]
+
+    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+        """An answer reached its machine: a beat's extends what it may do."""
+        if not written.applied or written.row is None or "beat" not in write.set:
+            return
+        row = written.row
+        session = str(row["session"])
+        if self.machines.get(session) is machine:
+            self._permit(session, int(write.set["beat"]), row)  # type: ignore[arg-type]
+
+    def _permit(self, session: str, beat: int, row: object) -> None:
+        assert isinstance(row, dict)
+        trust = TRUST * row["lease_ms"] / 1000 / self.machines[session].rate
+        until = self._first_sent[session, beat] + trust
+        self.permitted[session] = max(until, self.permitted.get(session, 0.0))
+
+    def delivered(self, machine: Machine, record: Record) -> None:
+        """A record was handed to user code, just now."""
+        self.counts["delivered"] += 1
+        shard, epoch = record.fence
+        trace = self.shards[shard]
+        tenure = trace.tenures.get(epoch)
+        name = f"{shard.shard_id} epoch {epoch}"
+        if tenure is None or tenure.machine is not machine:
+            self.fail("I4", f"{machine.name} delivers {name}, which it never claimed")
+            return
+        if not tenure.started:
+            self._check_parents(shard.stream_arn, trace)
+            tenure.started = True
+        self._check_permit(machine, trace, tenure)
+        index = trace.index[record.sequence_number, record.sub_sequence_number]
+        if index != tenure.cursor and (
+            index < tenure.cursor or index > max(tenure.cursor, trace.expired)
+        ):
+            self.fail(
+                "I9",
+                f"{machine.name} delivers {name} record {index}, "
+                f"but {tenure.cursor} is next (expired: {trace.expired})",
+            )
+        tenure.cursor = index + 1
+        if trace.delivered[index]:
+            self.redelivered += 1
+        trace.delivered[index] = 1
+
+    def done(self, record: Record) -> None:
+        """User code has done a record."""
+        self.counts["done"] += 1
+        trace = self.shards[record.fence.shard]
+        index = trace.index[record.sequence_number, record.sub_sequence_number]
+        trace.mark(index)
+        trace.tenures[record.fence.epoch].mark(index)
+
+    def _check_permit(
+        self, machine: Machine, trace: ShardTrace, tenure: Tenure
+    ) -> None:
+        now, session = self.loop.real, tenure.session
+        if now > self.permitted[session] + TOLERANCE:
+            self.fail(
+                "I3",
+                f"{machine.name} delivers {trace.shard_id} in session {session} "
+                f"{now - self.permitted[session]:.3f} s after its last moment",
+            )
+        row = trace.row or _NO_ROW
+        if row.get("owner") != session or row.get("epoch") != tenure.epoch:
+            self.fail(
+                "I3",
+                f"{machine.name} delivers {trace.shard_id} in epoch {tenure.epoch} of "
+                f"{session}, but it belongs to {row.get('owner')} {row.get('epoch')}",
+            )
+
+    def _check_parents(self, arn: str, trace: ShardTrace) -> None:
+        for parent_id in trace.parents:
+            parent = self.shards.get((arn, parent_id))
+            if parent is None or parent.pruned or self._has_expired(parent):
+                continue
+            if parent.row is not None and not parent.row["ended"]:
+                self.fail("I8", f"{trace.shard_id} delivers before {parent_id} ended")
+            if parent.row is None and parent.log:
+                self.fail("I8", f"{trace.shard_id} delivers, {parent_id} has no row")
+
+    def _has_expired(self, trace: ShardTrace) -> bool:
+        return trace.expired == len(trace.log)
+
+    def _check_given_up(self, machine: Machine, write: Write) -> None:
+        """What a session did before it gives a shard up isn't done again (I10)."""
+        trace = self._trace(write)
+        if trace is None or trace.row is None:
+            return
+        owner, epoch = trace.row.get("owner"), trace.row.get("epoch")
+        tenure = trace.tenures.get(int(epoch)) if isinstance(epoch, int) else None
+        if tenure is None or tenure.session != owner or tenure.machine is not machine:
+            return
+        after = {**trace.row, **write.set}
+        for name in write.remove:
+            after.pop(name, None)
+        if trace.first_of(after) < tenure.done_until:
+            self.fail(
+                "I10",
+                f"{machine.name} gives {trace.shard_id} up at record "
+                f"{trace.first_of(after)}, but {tenure.done_until} are done",
+            )
+
+    # --- what the store applies ---
+
+    def applied(self, write: Write, before: Row | None, after: Row | None) -> None:
+        """A write was applied (hook for MemoryStore.on_write)."""
+        self.note("write", self._writer and self._writer.name, write)
+        check = self._checks.get(write.key.pk.partition("#")[0])
+        if check is not None:
+            check(write, before, after)
+        self._writer = None
+
+    def _trace(self, write: Write) -> ShardTrace | None:
+        arn = write.key.pk.split("#", 2)[2]
+        return self.shards.get((arn, write.key.sk.partition("/")[2]))
+
+    def _shard_write(self, write: Write, before: Row | None, after: Row | None) -> None:
+        trace = self._trace(write)
+        if trace is None:
+            self.fail("I8", f"a row for a shard that never was: {write.key}")
+            return
+        trace.row = after
+        if after is None:
+            trace.pruned = True
+            if before is None or not before["ended"]:
+                self.fail("I1", f"{trace.shard_id} is pruned without having ended")
+            return
+        if before is None:
+            if trace.pruned:
+                self.fail("I1", f"{trace.shard_id} is created again after its end")
+            return
+        self._check_forward(trace, before, after)
+        if after["epoch"] != before["epoch"]:
+            self._claimed(trace, before, after)
+        else:
+            self._check_owner(trace, before, after)
+
+    def _check_forward(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        old, new = row_place(before), row_place(after)
+        if after["epoch"] < before["epoch"]:  # type: ignore[operator]
+            self.fail("I1", f"{trace.shard_id}: epoch goes back")
+        if before["ended"] and not after["ended"]:
+            self.fail("I1", f"{trace.shard_id}: its end is undone")
+        if old == new:
+            return
+        if old is not None and (new is None or new < old):
+            self.fail("I1", f"{trace.shard_id}: position goes back from {old} to {new}")
+            return
+        assert new is not None
+        undone = trace.undone(trace.first_of(before), trace.through(new))
+        if undone is not None:
+            self.fail(
+                "I2",
+                f"{trace.shard_id}: checkpoint passes record {undone}, "
+                "which user code hasn't done",
+            )
+
+    def _check_owner(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        names = ("owner", "sequence_number", "sub_sequence_number", "ended")
+        if all(before.get(name) == after.get(name) for name in names):
+            return
+        owner = str(before.get("owner", ""))
+        if not owner or self.machines.get(owner) is not self._writer:
+            writer = self._writer.name if self._writer else "nobody"
+            self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
+        if after.get("owner", owner) != owner:
+            self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
+        if after["ended"] and not before["ended"]:
+            self._check_end(trace, before)
+
+    def _check_end(self, trace: ShardTrace, before: Row) -> None:
+        undone = trace.undone(trace.first_of(before), len(trace.log))
+        if undone is not None:
+            self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
+
+    def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        epoch, session = int(after["epoch"]), str(after.get("owner", ""))  # type: ignore[arg-type]
+        if epoch != before["epoch"] + 1 or epoch in trace.tenures:  # type: ignore[operator]
+            self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
+        if self.machines.get(session) is not self._writer or self._writer is None:
+            self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
+            return
+        previous = str(before.get("owner", ""))
+        if previous:
+            self._check_death(trace, previous)
+        first = trace.first_of(before)
+        tenure = Tenure(epoch, session, self._writer, first, first, done_until=first)
+        trace.tenures[epoch] = tenure
+        repeats = sum(trace.delivered[first:])
+        self.takeovers += bool(previous)
+        self.handovers += not previous and epoch > 1
+        if repeats > self.max_uncommitted:
+            self.fail(
+                "I10",
+                f"{trace.shard_id}: {repeats} records are delivered again, "
+                f"max_uncommitted is {self.max_uncommitted}",
+            )
+
+    def _check_death(self, trace: ShardTrace, session: str) -> None:
+        now = self.loop.real
+        if session not in self.dead:
+            self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
+        if now < self.permitted.get(session, 0.0) - TOLERANCE:
+            self.fail(
+                "I6",
+                f"{trace.shard_id} is taken from {session} "
+                f"{self.permitted[session] - now:.3f} s before its last moment",
+            )
+
+    def _member_write(
+        self, write: Write, before: Row | None, after: Row | None
+    ) -> None:
+        if before is not None:
+            self._check_dead_stays(before, after)
+        if after is None:
+            return
+        session = str(after["session"])
+        if after.get("dead") is True:
+            self.dead.setdefault(session, self.loop.real)
+        elif session in self.dead:
+            self.fail("I7", f"session {session} of {after['sk']} rises from the dead")
+        if "plan_version" in write.set and before is not None:
+            if _plan(after) <= _plan(before):
+                self.fail("I11", f"{after['sk']} goes back to plan {_plan(after)}")
+
+    def _check_dead_stays(self, before: Row, after: Row | None) -> None:
+        was_dead = before.get("dead") is True
+        if after is None:
+            if not was_dead:
+                self.fail("I7", f"{before['sk']} is deleted alive")
+        elif after["session"] == before["session"]:
+            if was_dead and after.get("dead") is not True:
+                self.fail("I7", f"session {before['session']} rises from the dead")
+        elif not was_dead:
+            self.fail("I7", f"{before['sk']} is replaced alive")
+
+    def _leader_write(
+        self, write: Write, before: Row | None, after: Row | None
+    ) -> None:
+        if after is None:
+            self.fail("I11", "the leader row is deleted")
+            return
+        epoch, session = int(after["leader_epoch"]), str(after["session"])  # type: ignore[arg-type]
+        if self._leaders.setdefault(epoch, session) != session:
+            self.fail("I11", f"leader epoch {epoch} belongs to two sessions")
+        if before is not None:
+            if epoch < int(before["leader_epoch"]):  # type: ignore[arg-type]
+                self.fail("I11", f"leader epoch goes back to {epoch}")
+            previous = str(before["session"])
+            if previous != session and previous not in self.dead:
+                self.fail("I11", f"{session} leads in place of {previous}, not dead")
+
+
+def _plan(row: Row) -> tuple[int, int]:
+    return int(row.get("leader_epoch", 0)), int(row.get("plan_version", 0))  # type: ignore[arg-type]
+
+
+def named_session(condition: Condition) -> str:
+    """Return the session that a write's condition names."""
+    if isinstance(condition, Test):
+        is_session = condition.attribute == "session" and condition.op == "="
+        return str(condition.value) if is_session else ""
+    parts = condition.parts if isinstance(condition, All) else ()
+    return next(filter(None, map(named_session, parts)), "")

@@ -1,0 +1,216 @@
+"""A client process of a simulation: the real engine, and user code that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesumer.context import Context, Health
+from kinesumer.delivery import Delivery, Records
+from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
+from kinesumer.group import Group
+from kinesumer.heart_runner import TaskHeart
+from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kinesumer.model import Record, Stream
+    from kinesumer.testing.simulation import Simulation
+
+
+class UserError(Exception):
+    """User code fails."""
+
+
+class Process:
+    """A process that consumes until it is told to leave or is killed."""
+
+    def __init__(
+        self, sim: Simulation, client_id: str, streams: tuple[str, ...], rate: float
+    ) -> None:
+        self.sim = sim
+        self.client_id = client_id
+        self.streams = streams
+        self.random: Random = sim.random_for(f"process {len(sim.processes)}")
+        self.machine = sim.loop.machine(client_id, rate)
+        self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
+        self.sources = Weather()
+        self.slow_until = 0.0
+        self.fails = 0
+        """How many of the next records user code fails at."""
+        self.leaving = False
+        self.group: Group | None = None
+        self.ended_with: BaseException | None = None
+        self._in_hand: list[Record] = []
+        self.task = sim.loop.spawn(self.machine, self._main())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs (or is frozen)."""
+        return self.machine.alive and not self.task.done()
+
+    @property
+    def name(self) -> str:
+        """The client id."""
+        return self.client_id
+
+    # --- what happens to it ---
+
+    def kill(self) -> None:
+        """SIGKILL, after a few more callbacks."""
+        self.machine.after_steps(self.random.randrange(8), self.machine.kill)
+
+    def freeze(self, seconds: float, *, suspend: bool = False) -> None:
+        """SIGSTOP, after a few more callbacks."""
+        self.machine.after_steps(
+            self.random.randrange(8),
+            lambda: self.machine.freeze(seconds, suspend=suspend),
+        )
+
+    def leave(self) -> None:
+        """SIGTERM: leave in good order."""
+        self.leaving = True
+        if self.group is not None:
+            self._in_background(self.group.leave())
+
+    def refresh(self, streams: tuple[str, ...]) -> None:
+        """Change the streams."""
+        self.streams = streams
+        if self.group is not None:
+            self._in_background(self.group.refresh(streams))
+
+    def _in_background(self, work: object) -> None:
+        self.sim.loop.spawn(self.machine, self._guard(work))
+
+    async def _guard(self, work: object) -> None:
+        try:
+            await work  # type: ignore[misc]
+        except Exception as error:
+            self.sim.judge.note("failed", self.name, repr(error))
+
+    # --- its life ---
+
+    async def _main(self) -> None:
+        while not self.leaving:
+            try:
+                await self._consume()
+            except UserError:
+                self.sim.judge.note("user code failed", self.name)
+            except ClientIdInUseError as error:
+                self.sim.judge.note("id in use", self.name, str(error))
+                self.sim.ids_in_use += 1
+            except FatalError as error:
+                self.ended_with = error
+                if not self.sim.expects_fatal:
+                    self.sim.judge.fail("fatal", f"{self.name}: {error!r}")
+                return
+            except Exception as error:
+                self.ended_with = error
+                self.sim.crashed(self, error)
+                return
+            if not self.leaving:
+                await asyncio.sleep(5 * self.random.random())
+
+    async def _consume(self) -> None:
+        sim = self.sim
+        clock = self.machine
+        context = Context(
+            app=sim.shape.app,
+            client_id=self.client_id,
+            config=sim.config,
+            store=self.store,
+            clock=clock,
+            random=self.random,
+            new_id=sim.new_id,
+            health=Health(clock),
+        )
+        delivery = Delivery(clock, marks_by_asking=sim.config.commit == "auto")
+        group = Group(context, self._open_source, TaskHeart(context), delivery)
+
+        async def begin() -> None:
+            if self.group is not group:
+                self.group = group
+                await group.start(self.streams, sim.shape.start)
+
+        manual: asyncio.Task[None] | None = None
+        if sim.config.commit == "manual":
+            manual = asyncio.get_running_loop().create_task(self._mark(group))
+        try:
+            if sim.shape.batches:
+                await self._each_batch(Records(delivery, begin))
+            else:
+                await self._each_record(Records(delivery, begin))
+        finally:
+            self.group = None
+            if manual is not None:
+                manual.cancel()
+            self._in_hand.clear()
+            await self._stop(group)
+
+    async def _stop(self, group: Group) -> None:
+        try:
+            await group.stop(wait_for_user=False)
+        except TimeoutError as error:
+            self.sim.judge.note("stopped late", self.name, str(error))
+
+    async def _open_source(self, stream: Stream) -> LinkedSource:
+        source = self.sim.kinesis.source(stream.name)
+        return LinkedSource(self.machine, self.random, source, self.sources)
+
+    # --- user code ---
+
+    async def _each_record(self, records: Records) -> None:
+        judge, machine, auto = self.sim.judge, self.machine, self.sim.auto
+        async for record in records:
+            judge.delivered(machine, record)
+            if self.fails or machine.loop.real < self.slow_until:
+                await self._misbehave()
+            if auto:
+                judge.done(record)
+            else:
+                self._in_hand.append(record)
+
+    async def _each_batch(self, records: Records) -> None:
+        judge, auto = self.sim.judge, self.sim.auto
+        async for batch in records.batches():
+            for record in batch.records:
+                judge.delivered(self.machine, record)
+            if self.fails or self.machine.loop.real < self.slow_until:
+                await self._misbehave()
+            if auto:
+                for record in batch.records:
+                    judge.done(record)
+            else:
+                self._in_hand += batch.records
+
+    async def _misbehave(self) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise UserError
+        draw = self.random.random
+        await asyncio.sleep(60 * draw() if draw() < 0.03 else draw())
+
+    async def _mark(self, group: Group) -> None:
+        """Finish what is in hand in any order (``commit="manual"``)."""
+        judge, draw = self.sim.judge, self.random
+        while True:
+            await asyncio.sleep(draw.random())
+            for _ in range(draw.randrange(1 + 2 * len(self._in_hand))):
+                if not self._in_hand:
+                    break
+                place = draw.randrange(len(self._in_hand))
+                record = self._in_hand.pop(place)
+                judge.done(record)
+                group.mark(record)
+            if draw.random() < 0.1:
+                try:
+                    await group.commit()
+                except ShardsLostError as error:
+                    judge.note("lost", self.name, str(error))
+
+
+def with_config(sim: Simulation, **changes: object) -> None:
+    """Change the configuration of processes started from now on."""
+    sim.config = replace(sim.config, **changes)  # type: ignore[arg-type]

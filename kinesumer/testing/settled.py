@@ -1,0 +1,133 @@
+"""What must hold once the faults have stopped: plan, ownership, every record done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.model import HASH_KEYS
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Row
+    from kinesumer.testing.process import Process
+    from kinesumer.testing.simulation import Simulation
+    from kinesumer.testing.trace import ShardTrace
+
+Interval = tuple[int, int]
+
+
+def check_settled(sim: Simulation) -> None:
+    """Check I12, L2, L3 and L6 for a group without faults. Raises ViolationError."""
+    members = _check_members(sim)
+    if sim.loop.halted is None:
+        for name in sim.streams:
+            ranges = _ranges(sim, name, members)
+            _check_tiling(sim, name, ranges)
+            _check_owners(sim, name, ranges)
+            _check_done(sim, name)
+    if sim.loop.halted is not None:
+        raise sim.loop.halted
+
+
+def _check_members(sim: Simulation) -> dict[str, tuple[Process, Row]]:
+    """Live processes and live member rows must be the same (L2)."""
+    rows = {
+        str(row["sk"]): row
+        for row in sim.store.rows(f"member#{sim.shape.app}")
+        if row.get("dead") is not True
+    }
+    living = {process.client_id: process for process in sim.living}
+    if rows.keys() != living.keys():
+        sim.judge.fail("L2", f"members are {sorted(rows)}, alive are {sorted(living)}")
+        return {}
+    for client_id, row in rows.items():
+        machine = sim.judge.machines[str(row["session"])]
+        if machine is not living[client_id].machine:
+            sim.judge.fail("L2", f"{client_id} is registered by a dead process")
+    return {client_id: (living[client_id], rows[client_id]) for client_id in rows}
+
+
+def _ranges(
+    sim: Simulation, name: str, members: dict[str, tuple[Process, Row]]
+) -> list[tuple[Interval, str]]:
+    """Return (interval, session) of a stream, sorted; only askers may have any."""
+    arn = sim.arn(name)
+    found: list[tuple[Interval, str]] = []
+    for client_id, (process, row) in members.items():
+        streams = row["streams"]
+        assert isinstance(streams, frozenset)
+        if streams != {sim.arn(asked) for asked in process.streams}:
+            sim.judge.fail("L2", f"{client_id} asks for {sorted(streams)}")
+        for part in filter(None, str(row.get("range", "")).split(",")):
+            place, _, ends = part.partition(":")
+            first, _, last = ends.partition("-")
+            if sorted(streams)[int(place)] == arn:
+                end = int(last, 16) if last else HASH_KEYS - 1
+                found.append(((int(first, 16), end), str(row["session"])))
+    return sorted(found)
+
+
+def _is_asked(sim: Simulation, name: str) -> bool:
+    return any(name in process.streams for process in sim.living)
+
+
+def _check_tiling(
+    sim: Simulation, name: str, ranges: list[tuple[Interval, str]]
+) -> None:
+    """Ranges tile the hash space; with ``range`` a member has one of a stream (I12)."""
+    expected = 0
+    for (first, last), session in ranges:
+        if first != expected:
+            sim.judge.fail("I12", f"{name}: {session} begins at {first:x}")
+        expected = last + 1
+    if expected != HASH_KEYS and _is_asked(sim, name):
+        sim.judge.fail("I12", f"{name}: nobody has {expected:x} and up")
+    sessions = [session for _, session in ranges]
+    if sim.config.assignor == "range" and len(sessions) != len({*sessions}):
+        sim.judge.fail("I12", f"{name}: somebody's range isn't contiguous")
+
+
+def _check_owners(
+    sim: Simulation, name: str, ranges: list[tuple[Interval, str]]
+) -> None:
+    """Each open shard belongs to whom the plan gives it (L2)."""
+    arn = sim.arn(name)
+    for shard in sim.kinesis.stream(name).shards.values():
+        trace = sim.judge.shards[arn, shard.shard.shard_id]
+        row = trace.row
+        if not _is_asked(sim, name):
+            continue
+        if shard.closed:
+            if row is not None and not row["ended"] and not _gone(trace):
+                sim.judge.fail("L2", f"{name}/{trace.shard_id} hasn't ended: {row}")
+            continue
+        place = shard.shard.first_hash
+        planned = next(s for (first, last), s in ranges if first <= place <= last)
+        owner = row.get("owner") if row else None
+        if owner != planned:
+            sim.judge.fail(
+                "L2",
+                f"{name}/{trace.shard_id} is planned for {planned}, "
+                f"but belongs to {owner}: {row}",
+            )
+
+
+def _check_done(sim: Simulation, name: str) -> None:
+    """Every record from the start on is done, or has expired (L3, L6)."""
+    arn = sim.arn(name)
+    key = "stream#" + arn
+    rows = sim.store.rows(f"group#{sim.shape.app}")
+    row = next(row for row in rows if row["sk"] == key)
+    for (stream, shard_id), trace in sim.judge.shards.items():
+        if stream != arn or not _is_asked(sim, name):
+            continue
+        undone = trace.undone(trace.since(str(row["start"])), len(trace.log))
+        if undone is not None:
+            sim.judge.fail(
+                "L3",
+                f"{name}/{shard_id}: record {undone} of {len(trace.log)} "
+                f"is never done: {trace.row}",
+            )
+
+
+def _gone(trace: ShardTrace) -> bool:
+    return trace.expired == len(trace.log)

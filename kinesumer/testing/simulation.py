@@ -1,0 +1,181 @@
+"""Many clients, one table, several streams, and all that goes wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from kinesumer.config import Config
+from kinesumer.model import HASH_KEYS, Start
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.predicates import Judge
+from kinesumer.testing.process import Process
+from kinesumer.testing.virtual import VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+
+PRODUCE_SECONDS = 0.5
+MAX_UNCOMMITTED = 100
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a simulated group looks like."""
+
+    name: str = "plain"
+    members: int = 3
+    shards: tuple[int, ...] = (8,)
+    """Shards of each stream at the start."""
+    records_per_second: float = 20.0
+    """Over all streams."""
+    assignor: Literal["range", "sticky"] = "range"
+    commit: Literal["auto", "manual"] = "auto"
+    batches: bool = False
+    start: Start = Start.TRIM_HORIZON
+    static_ids: bool = False
+    """A restarted process has its predecessor's id."""
+    drift: float = 0.05
+    """How much faster or slower a machine's clocks may run."""
+    together: bool = False
+    """All start at the same moment."""
+    app: str = "app"
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+class Simulation:
+    """One run: the world, its processes, and the judge who watches them."""
+
+    def __init__(self, shape: Shape, seed: int) -> None:
+        self.shape, self.seed = shape, seed
+        self.loop = VirtualLoop(self.random_for("scheduler"))
+        self.random = self.random_for("world")
+        self.store = MemoryStore(self.loop.services)
+        self.kinesis = MemoryKinesis(self.loop.services)
+        self.config = Config(
+            **{
+                "assignor": shape.assignor,
+                "commit": shape.commit,
+                "max_uncommitted": MAX_UNCOMMITTED,
+                **shape.config,
+            }
+        )
+        self.judge = Judge(self.loop, self.config.max_uncommitted)
+        self.store.on_write.append(self.judge.applied)
+        self.processes: list[Process] = []
+        self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
+        self.producing = True
+        self.expects_fatal = False
+        self.ids_in_use = 0
+        self.produced = 0
+        self._ids = count(1)
+        self._names = count(0)
+        for name, shards in zip(self.streams, shape.shards, strict=True):
+            self.kinesis.create_stream(name, shards)
+            self._tell_of_shards(name)
+
+    def run(self, play: Callable[[Simulation], Coroutine[Any, Any, T]]) -> T:
+        """Run a play in virtual time. Raises ViolationError."""
+        return self.loop.run(play(self))
+
+    def random_for(self, purpose: str) -> random.Random:
+        """Return a generator of its own for a purpose."""
+        return random.Random(f"{self.seed} {self.shape.name} {purpose}")
+
+    def new_id(self) -> str:
+        """Return an id that nobody else has."""
+        return f"id-{next(self._ids)}"
+
+    @property
+    def auto(self) -> bool:
+        """Whether asking for the next record marks the one before as done."""
+        return self.config.commit == "auto"
+
+    # --- processes ---
+
+    @property
+    def living(self) -> list[Process]:
+        """Processes that run."""
+        return [process for process in self.processes if process.alive]
+
+    def start_process(
+        self, client_id: str | None = None, streams: tuple[str, ...] | None = None
+    ) -> Process:
+        """Start a process on a machine of its own."""
+        if client_id is None:
+            client_id = f"client-{next(self._names)}"
+        drift = self.shape.drift * (2 * self.random.random() - 1)
+        process = Process(self, client_id, streams or self.streams, 1 + drift)
+        self.processes.append(process)
+        self.judge.note("start", client_id, process.streams)
+        return process
+
+    async def start_all(self) -> None:
+        """Start the processes of the shape, together or one after the other."""
+        for _ in range(self.shape.members):
+            self.start_process()
+            if not self.shape.together:
+                await asyncio.sleep(2 * self.random.random())
+
+    def crashed(self, process: Process, error: BaseException) -> None:
+        """A process ended with an error that nobody expects."""
+        import traceback
+
+        text = "".join(traceback.format_exception(error))
+        self.judge.fail("crash", f"{process.name}: {text}")
+
+    # --- streams ---
+
+    def arn(self, name: str) -> str:
+        """Return a stream's ARN."""
+        return self.kinesis.stream(name).arn
+
+    def put(self, name: str, hash_key: int | None = None) -> None:
+        """Produce one record, by default anywhere in the hash space."""
+        if hash_key is None:
+            hash_key = self.random.getrandbits(128) % HASH_KEYS
+        shard_id, number = self.kinesis.put(name, b"x" * 20, "key", hash_key)
+        now = self.kinesis.clock.wall()
+        self.produced += 1
+        self.judge.produced(self.arn(name), shard_id, [(number, None)], now)
+
+    async def produce(self) -> None:
+        """Produce records at the shape's rate while ``producing``."""
+        mean = self.shape.records_per_second * PRODUCE_SECONDS / len(self.streams)
+        while self.producing:
+            for name in self.streams:
+                for _ in range(int(2 * mean * self.random.random() + 0.5)):
+                    self.put(name)
+            await asyncio.sleep(PRODUCE_SECONDS)
+
+    def split(self, name: str, shard_id: str) -> list[str]:
+        """Split a shard."""
+        children = self.kinesis.split(name, shard_id)
+        self.judge.note("split", shard_id, children)
+        self._tell_of_shards(name)
+        return children
+
+    def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
+        """Merge two shards."""
+        child = self.kinesis.merge(name, shard_id, adjacent_id)
+        self.judge.note("merge", (shard_id, adjacent_id), child)
+        self._tell_of_shards(name)
+        return child
+
+    def expire(self, name: str, seconds: float) -> None:
+        """Let everything older than so many seconds expire."""
+        before = self.kinesis.clock.wall() - seconds
+        self.kinesis.expire(name, before)
+        self.judge.expired(self.arn(name), before)
+        self.judge.note("expire", name, f"{seconds:.0f} s")
+
+    def _tell_of_shards(self, name: str) -> None:
+        stream = self.kinesis.stream(name)
+        for shard_id, made in stream.shards.items():
+            if (stream.arn, shard_id) not in self.judge.shards:
+                self.judge.opened(stream.arn, shard_id, made.shard.parents)
