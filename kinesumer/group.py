@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
-from kinesumer.errors import (
-    GoFleetAliveError,
-    ShardsLostError,
-    StateStoreReplacedError,
-)
+from kinesumer.errors import ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart
+from kinesumer.identity import check_group, refuse_go_fleet
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
 from kinesumer.model import Start
+from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
 from kinesumer.wire import rows, writes
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.streams import StreamLike
     from kinesumer.wire.rows import MemberRow
-
-PROBE_SECONDS = 5.0
-KEEP_AGAIN_SECONDS = 0.5
-GO_FRESH_SECONDS = 60.0
 
 
 class Session:
@@ -66,6 +60,9 @@ class Group:
         )
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer.hurry)
+        self._reachability = Reachability(
+            context, self._reading, self._waiting, self._set_state
+        )
         self._asked: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
@@ -88,7 +85,7 @@ class Group:
         self.streams = await self._open(as_streams(streams))
         self._asked = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
-        await self._refuse_go_fleet()
+        await refuse_go_fleet(self.context)
         loop = asyncio.get_running_loop()
         self._run = loop.create_task(self._main(), name="kinesumer")
         registered = loop.create_task(self._registered.wait())
@@ -196,7 +193,7 @@ class Group:
                 self._heart.start(self._make_heart, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
                 self._tasks.create_task(self._keep())
-                self._tasks.create_task(self._watch_health())
+                self._tasks.create_task(self._reachability.run())
         except BaseExceptionGroup as errors:
             self._fatal = _first(errors)
             logger.error("consuming ends: %s", self._fatal)
@@ -228,15 +225,31 @@ class Group:
                     if not lease.dead:
                         self._begin_session(event)
                     return
-                known.member = member
-                known.leader.follow(member)
-                known.rounds.follow(member)
-                if member.keeps - self._kept:
-                    self._keep_now.set()
+                self._follow(member)
+
+    def _follow(self, member: MemberRow) -> None:
+        """Take in one's own row; answers may come in another order than the writes."""
+        session = self.session
+        if session is None or session.member.session != member.session:
+            return
+        if session.member.plan > member.plan:
+            return
+        if member.keeps - session.member.keeps:
+            self._keep_now.set()
+        session.member = member
+        session.leader.follow(member)
+        session.rounds.follow(member)
 
     def _begin_session(self, event: Alive) -> None:
         lease, member = event
-        leader = Leader(self.context, lease, member, lambda: self._asked)
+        leader = Leader(
+            self.context,
+            lease,
+            member,
+            reachable=lambda: self._asked,
+            assigned=self._follow,
+            elected=self._keep_now.set,
+        )
         rounds = Rounds(
             self.context,
             lease,
@@ -266,22 +279,7 @@ class Group:
             task.cancel()
 
     async def _check_group(self) -> None:
-        """Create or compare the group's identity: a table made anew has another."""
-        context = self.context
-        write = writes.create_group(context.app, context.new_id())
-        if self._group_id is None:
-            written = await context.write(write)
-            row = written.row
-        else:
-            row = await context.read(rows.group_key(context.app))
-        found = None if row is None else str(row.get("group_id"))
-        if self._group_id is not None and found != self._group_id:
-            raise StateStoreReplacedError(
-                f"the state store has lost its rows of app {context.app!r} (group "
-                f"{self._group_id} is now {found}): was the table deleted or restored? "
-                "Start the clients again when you know from where to go on"
-            )
-        self._group_id = found
+        self._group_id = await check_group(self.context, self._group_id)
 
     # --- shard rows -----------------------------------------------------------------
 
@@ -296,84 +294,35 @@ class Group:
 
     async def _keep(self) -> None:
         """Keep shard rows in step: every so often, and at once when it's our turn."""
-        kept: frozenset[str] = frozenset()
         running: dict[str, asyncio.Task[None]] = {}
-        next_at = 0.0
         while True:
-            now = self.context.clock.now()
-            if self._kept - kept or now >= next_at or self._keep_now.is_set():
-                self._keep_now.clear()
-                next_at = now + self.context.config.listing_seconds
-                for arn in sorted(self._kept):
-                    if arn not in running or running[arn].done():
-                        running[arn] = self._tasks.create_task(self._keep_one(arn))
-            kept = self._kept
-            await asyncio.sleep(KEEP_AGAIN_SECONDS)
+            for arn in sorted(self._kept):
+                if arn not in running or running[arn].done():
+                    running[arn] = self._tasks.create_task(self._keep_one(arn))
+            try:
+                async with asyncio.timeout(self.context.config.listing_seconds):
+                    await self._keep_now.wait()
+            except TimeoutError:
+                pass
+            self._keep_now.clear()
 
     async def _keep_one(self, arn: str) -> None:
         if await keep(self.context, self.streams[arn]) and self.session is not None:
             self.session.leader.shards_changed()
             self.session.rounds.look_again()
 
-    # --- health ---------------------------------------------------------------------
-
-    async def _watch_health(self) -> None:
-        """Tell the leader when Kinesis can't be reached, and when it can again."""
-        state = "up"
-        while True:
-            await asyncio.sleep(PROBE_SECONDS)
-            now = self.context.clock.now()
-            reading = {holding.key.stream_arn for holding in self.holdings()}
-            for arn in self._asked - reading:
-                if state == "degraded":
-                    await self._probe(self.streams[arn])
-            limit = self.context.config.degraded_seconds
-            silent = [
-                arn
-                for arn in (self._asked if state == "degraded" else reading)
-                if now - (self.streams[arn].last_read or now) > limit
-            ]
-            new = "degraded" if silent else "up"
-            if new != state and not self._stopping:
-                logger.warning("state is %s now: Kinesis unreachable: %s", new, silent)
-                self._set_state(new)
-            state = new
-
-    async def _probe(self, stream: OpenStream) -> None:
-        try:
-            await stream.source.describe()
-        except Exception as error:
-            self.context.health.failed(stream.label, error)
-        else:
-            stream.last_read = self.context.clock.now()
-
     # --- odds and ends --------------------------------------------------------------
 
     async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
         return await open_streams(self.context, streams, self._start, self._open_source)
 
-    async def _refuse_go_fleet(self) -> None:
-        """Raise GoFleetAliveError if Kinesumer for Go runs under this app.
+    def _reading(self) -> list[OpenStream]:
+        arns = {key.stream_arn for key in self._held()}
+        return [self.streams[arn] for arn in arns]
 
-        Its clients rewrite checkpoints of shards that they lost long ago.
-        """
-        store, app = self.context.store, self.context.app
-        found = await self.context.until_available(
-            lambda: store.query(f"client#{app}", consistent=True)
-        )
-        now = self.context.clock.wall()
-        fresh = [
-            str(row["sk"])
-            for row in found
-            if abs(now - rows.timestamp_seconds(row.get("last_update")))
-            < GO_FRESH_SECONDS
-        ]
-        if fresh:
-            raise GoFleetAliveError(
-                f"clients of Kinesumer for Go are alive under app {app!r}: "
-                f"{', '.join(fresh)}; stop them, wait a minute and start again, "
-                "or use another app name"
-            )
+    def _waiting(self) -> list[OpenStream]:
+        arns = {key.stream_arn for key in self._held()}
+        return [self.streams[arn] for arn in self._asked - arns]
 
     def _held(self) -> dict[ShardKey, Holding]:
         return self.session.rounds.held if self.session else {}

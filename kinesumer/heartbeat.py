@@ -211,9 +211,9 @@ class Heart:
             raise StoreUnavailableError("the heartbeat wasn't answered") from None
 
     async def _pause(self, row: MemberRow, now: float) -> None:
-        """Wait for the next beat; a session without a plan asks more often."""
+        """Wait for the next beat; who waits for a plan asks more often."""
         seconds = interval_seconds(self._context.config.heartbeat_seconds, row.clients)
-        if row.range is None:
+        if row.range is None or (row.range and self.state == "leaving"):
             seconds /= 8
         try:
             async with asyncio.timeout(seconds):

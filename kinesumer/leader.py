@@ -43,6 +43,8 @@ class Leader:
         lease: Lease,
         member: MemberRow,
         reachable: Callable[[], frozenset[str]],
+        assigned: Callable[[MemberRow], None],
+        elected: Callable[[], None],
     ) -> None:
         self.members: list[MemberRow] = []
         """Live members as last read, by index."""
@@ -53,6 +55,9 @@ class Leader:
         self._lease = lease
         self._me = member
         self._reachable = reachable
+        self._assigned = assigned
+        self._elected = elected
+        self._wake = asyncio.Event()
         self._watch = Watch()
         self._planned: list[MemberRow] | None = None
         self._plan: plan.Plan = {}
@@ -71,14 +76,21 @@ class Leader:
         return self.leader is not None and self.leader.session == self._me.session
 
     def shards_changed(self) -> None:
-        """Ask for a look at the shard rows before the next plan."""
+        """Look at the shard rows and plan at once, if it is ours to plan."""
         self._next_shards = 0.0
+        if self.is_leading:
+            self._wake.set()
 
     async def run(self) -> None:
         """Look at the members until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(self._interval())
+            try:
+                async with asyncio.timeout(self._interval()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
 
     async def look(self) -> None:
         """Read, fence, step up and plan once."""
@@ -187,6 +199,7 @@ class Leader:
             logger.info(
                 "leading %s", context.app, extra={"client_id": self._me.client_id}
             )
+            self._elected()
         return self.is_leading
 
     async def _is_leaderless(self) -> bool:
@@ -215,6 +228,8 @@ class Leader:
     async def _plan_if_changed(self) -> None:
         now = self._context.clock.now()
         await self._read_shards(now)
+        if not self._shards:
+            return  # the first baseline is being laid: an empty plan helps nobody
         if self._is_due(now):
             self._plan = self._make_plan()
             self._planned, self._joined_at = self.members, None
@@ -299,7 +314,9 @@ class Leader:
             clients=len(self.members),
             keeps=part.keeps,
         )
-        await self._context.write(write)
+        written = await self._context.write(write)
+        if written.row is not None and member.session == self._me.session:
+            self._assigned(rows.read_member(written.row))
 
     # --- pruning --------------------------------------------------------------------
 

@@ -79,10 +79,7 @@ class Rounds:
         self._member = member
         if member.range is not None:
             self._range = member.range
-        if (member.leader_epoch, member.plan_version) != (
-            before.leader_epoch,
-            before.plan_version,
-        ):
+        if member.plan != before.plan:
             self.look_again()
 
     def restrict(self, asked: frozenset[str]) -> None:

@@ -41,6 +41,11 @@ class MemberRow(NamedTuple):
     plan_version: int = 0
     last_update: str = ""
 
+    @property
+    def plan(self) -> tuple[int, int]:
+        """The plan that the range is from: later ones are greater."""
+        return self.leader_epoch, self.plan_version
+
 
 class LeaderRow(NamedTuple):
     """Who leads, and how far its plan went."""
