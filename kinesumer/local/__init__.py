@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
+    from kinesumer.local.running import background, serve
     from kinesumer.local.server import EmbeddedAws
-    from kinesumer.local.thread import background
 
-__all__ = ["UNTHROTTLED", "EmbeddedAws", "Limits", "background"]
+
+__all__ = ["UNTHROTTLED", "EmbeddedAws", "Limits", "background", "serve"]
 
 _HOMES = {
     "EmbeddedAws": "kinesumer.local.server",
     "Limits": "kinesumer.local.kinesis.limits",
     "UNTHROTTLED": "kinesumer.local.kinesis.limits",
-    "background": "kinesumer.local.thread",
+    "background": "kinesumer.local.running",
+    "serve": "kinesumer.local.running",
 }
 
 

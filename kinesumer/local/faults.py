@@ -10,15 +10,21 @@ import msgspec
 if TYPE_CHECKING:
     import random
 
-Kind = Literal["throttle", "error", "latency", "drop", "refuse", "expired_iterator"]
+Kind = Literal[
+    "throttle", "error", "latency", "drop", "refuse", "expired_iterator", "empty_page"
+]
 """
 - ``throttle``: refused as too fast, not applied
 - ``error``: HTTP 500, not applied
 - ``latency``: applied ``latency_seconds`` later
 - ``drop``: applied, but the connection closes without an answer
 - ``refuse``: the connection closes without an answer, not applied
-- ``expired_iterator``: ExpiredIteratorException (Kinesis only)
+- ``expired_iterator``: ExpiredIteratorException (GetRecords only)
+- ``empty_page``: no records although there are some (GetRecords only)
 """
+
+
+_READING = ("expired_iterator", "empty_page")
 
 
 class Call(NamedTuple):
@@ -62,6 +68,8 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def matches(self, call: Call) -> bool:
         """Return whether this fault is for such a call."""
+        if self.kind in _READING and call.operation != "GetRecords":
+            return False
         name = call.resource.rpartition("/")[2]
         return (
             fnmatchcase(call.service, self.service)

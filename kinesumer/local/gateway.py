@@ -13,7 +13,7 @@ from kinesumer.local import dynamodb, sts
 from kinesumer.local.capacity import Units
 from kinesumer.local.faults import Call
 from kinesumer.local.inquiry import Inquiry, read_inquiry
-from kinesumer.local.kinesis.requests import AnyRequest, decode
+from kinesumer.local.kinesis.requests import AnyRequest, GetRecords, decode
 from kinesumer.local.kinesis.service import Caller
 from kinesumer.local.refusal import AwsError
 
@@ -118,6 +118,8 @@ class Gateway:
             world.identities.authorize(
                 case.caller, case.call.action, case.call.resource
             )
+        if "empty_page" in kinds and isinstance(case.request, GetRecords):
+            case.request.limit = 0
         answer = await self._serve(case)
         return answer, "dropped" if "drop" in kinds else None
 

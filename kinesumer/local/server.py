@@ -41,6 +41,7 @@ class EmbeddedAws:
     ) -> None:
         self.port = port
         self._world = World(limits or Limits(), seed)
+        self._control, self._gateway = Control(self._world), Gateway(self._world)
         self._runner: web.ServerRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -48,18 +49,19 @@ class EmbeddedAws:
             raise ConfigurationError(
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"
             )
-        control, gateway = Control(self._world), Gateway(self._world)
-
-        async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            if request.path.startswith(Control.PREFIX):
-                return await control.handle(request)
-            return await gateway.handle(request)
-
-        server = web.Server(handle, access_log=None, read_bufsize=1 << 20)
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, access_log=None, read_bufsize=1 << 20),
+            shutdown_timeout=0.1,
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
+        try:
+            await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        except OSError as error:
+            await self.__aexit__()
+            raise ConfigurationError(
+                f"127.0.0.1:{self.port} can't be served: {error.strerror}; "
+                "choose another port, or 0 for a free one"
+            ) from error
         self.port = self._runner.addresses[0][1]
         return self
 
@@ -67,6 +69,11 @@ class EmbeddedAws:
         if self._runner is not None:
             await self._runner.cleanup()
         self._world.dynamodb.close()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path.startswith(Control.PREFIX):
+            return await self._control.handle(request)
+        return await self._gateway.handle(request)
 
     # --- for clients -----------------------------------------------------------------
 

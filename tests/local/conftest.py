@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
+from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import ClientError
 
 from kinesumer.local import EmbeddedAws
@@ -26,8 +26,16 @@ async def aws() -> AsyncIterator[EmbeddedAws]:
         yield embedded
 
 
+@pytest.fixture(scope="session")
+def session() -> AioSession:
+    """One session for all tests: it keeps the services' models that it has read."""
+    return get_session()
+
+
 @pytest.fixture
-async def connect(aws: EmbeddedAws) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+async def connect(
+    aws: EmbeddedAws, session: AioSession
+) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     """A maker of clients: service, and optionally credentials, region, settings."""
     async with AsyncExitStack() as stack:
 
@@ -38,7 +46,7 @@ async def connect(aws: EmbeddedAws) -> AsyncIterator[Callable[..., Awaitable[Any
             **settings: Any,
         ) -> Any:
             who = credentials or aws.account()
-            client = get_session().create_client(
+            client = session.create_client(
                 service,
                 region_name=region,
                 endpoint_url=aws.url,

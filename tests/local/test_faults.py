@@ -151,6 +151,25 @@ async def test_iterators_expire_on_demand(
     await kinesis.get_records(ShardIterator=place["ShardIterator"])
 
 
+async def test_a_page_can_be_empty_although_there_are_records(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.put("orders", b"x")
+    aws.advance(10)
+    place = await kinesis.get_shard_iterator(
+        StreamName="orders",
+        ShardId="shardId-000000000000",
+        ShardIteratorType="TRIM_HORIZON",
+    )
+    aws.fault("empty_page", count=1)
+    page = await kinesis.get_records(ShardIterator=place["ShardIterator"])
+    assert page["Records"] == []
+    assert page["MillisBehindLatest"] == pytest.approx(10_000, abs=2)
+    page = await kinesis.get_records(ShardIterator=page["NextShardIterator"])
+    assert [record["Data"] for record in page["Records"]] == [b"x"]
+
+
 async def test_latency_delays_one_call_and_not_the_others(
     aws: EmbeddedAws, connect: Any
 ) -> None:

@@ -56,7 +56,7 @@ def get_records(stream: Stream, request: rq.GetRecords, now: float) -> bytes:
     """Answer GetRecords, as bytes."""
     _require_readable(stream)
     limits = stream.limits
-    count = request.limit or limits.page_records
+    count = limits.page_records if request.limit is None else request.limit
     if count > limits.page_records:
         raise AwsError(
             "InvalidArgumentException",
