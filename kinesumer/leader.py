@@ -7,6 +7,7 @@ wrong leader can cause movement, never loss, since plans are advice.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
@@ -29,7 +30,10 @@ GLANCE_SECONDS = 10.0
 """How often clients that aren't standbys look whether somebody leads."""
 PRUNE_SECONDS = 600.0
 DEAD_SECONDS = 3600.0
-"""Dead rows are kept for an hour, long after AWS refuses late requests."""
+"""Dead rows are kept for an hour by their date, for people to see."""
+LATE_SECONDS = 900.0
+"""… and for this long on the leader's own clock, whatever the dates say: until then a
+request that was signed before the death might still be accepted."""
 RESHARD_SECONDS = 60.0
 """How often the leader reads all shard rows to see whether shares drifted."""
 
@@ -62,6 +66,7 @@ class Leader:
         self._planned: list[MemberRow] | None = None
         self._plan: plan.Plan = {}
         self._joined_at: float | None = None
+        self._dead_since: dict[str, float] = {}
         self._shards: dict[str, list[int]] = {}
         self._next_shards = self._next_prune = 0.0
         self._replan = True
@@ -134,7 +139,7 @@ class Leader:
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(lambda: context.store.query(partition))
         members = [rows.read_member(row) for row in found]
-        self.dead.update(m.session for m in members if m.dead)
+        self._note_dead([m.session for m in members if m.dead])
         config = context.config
         gap = self._interval() + 2 * config.leader_seconds
         now = context.clock.now()
@@ -146,6 +151,11 @@ class Leader:
         for member in stale:
             if self._should_fence(member):
                 await self._fence(member)
+
+    def _note_dead(self, sessions: list[str]) -> None:
+        now, since = self._context.clock.now(), self._dead_since
+        self.dead.update(sessions)
+        self._dead_since = {session: since.get(session, now) for session in sessions}
 
     def _should_fence(self, member: MemberRow) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
@@ -331,10 +341,15 @@ class Leader:
         keys = await context.until_available(
             lambda: context.store.not_updated_since(partition, moment)
         )
+        late = context.clock.now() - LATE_SECONDS
         for key in keys:
             row = await context.read(key)
             member = rows.read_member(row) if row else None
-            if member is not None and member.dead and member.last_update <= moment:
+            if (
+                member is not None
+                and member.dead
+                and self._dead_since.get(member.session, math.inf) <= late
+            ):
                 await context.write(writes.prune_member(context.app, member))
 
 

@@ -133,7 +133,7 @@ class Rounds:
         self._take_stock()
         holding.revoke()
         self._buffer.drop(holding)
-        if not await holding.drained(drain_seconds):
+        if not await holding.drained(drain_seconds) and drain_seconds:
             logger.warning(
                 "%s %s: user code didn't finish within %g s; the next owner repeats it",
                 holding.source.stream,
