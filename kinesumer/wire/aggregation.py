@@ -242,6 +242,8 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     while at < end:
         tag, at = _varint(data, at, end)
         kind = tag & 7
+        if tag < 8:
+            raise ValueError
         if kind == 0:
             value, at = _varint(data, at, end)
             yield tag, value, at
@@ -252,7 +254,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
             size = _FIXED[kind]
         else:
             raise ValueError
-        if tag < 8 or size > end - at:
+        if size > end - at:
             raise ValueError
         yield tag, at, at + size
         at += size

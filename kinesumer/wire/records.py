@@ -44,7 +44,7 @@ def decode_page(body: bytes) -> Page:
     """
     try:
         answer = _decode(body)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         _refuse(body, str(fault), fault)
     return Page(
         answer.records,
