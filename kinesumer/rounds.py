@@ -61,6 +61,7 @@ class Rounds:
         self._buffer = buffer
         self._dead = dead
         self._take_stock = take_stock
+        self._asked = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
         self._moving: dict[ShardKey, float] = {}
@@ -78,13 +79,14 @@ class Rounds:
         before = self._member
         self._member = member
         if member.range is not None:
-            self._range = member.range
+            self._range = self._wanted(member.range)
         if member.plan != before.plan:
             self.look_again()
 
     def restrict(self, asked: frozenset[str]) -> None:
         """Give up streams that aren't asked for any more, without a plan."""
-        self._range = tuple(i for i in self._range if i.stream_arn in asked)
+        self._asked = asked
+        self._range = self._wanted(self._range)
         for key in self.held:
             if key.stream_arn not in asked:
                 self._moving[key] = -math.inf
@@ -167,6 +169,10 @@ class Rounds:
         if self._open_claims or self._moving or not self._lease.permits(now):
             return POLL_SECONDS
         return min(max(0.0, self._next_read - now), SAFETY_SECONDS)
+
+    def _wanted(self, range_: Range) -> Range:
+        """A plan may still name streams that aren't asked for any more."""
+        return tuple(part for part in range_ if part.stream_arn in self._asked)
 
     def _release_outside(self) -> None:
         heartbeat = self._context.config.heartbeat_seconds
