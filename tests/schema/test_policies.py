@@ -74,8 +74,12 @@ def all_calls(
     aws_calls: set[AwsCall], pytestconfig: pytest.Config, request: pytest.FixtureRequest
 ) -> set[AwsCall]:
     options = pytestconfig.option
-    whole = pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS
-    if not whole or options.keyword or options.markexpr or request.session.testsfailed:
+    whole = (
+        pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS
+        and options.markexpr == "not localstack"
+        and not options.keyword
+    )
+    if not whole or request.session.testsfailed:
         pytest.skip("only the whole suite, green, makes every call")
     return aws_calls
 
