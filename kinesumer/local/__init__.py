@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
+    from kinesumer.local.refusal import AwsError
     from kinesumer.local.running import background, serve
     from kinesumer.local.server import EmbeddedAws
 
-
-__all__ = ["UNTHROTTLED", "EmbeddedAws", "Limits", "background", "serve"]
+__all__ = ["UNTHROTTLED", "AwsError", "EmbeddedAws", "Limits", "background", "serve"]
 
 _HOMES = {
+    "AwsError": "kinesumer.local.refusal",
     "EmbeddedAws": "kinesumer.local.server",
     "Limits": "kinesumer.local.kinesis.limits",
     "UNTHROTTLED": "kinesumer.local.kinesis.limits",

@@ -29,13 +29,17 @@ class Answer(NamedTuple):
 class DynamoDB:
     """All tables of all accounts and regions.
 
-    Loading moto takes most of a second: it happens in the thread, from the start on,
-    while other requests are served.
+    Loading moto takes most of a second: it happens in the thread, while other requests
+    are served.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
-        self._tables: Future[Any] = self._thread.submit(_load)
+        self._tables: Any = None
+
+    def warm_up(self) -> None:
+        """Begin to load moto before the first request needs it."""
+        self._thread.submit(self._load)
 
     def submit(
         self, account: str, region: str, operation: str, body: bytes
@@ -51,7 +55,7 @@ class DynamoDB:
         request = parse(body)
         if str(request.get("TableName")).startswith("arn:"):
             request["TableName"] = request["TableName"].rpartition("/")[2]
-        handler = self._tables.result()(account, region, request)
+        handler = self._load()(account, region, request)
         measured = _Measured(handler.dynamodb_backend, operation, request)
         try:
             result = handler.perform(operation)
@@ -62,6 +66,13 @@ class DynamoDB:
         units = measured.units(result)
         _report(request, result, units)
         return Answer(200, handler.encode(result), units)
+
+    def _load(self) -> Any:
+        if self._tables is None:
+            from kinesumer.local.moto_tables import tables
+
+            self._tables = tables()
+        return self._tables
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -95,12 +106,6 @@ def _failed(error: Exception, units: Units) -> Answer:
         return _refused(AwsError("InternalServerError", what, 500))
     code = json.loads(body)["__type"].rpartition("#")[2]
     return Answer(status, body.encode(), units, code)
-
-
-def _load() -> Any:
-    from kinesumer.local.moto_tables import tables
-
-    return tables()
 
 
 class _Measured:

@@ -13,6 +13,7 @@ from kinesumer.local.control import Control
 from kinesumer.local.faults import Fault, Kind
 from kinesumer.local.gateway import Gateway
 from kinesumer.local.identity import DEFAULT_ACCOUNT, Credentials, Denial, Role
+from kinesumer.local.kinesis import resharding
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.local.kinesis.sequence import hash_key
 from kinesumer.local.kinesis.service import Caller, stream_arn
@@ -63,6 +64,7 @@ class EmbeddedAws:
                 "choose another port, or 0 for a free one"
             ) from error
         self.port = self._runner.addresses[0][1]
+        self._world.dynamodb.warm_up()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -183,18 +185,19 @@ class EmbeddedAws:
         """Split an open shard in the middle, or at a hash key."""
         with self._world.lock:
             found, now = self._stream(stream), self._world.clock.now()
-            shard = found.shard(shard_id, now)
+            shard = resharding.open_shard(found, shard_id, now)
             middle = (shard.first_hash + shard.last_hash + 1) // 2
-            found.split(shard, at or middle, now)
+            at_hash = middle if at is None else at
+            resharding.require_inside(found, shard, at_hash)
+            found.split(shard, at_hash, now)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
         """Merge two open neighbours."""
         with self._world.lock:
             found, now = self._stream(stream), self._world.clock.now()
-            left, right = (
-                found.shard(shard_id, now),
-                found.shard(adjacent_shard_id, now),
-            )
+            left = resharding.open_shard(found, shard_id, now)
+            right = resharding.open_shard(found, adjacent_shard_id, now)
+            resharding.require_adjacent(found, left, right)
             found.merge(left, right, now)
 
     def open_shards(self, stream: str) -> list[str]:

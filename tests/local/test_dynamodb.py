@@ -126,6 +126,55 @@ async def test_of_writes_at_once_one_wins(dynamodb: Any, table: str) -> None:
     assert sum(await asyncio.gather(*(claim() for _ in range(20)))) == 1
 
 
+@pytest.mark.parametrize("operation", ["put_item", "delete_item", "update_item"])
+async def test_every_refused_write_shows_the_row_that_refused_it(
+    dynamodb: Any, table: str, operation: str
+) -> None:
+    await dynamodb.put_item(TableName=table, Item={**KEY, "epoch": {"N": "7"}})
+    key = {"Item": KEY} if operation == "put_item" else {"Key": KEY}
+    with pytest.raises(ClientError) as caught:
+        await getattr(dynamodb, operation)(
+            TableName=table,
+            ConditionExpression="epoch = :e",
+            ExpressionAttributeValues={":e": {"N": "8"}},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **key,
+        )
+    response: Any = caught.value.response
+    assert response["Item"] == {**KEY, "epoch": {"N": "7"}}
+
+
+async def test_a_refused_write_to_an_absent_row_shows_none(
+    dynamodb: Any, table: str
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        await dynamodb.put_item(
+            TableName=table,
+            Item=KEY,
+            ConditionExpression="attribute_exists(pk)",
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    assert "Item" not in caught.value.response
+
+
+async def test_long_queries_come_in_pages_of_a_megabyte(
+    dynamodb: Any, table: str
+) -> None:
+    for number in range(5):
+        item = {**KEY, "sk": {"S": str(number)}, "blob": {"S": "x" * 300_000}}
+        await dynamodb.put_item(TableName=table, Item=item)
+    which = {
+        "TableName": table,
+        "KeyConditionExpression": "pk = :p",
+        "ExpressionAttributeValues": {":p": KEY["pk"]},
+    }
+    first = await dynamodb.query(**which)
+    rest = await dynamodb.query(ExclusiveStartKey=first["LastEvaluatedKey"], **which)
+    found = [item["sk"]["S"] for item in first["Items"] + rest["Items"]]
+    assert found == ["0", "1", "2", "3", "4"]
+    assert rest["Items"]
+
+
 async def test_capacity_follows_size_consistency_and_index(
     aws: EmbeddedAws, dynamodb: Any, table: str
 ) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kinesumer.local.kinesis.sequence import HASH_KEYS
+from kinesumer.local.refusal import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
@@ -208,3 +211,23 @@ async def test_describe_stream_pages_over_the_same_shards(
     )
     assert not answer["StreamDescription"]["HasMoreShards"]
     assert [s["ShardId"] for s in answer["StreamDescription"]["Shards"]] == [name(2)]
+
+
+async def test_a_test_cannot_reshard_what_aws_would_not(aws: EmbeddedAws) -> None:
+    aws.create_stream("orders", 3)
+    aws.split("orders", name(0))
+    with pytest.raises(AwsError, match="is closed"):
+        aws.split("orders", name(0))
+    with pytest.raises(AwsError, match="not an adjacent pair"):
+        aws.merge("orders", name(3), name(2))
+    with pytest.raises(AwsError, match="NewStartingHashKey"):
+        aws.split("orders", name(3), at=0)
+
+
+async def test_on_demand_streams_reshard_by_themselves_when_a_test_says_so(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders", 1, mode="ON_DEMAND")
+    aws.split("orders", name(0))
+    assert await ids(kinesis) == [0, 1, 2]
+    assert aws.open_shards("orders") == [name(1), name(2)]

@@ -15,18 +15,10 @@ def split(stream: Stream, request: rq.SplitShard, now: float) -> dict[str, Any]:
     """Answer SplitShard."""
     _require_provisioned(stream)
     stream.require_active()
-    shard = _open_shard(stream, request.shard_to_split, now)
+    shard = open_shard(stream, request.shard_to_split, now)
     text = request.new_starting_hash_key
     at_hash = int(text) if text.isdecimal() else -1
-    if not shard.first_hash < at_hash <= shard.last_hash:
-        raise AwsError(
-            "InvalidArgumentException",
-            f"NewStartingHashKey {text} used in SplitShard() on shard "
-            f"{shard.shard_id} in stream {stream.name} under account "
-            f"{stream.account} is not both greater than one plus the shard's "
-            f"StartingHashKey {shard.first_hash} and less than the shard's "
-            f"EndingHashKey {shard.last_hash}.",
-        )
+    require_inside(stream, shard, at_hash)
     stream.change(now, lambda at: stream.split(shard, at_hash, at))
     return {}
 
@@ -35,18 +27,9 @@ def merge(stream: Stream, request: rq.MergeShards, now: float) -> dict[str, Any]
     """Answer MergeShards."""
     _require_provisioned(stream)
     stream.require_active()
-    left = _open_shard(stream, request.shard_to_merge, now)
-    right = _open_shard(stream, request.adjacent_shard_to_merge, now)
-    if (
-        left.last_hash + 1 != right.first_hash
-        and right.last_hash + 1 != left.first_hash
-    ):
-        raise AwsError(
-            "InvalidArgumentException",
-            f"Shards {left.shard_id} and {right.shard_id} in stream {stream.name} "
-            f"under account {stream.account} are not an adjacent pair of shards "
-            f"eligible for merging",
-        )
+    left = open_shard(stream, request.shard_to_merge, now)
+    right = open_shard(stream, request.adjacent_shard_to_merge, now)
+    require_adjacent(stream, left, right)
     stream.change(now, lambda at: stream.merge(left, right, at))
     return {}
 
@@ -72,7 +55,33 @@ def rescale(stream: Stream, request: rq.UpdateShardCount, now: float) -> dict[st
     }
 
 
-def _open_shard(stream: Stream, shard_id: str, now: float) -> Shard:
+def require_inside(stream: Stream, shard: Shard, at_hash: int) -> None:
+    """Raise InvalidArgumentException if a shard can't part at a hash key."""
+    if not shard.first_hash < at_hash <= shard.last_hash:
+        raise AwsError(
+            "InvalidArgumentException",
+            f"NewStartingHashKey {at_hash} used in SplitShard() on shard "
+            f"{shard.shard_id} in stream {stream.name} under account "
+            f"{stream.account} is not both greater than one plus the shard's "
+            f"StartingHashKey {shard.first_hash} and less than the shard's "
+            f"EndingHashKey {shard.last_hash}.",
+        )
+
+
+def require_adjacent(stream: Stream, left: Shard, right: Shard) -> None:
+    """Raise InvalidArgumentException if two shards aren't neighbours."""
+    low, high = sorted((left, right), key=lambda shard: shard.first_hash)
+    if low.last_hash + 1 != high.first_hash:
+        raise AwsError(
+            "InvalidArgumentException",
+            f"Shards {left.shard_id} and {right.shard_id} in stream {stream.name} "
+            f"under account {stream.account} are not an adjacent pair of shards "
+            f"eligible for merging",
+        )
+
+
+def open_shard(stream: Stream, shard_id: str, now: float) -> Shard:
+    """Return an open shard; raise InvalidArgumentException if it is closed."""
     shard = stream.shard(shard_id, now)
     if shard.closed_at is not None:
         raise AwsError(
