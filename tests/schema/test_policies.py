@@ -74,10 +74,8 @@ def all_calls(
     aws_calls: set[AwsCall], pytestconfig: pytest.Config, request: pytest.FixtureRequest
 ) -> set[AwsCall]:
     options = pytestconfig.option
-    whole = (
-        pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS
-        and options.markexpr == "not localstack"
-        and not options.keyword
+    whole = pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS and not (
+        options.keyword or options.markexpr
     )
     if not whole or request.session.testsfailed:
         pytest.skip("only the whole suite, green, makes every call")
