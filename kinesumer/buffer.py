@@ -69,6 +69,13 @@ def memory_size(records: Sequence[Record]) -> int:
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
+def data_bytes(batch: Batch, count: int) -> int:
+    """Return how many bytes the data of a batch's first records has."""
+    if count == len(batch):
+        return batch.size - RECORD_OVERHEAD_BYTES * count
+    return sum([len(r.data) for r in batch.records[:count]])
+
+
 class Buffer:
     """A queue of batches whose readers ask for room before they fetch."""
 

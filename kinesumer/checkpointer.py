@@ -60,12 +60,17 @@ class Checkpointer:
         """Store what is done, trying until it is stored; return the shards lost."""
         self._take_stock()
         holdings = list(self._holdings())
-        await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
+        with self._context.telemetry.commits(len(holdings)):
+            await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
         return [holding.key for holding in holdings if holding.lost]
 
     async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
         self._take_stock()
-        answers = await asyncio.gather(*(self._commit(h) for h in holdings))
+        due = [h for h in holdings if not h.lost and h.position is not None]
+        if not due:
+            return True
+        with self._context.telemetry.commits(len(due)):
+            answers = await asyncio.gather(*(self._commit(h) for h in due))
         return all(answers)
 
     async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
@@ -77,9 +82,10 @@ class Checkpointer:
         write = writes.commit(context.app, holding.row, position)
         async with self._limit:
             try:
-                written = await (context.write if patient else context.store.write)(
-                    write
-                )
+                with context.telemetry.commit(holding.key.stream_arn):
+                    written = await (context.write if patient else context.store.write)(
+                        write
+                    )
             except StoreUnavailableError as error:
                 context.health.failed("state store", error)
                 return False

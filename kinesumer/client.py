@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import Clients
     from kinesumer.model import Record
     from kinesumer.streams import StreamLike
+    from kinesumer.telemetry import OpenTelemetry
 
 LONGEST_NAME_BYTES = 255
 
@@ -60,6 +61,7 @@ class Kinesumer:
         self._clients: Clients | None = None
         self._group: Group | None = None
         self._records: Records | None = None
+        self._telemetry: OpenTelemetry | None = None
         self._entered = False
 
     async def __aenter__(self) -> Self:
@@ -77,8 +79,10 @@ class Kinesumer:
         except TimeoutError as late:
             if error is None:
                 raise
-            logger.error("%s", late)
+            logger.error("%s", late, extra={"client_id": self.client_id})
         finally:
+            if self._telemetry is not None:
+                self._telemetry.forget()
             if self._clients is not None:
                 await self._clients.__aexit__(None, None, None)
 
@@ -146,6 +150,8 @@ class Kinesumer:
         from kinesumer.aws.dynamodb import borrowed_store, open_store
         from kinesumer.aws.kinesis import open_source
         from kinesumer.aws.session import Clients
+        from kinesumer.gauges import read_gauges
+        from kinesumer.telemetry import OpenTelemetry
 
         clients = self._clients = Clients(
             self._session,
@@ -153,6 +159,7 @@ class Kinesumer:
             role_session_name=f"kinesumer-{self.app}",
         )
         clock = SystemClock()
+        telemetry = self._telemetry = OpenTelemetry(self.app, clock)
         context = Context(
             app=self.app,
             client_id=self.client_id,
@@ -161,11 +168,14 @@ class Kinesumer:
             clock=clock,
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
-            health=Health(clock),
+            health=Health(clock, telemetry),
+            telemetry=telemetry,
         )
         loan = await clients.lend()
         heart = ThreadHeart(context, lambda: borrowed_store(loan, self.table))
-        return Group(context, lambda s: open_source(clients, s), heart, delivery)
+        group = Group(context, lambda s: open_source(clients, s), heart, delivery)
+        telemetry.watch(lambda: read_gauges(group))
+        return group
 
     async def _stop(self) -> None:
         if self._group is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.telemetry import Telemetry
 
 if TYPE_CHECKING:
     import random
@@ -28,17 +29,22 @@ CALM_SECONDS = 5.0
 class Health:
     """Says once when something stops working, and once when it works again."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, telemetry: Telemetry | None = None) -> None:
         self._clock = clock
+        self._telemetry = telemetry or Telemetry()
         self._failing: dict[str, tuple[float, float]] = {}
 
     def failed(self, what: str, error: Exception) -> None:
         """Note a failure; the first of a row of them is logged."""
+        self._telemetry.failed(error)
         now = self._clock.now()
         since, _ = self._failing.get(what, (now, now))
         if what not in self._failing:
             logger.warning(
-                "%s fails, trying again: %s", what, error, extra={"object": what}
+                "%s fails, trying again: %s",
+                what,
+                error,
+                extra={"object": what, "error": str(error)},
             )
         self._failing[what] = since, now
 
@@ -53,7 +59,7 @@ class Health:
                 "%s works again, it failed for %.1f s",
                 what,
                 last - since,
-                extra={"object": what},
+                extra={"object": what, "seconds": last - since},
             )
 
 
@@ -69,6 +75,7 @@ class Context:
     random: random.Random
     new_id: Callable[[], str]
     health: Health
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     async def write(self, write: Write) -> Written:
         """Write, trying again while the store is unavailable: a definite answer.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.buffer import data_bytes
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
     from kinesumer.model import Record
     from kinesumer.ports import Clock
+    from kinesumer.telemetry import Telemetry
 
 PAUSE_SECONDS = 0.05
 
@@ -32,6 +35,7 @@ class Delivery:
         self._clock = clock
         self._buffer: Buffer
         self._hurry: Callable[[], None]
+        self._telemetry: Telemetry
         self._auto = marks_by_asking
         self._batch: Batch | None = None
         self._base = 0
@@ -40,9 +44,11 @@ class Delivery:
         self._closed = False
         self._fatal: BaseException | None = None
 
-    def connect(self, buffer: Buffer, hurry: Callable[[], None]) -> None:
+    def connect(
+        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+    ) -> None:
         """Say where batches come from, and whom to tell that much was done."""
-        self._buffer, self._hurry = buffer, hurry
+        self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
 
     def close(self, fatal: BaseException | None = None) -> None:
         """End the iteration: by StopAsyncIteration, or by the error that says why."""
@@ -116,6 +122,9 @@ class Delivery:
             return
         self.take_stock()
         self.records += self._handed
+        if self._handed:
+            size = data_bytes(batch, self._handed)
+            self._telemetry.processed(batch.stream_arn, self._handed, size)
         self._batch = None
         self._buffer.release(batch.size)
         if batch.holding.wants_commit:

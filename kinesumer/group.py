@@ -59,7 +59,7 @@ class Group:
             context, self.holdings, self._take_stock, self._lost
         )
         self.delivery = delivery
-        delivery.connect(self.buffer, self.checkpointer.hurry)
+        delivery.connect(self.buffer, self.checkpointer.hurry, context.telemetry)
         self._reachability = Reachability(
             context, self._reading, self._waiting, self._set_state
         )
@@ -196,7 +196,9 @@ class Group:
                 self._tasks.create_task(self._reachability.run())
         except BaseExceptionGroup as errors:
             self._fatal = _first(errors)
-            logger.error("consuming ends: %s", self._fatal)
+            logger.error(
+                "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
+            )
             self.delivery.close(self._fatal)
 
     def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
@@ -266,13 +268,23 @@ class Group:
             self._tasks.create_task(rounds.run()),
         ]
         self._registered.set()
-        logger.info("registered as %s, session %s", member.client_id, member.session)
+        logger.info(
+            "registered as %s, session %s",
+            member.client_id,
+            member.session,
+            extra={"client_id": member.client_id, "session": member.session},
+        )
 
     def _session_died(self) -> None:
         session, self.session = self.session, None
         if session is None:
             return
-        logger.warning("session %s is over, registering anew", session.member.session)
+        dead = session.member
+        logger.warning(
+            "session %s is over, registering anew",
+            dead.session,
+            extra={"client_id": dead.client_id, "session": dead.session},
+        )
         session.rounds.drop_all()
         self._marks_lost |= session.rounds.lost
         for task in session.tasks:

@@ -206,7 +206,8 @@ class Heart:
     async def _try(self, write: Write) -> Written:
         try:
             async with asyncio.timeout(self._context.config.heartbeat_seconds):
-                return await self._context.store.write(write)
+                with self._context.telemetry.heartbeat():
+                    return await self._context.store.write(write)
         except TimeoutError:
             raise StoreUnavailableError("the heartbeat wasn't answered") from None
 

@@ -74,6 +74,16 @@ class Holding:
         """Tell whether everything that was fetched is done."""
         return self.progress.done >= self._queued
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What log lines about it carry."""
+        source = self.source
+        return {
+            "stream": source.stream,
+            "shard_id": source.shard_id,
+            "epoch": source.fence.epoch,
+        }
+
     # --- checkpoints ----------------------------------------------------------------
 
     @property

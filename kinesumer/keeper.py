@@ -106,7 +106,11 @@ async def _lay_baseline(
     await write_all(context, [writes.create_shard(context.app, new) for new in first])
     await context.write(writes.baseline(context.app, row))
     logger.info(
-        "%s: %d shards, start %s", stream.label, len(first), rows.start_text(row.start)
+        "%s: %d shards, start %s",
+        stream.label,
+        len(first),
+        rows.start_text(row.start),
+        extra={"stream": stream.name, "shards": len(first)},
     )
     return True
 

@@ -80,6 +80,11 @@ class Leader:
         """Tell whether this session leads, as far as it knows."""
         return self.leader is not None and self.leader.session == self._me.session
 
+    @property
+    def shard_counts(self) -> dict[str, int]:
+        """How many shards to consume each stream has, as last read while leading."""
+        return {arn: len(places) for arn, places in list(self._shards.items())}
+
     def shards_changed(self) -> None:
         """Look at the shard rows and plan at once, if it is ours to plan."""
         self._next_shards = 0.0
@@ -207,7 +212,9 @@ class Leader:
         if self.is_leading:
             self._planned, self._replan, self._next_shards = None, True, 0.0
             logger.info(
-                "leading %s", context.app, extra={"client_id": self._me.client_id}
+                "leading %s",
+                context.app,
+                extra={"app": context.app, "client_id": me},
             )
             self._elected()
         return self.is_leading
@@ -308,6 +315,11 @@ class Leader:
             now.plan_version,
             len(todo),
             len(self.members),
+            extra={
+                "app": context.app,
+                "leader_epoch": now.leader_epoch,
+                "plan_version": now.plan_version,
+            },
         )
         async with asyncio.TaskGroup() as group:
             for member in todo:

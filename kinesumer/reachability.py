@@ -55,10 +55,15 @@ class Reachability:
         self._is_degraded = bool(silent)
         if silent:
             logger.error(
-                "can't read %s: other clients are given the shards", ", ".join(silent)
+                "can't read %s: other clients are given the shards",
+                ", ".join(silent),
+                extra={"client_id": self._context.client_id, "objects": silent},
             )
         else:
-            logger.warning("all streams can be read again")
+            logger.warning(
+                "all streams can be read again",
+                extra={"client_id": self._context.client_id},
+            )
         self._set_state("degraded" if silent else "up")
 
     async def _probe(self, stream: OpenStream) -> None:

@@ -85,7 +85,12 @@ class Reader:
         except ExpiredIteratorError:
             self._iterator = None
         except TrimmedPositionError as error:
-            logger.error("%s: records were lost to retention: %s", label, error)
+            logger.error(
+                "%s: records were lost to retention: %s",
+                label,
+                error,
+                extra=self._holding.log_fields,
+            )
             self._after, self._iterator = Start.TRIM_HORIZON, None
         except ShardMissingError as error:
             return await self._missing(error)
@@ -107,7 +112,12 @@ class Reader:
                 f"{stream.label} ({stream.arn}) was deleted and made anew while it was "
                 "consumed: its stored positions are void"
             ) from error
-        logger.error("%s: retention has passed a whole shard: %s", stream.label, error)
+        logger.error(
+            "%s: retention has passed a whole shard: %s",
+            stream.label,
+            error,
+            extra=self._holding.log_fields,
+        )
         return Page([], None, 0)
 
     def _open(self, page: Page) -> list[Batch]:
@@ -116,7 +126,9 @@ class Reader:
         opened = open_records(page.records, self._holding.source)
         if opened.last is None:
             return []
-        self._holding.outside += opened.outside
+        if opened.outside:
+            self._holding.outside += opened.outside
+            self._context.telemetry.outside(self._stream.arn, opened.outside)
         records = self._skip(opened.records) if self._skipping else opened.records
         self._after = Position(opened.last)
         return list(self._cut(opened, records, page.millis_behind))

@@ -118,6 +118,7 @@ class Rounds:
         """Give up a shard that another session owns by now."""
         self._take_stock()
         holding.lost = True
+        self._context.telemetry.lost_lease(holding.key.stream_arn)
         holding.revoke()
         self._buffer.drop(holding)
         if holding.position is not None:
@@ -141,6 +142,7 @@ class Rounds:
                 holding.source.stream,
                 holding.source.shard_id,
                 drain_seconds,
+                extra=holding.log_fields,
             )
         self._take_stock()
         app, position = self._context.app, holding.position
@@ -159,7 +161,8 @@ class Rounds:
         if now >= self._next_read:
             self._next_read = now + SAFETY_SECONDS
             try:
-                await self._claim_inside()
+                with self._context.telemetry.round():
+                    await self._claim_inside()
             except StoreUnavailableError as error:
                 self._context.health.failed("state store", error)
                 self._next_read = now + SLOW_POLL_SECONDS
@@ -191,7 +194,8 @@ class Rounds:
 
     async def _hand_over(self, holding: Holding) -> None:
         started = self._context.clock.now()
-        await self.release(holding, self._context.config.drain_timeout)
+        with self._context.telemetry.hand_over(holding.key.stream_arn):
+            await self.release(holding, self._context.config.drain_timeout)
         self._releasing.discard(holding.key)
         self.look_again()
         logger.info(
@@ -199,6 +203,7 @@ class Rounds:
             holding.source.stream,
             holding.source.shard_id,
             self._context.clock.now() - started,
+            extra=holding.log_fields,
         )
 
     async def _claim_inside(self) -> None:
@@ -288,6 +293,7 @@ class Rounds:
             holding.source.stream,
             row.key.shard_id,
             row.epoch,
+            extra=holding.log_fields,
         )
 
     # --- the end of a shard ---------------------------------------------------------
@@ -329,7 +335,12 @@ class Rounds:
         for child in child_rows:
             if await self._parents_ended(holding, child):
                 await self._context.write(writes.ready(app, child))
-        logger.info("%s %s ended", holding.source.stream, holding.source.shard_id)
+        logger.info(
+            "%s %s ended",
+            holding.source.stream,
+            holding.source.shard_id,
+            extra=holding.log_fields,
+        )
         self.look_again()
 
     async def _parents_ended(self, holding: Holding, child: ShardRow) -> bool:

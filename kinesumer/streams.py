@@ -80,7 +80,9 @@ async def _open(
     label = f"stream {stream.name}"
     info = await context.until_available(source.describe, label)
     while info.status == "CREATING":
-        logger.info("%s is being created, waiting", label)
+        logger.info(
+            "%s is being created, waiting", label, extra={"stream": stream.name}
+        )
         await asyncio.sleep(CREATING_SECONDS)
         info = await context.until_available(source.describe, label)
     if info.status == "DELETING":
@@ -106,4 +108,5 @@ def _check_start(stream: OpenStream) -> None:
             "beginning with the oldest record",
             stream.label,
             info.retention_hours,
+            extra={"stream": stream.name},
         )
