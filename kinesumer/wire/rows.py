@@ -168,9 +168,12 @@ def _range(row: Row, streams: frozenset[str]) -> Range | None:
 
 def _interval(part: str, names: list[str]) -> Interval:
     place, _, ends = part.partition(":")
-    first, _, last = ends.partition("-")
-    end = int(last, 16) if last else HASH_KEYS - 1
-    return Interval(names[int(place)], int(first, 16), end)
+    first_text, _, last_text = ends.partition("-")
+    first = int(first_text, 16)
+    last = int(last_text, 16) if last_text else HASH_KEYS - 1
+    if int(place) < 0 or not 0 <= first <= last < HASH_KEYS:
+        raise ValueError
+    return Interval(names[int(place)], first, last)
 
 
 def read_member(row: Row) -> MemberRow:
@@ -208,13 +211,11 @@ def read_leader(row: Row) -> LeaderRow:
 
 def read_stream(row: Row) -> StreamRow:
     """Return a stream row as a value. Raises CorruptRowError."""
-    try:
-        created_at = float(_get(row, "stream_created_at", str))
-    except ValueError:
-        raise _corrupt(row, "stream_created_at") from None
     return StreamRow(
         arn=_get(row, "sk", str).removeprefix(STREAM_PREFIX),
-        created_at=created_at,
+        created_at=_seconds(
+            row, "stream_created_at", _get(row, "stream_created_at", str)
+        ),
         start=_start(row),
         baseline=_get(row, "baseline", bool, False),
     )
@@ -224,16 +225,12 @@ def read_shard(row: Row) -> ShardRow:
     """Return a shard row as a value. Raises CorruptRowError."""
     arn = _get(row, "pk", str).split("#", 2)[-1]
     first, slash, shard_id = _get(row, "sk", str).partition("/")
-    try:
-        hashes = int(first, 16), int(_get(row, "last_hash", str), 16)
-    except ValueError:
-        raise _corrupt(row, "last_hash") from None
     if not slash:
         raise _corrupt(row, "sk")
     return ShardRow(
         key=ShardKey(arn, shard_id),
-        first_hash=hashes[0],
-        last_hash=hashes[1],
+        first_hash=_hash_key(row, "sk", first),
+        last_hash=_hash_key(row, "last_hash", _get(row, "last_hash", str)),
         start=_start(row),
         parents=_get(row, "parents", frozenset[str], frozenset()),
         epoch=_get(row, "epoch", int, 0),
@@ -259,14 +256,28 @@ def _position(row: Row) -> Position | None:
 
 def _start(row: Row) -> Start:
     type_, _, timestamp = _get(row, "start", str).partition(" ")
-    try:
-        moment = float(timestamp) if timestamp else None
-    except ValueError:
-        raise _corrupt(row, "start") from None
+    moment = _seconds(row, "start", timestamp) if timestamp else None
     known = {"TRIM_HORIZON": False, "LATEST": False, "AT_TIMESTAMP": True}
     if known.get(type_) is not (moment is not None):
         raise _corrupt(row, "start")
     return Start(type=type_, timestamp=moment)
+
+
+def _hash_key(row: Row, name: str, text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise _corrupt(row, name) from None
+
+
+def _seconds(row: Row, name: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise _corrupt(row, name)
+    return seconds
 
 
 def _get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:

@@ -1,0 +1,327 @@
+"""Rows of the state store survive the way there and back, or say what is wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.wire import rows
+from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.ports import Row, Value
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+OTHER = "arn:aws:kinesis:us-east-1:210987654321:stream/orders"
+
+MEMBER: Row = {
+    "pk": "member#app",
+    "sk": "client-1",
+    "session": "s1",
+    "incarnation": 2,
+    "beat": 7,
+    "lease_ms": 8000,
+    "weight": 3,
+    "state": "leaving",
+    "dead": True,
+    "streams": frozenset({ARN, OTHER}),
+    "index": 1,
+    "range": "0:0-7f,1:80-",
+    "keeps": frozenset({OTHER}),
+    "clients": 4,
+    "leader_epoch": 5,
+    "plan_version": 6,
+    "last_update": "2026-11-21T00:00:00.000Z",
+}
+SHARD: Row = {
+    "pk": f"shard#app#{ARN}",
+    "sk": f"{16:032x}/shardId-000000000001",
+    "last_hash": f"{31:032x}",
+    "start": "AT_TIMESTAMP 1.5",
+    "parents": frozenset({"shardId-000000000000"}),
+    "epoch": 3,
+    "owner": "s1",
+    "owner_id": "client-1",
+    "claim": "nonce",
+    "sequence_number": "49",
+    "sub_sequence_number": 2,
+    "ended": True,
+    "ready": True,
+}
+LEADER: Row = {
+    "pk": "leader#app",
+    "sk": "leader",
+    "session": "s1",
+    "client_id": "client-1",
+    "leader_epoch": 2,
+    "plan_version": 9,
+}
+STREAM: Row = {
+    "pk": "group#app",
+    "sk": f"stream#{ARN}",
+    "stream_created_at": "1700000000.25",
+    "start": "LATEST",
+    "baseline": True,
+}
+
+
+def test_a_member_row_is_read_in_full() -> None:
+    assert rows.read_member(MEMBER) == MemberRow(
+        client_id="client-1",
+        session="s1",
+        incarnation=2,
+        beat=7,
+        lease_ms=8000,
+        weight=3,
+        state="leaving",
+        dead=True,
+        streams=frozenset({ARN, OTHER}),
+        index=1,
+        range=(Interval(ARN, 0, 0x7F), Interval(OTHER, 0x80, HASH_KEYS - 1)),
+        keeps=frozenset({OTHER}),
+        clients=4,
+        leader_epoch=5,
+        plan_version=6,
+        last_update="2026-11-21T00:00:00.000Z",
+    )
+    assert rows.read_member(MEMBER).plan == (5, 6)
+
+
+def test_a_member_without_a_plan_has_no_range_and_no_index() -> None:
+    names = ("pk", "sk", "session", "incarnation", "beat", "lease_ms")
+    member = rows.read_member({name: MEMBER[name] for name in names})
+    assert member.range is None
+    assert member.index is None
+    assert not member.dead
+
+
+def test_a_member_that_gets_nothing_has_an_empty_range() -> None:
+    assert rows.read_member(MEMBER | {"range": ""}).range == ()
+
+
+def test_a_shard_row_is_read_in_full() -> None:
+    assert rows.read_shard(SHARD) == ShardRow(
+        key=ShardKey(ARN, "shardId-000000000001"),
+        first_hash=16,
+        last_hash=31,
+        start=Start(type="AT_TIMESTAMP", timestamp=1.5),
+        parents=frozenset({"shardId-000000000000"}),
+        epoch=3,
+        owner="s1",
+        owner_id="client-1",
+        claim="nonce",
+        position=Position("49", 2),
+        ended=True,
+        ready=True,
+    )
+
+
+def test_a_shard_row_without_a_checkpoint_has_no_position() -> None:
+    row = {k: v for k, v in SHARD.items() if k != "sequence_number"}
+    assert rows.read_shard(row).position is None
+
+
+def test_a_checkpoint_without_a_sub_sequence_number_covers_the_whole_record() -> None:
+    row = {k: v for k, v in SHARD.items() if k != "sub_sequence_number"}
+    assert rows.read_shard(row).position == Position("49")
+
+
+def test_leader_and_stream_rows_are_read_in_full() -> None:
+    assert rows.read_leader(LEADER) == LeaderRow("s1", "client-1", 2, 9)
+    expected = StreamRow(ARN, 1700000000.25, Start.LATEST, baseline=True)
+    assert rows.read_stream(STREAM) == expected
+
+
+READERS: dict[str, tuple[Callable[[Row], object], Row]] = {
+    "member": (rows.read_member, MEMBER),
+    "shard": (rows.read_shard, SHARD),
+    "leader": (rows.read_leader, LEADER),
+    "stream": (rows.read_stream, STREAM),
+}
+HOSTILE: list[tuple[str, str, Value]] = [
+    ("member", "sk", 1),
+    ("member", "session", 1),
+    ("member", "incarnation", "2"),
+    ("member", "beat", True),
+    ("member", "lease_ms", "8000"),
+    ("member", "weight", "3"),
+    ("member", "state", 1),
+    ("member", "dead", 1),
+    ("member", "streams", ARN),
+    ("member", "index", "1"),
+    ("member", "range", 1),
+    ("member", "range", "nonsense"),
+    ("member", "range", "2:0-7f"),
+    ("member", "range", "-1:0-7f"),
+    ("member", "range", "0:7f-0"),
+    ("member", "range", f"0:0-{HASH_KEYS:x}"),
+    ("member", "range", "0:-5-7f"),
+    ("member", "keeps", OTHER),
+    ("member", "clients", "4"),
+    ("member", "leader_epoch", "5"),
+    ("member", "plan_version", "6"),
+    ("member", "last_update", 1),
+    ("shard", "pk", 1),
+    ("shard", "sk", f"{16:032x}"),
+    ("shard", "sk", "no hash/shardId-000000000001"),
+    ("shard", "last_hash", 31),
+    ("shard", "last_hash", "no hash"),
+    ("shard", "start", "EVERYWHERE"),
+    ("shard", "start", "AT_TIMESTAMP"),
+    ("shard", "start", "AT_TIMESTAMP now"),
+    ("shard", "start", "AT_TIMESTAMP nan"),
+    ("shard", "start", "LATEST 5.0"),
+    ("shard", "parents", "shardId-000000000000"),
+    ("shard", "epoch", "3"),
+    ("shard", "owner", 1),
+    ("shard", "owner_id", 1),
+    ("shard", "claim", 1),
+    ("shard", "sequence_number", 49),
+    ("shard", "sequence_number", "4٩"),
+    ("shard", "sequence_number", ""),
+    ("shard", "sequence_number", "LATEST"),
+    ("shard", "sub_sequence_number", "2"),
+    ("shard", "ended", "true"),
+    ("shard", "ready", 0),
+    ("leader", "session", 1),
+    ("leader", "client_id", 1),
+    ("leader", "leader_epoch", "2"),
+    ("leader", "plan_version", "9"),
+    ("stream", "sk", 1),
+    ("stream", "stream_created_at", 1700000000),
+    ("stream", "stream_created_at", "yesterday"),
+    ("stream", "stream_created_at", "nan"),
+    ("stream", "start", ""),
+    ("stream", "baseline", "true"),
+]
+
+
+@pytest.mark.parametrize(("kind", "attribute", "value"), HOSTILE)
+def test_an_unreadable_attribute_is_named_with_its_row(
+    kind: str, attribute: str, value: Value
+) -> None:
+    read, row = READERS[kind]
+    hostile = row | {attribute: value}
+    with pytest.raises(CorruptRowError) as caught:
+        read(hostile)
+    message = str(caught.value)
+    assert f"pk={hostile['pk']!r}" in message
+    assert f"sk={hostile['sk']!r}" in message
+    assert f"attribute {attribute} {value!r} can't be read" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute"),
+    [
+        ("member", "session"),
+        ("member", "incarnation"),
+        ("member", "beat"),
+        ("member", "lease_ms"),
+        ("shard", "last_hash"),
+        ("shard", "start"),
+        ("leader", "session"),
+        ("leader", "client_id"),
+        ("leader", "leader_epoch"),
+        ("stream", "stream_created_at"),
+        ("stream", "start"),
+    ],
+)
+def test_a_missing_attribute_is_named(kind: str, attribute: str) -> None:
+    read, row = READERS[kind]
+    with pytest.raises(CorruptRowError, match=f"attribute {attribute} is missing"):
+        read({name: value for name, value in row.items() if name != attribute})
+
+
+texts = st.text(max_size=12) | st.sampled_from(
+    ["LATEST", "AT_TIMESTAMP 1", "0:0-", "0/x", "1e999", "-1", "0"]
+)
+values = st.one_of(
+    texts, st.integers(), st.booleans(), st.frozensets(texts, min_size=1, max_size=3)
+)
+
+
+@given(
+    st.sampled_from(sorted(READERS)),
+    st.dictionaries(st.sampled_from(sorted(MEMBER | SHARD | LEADER | STREAM)), values),
+)
+def test_whatever_stands_in_a_row_is_read_or_refused_as_corrupt(
+    kind: str, changes: Row
+) -> None:
+    read, row = READERS[kind]
+    try:
+        read(row | changes)
+    except CorruptRowError as error:
+        assert "attribute" in str(error)
+
+
+hash_keys = st.integers(0, HASH_KEYS - 1)
+arns = st.sampled_from([f"arn:aws:kinesis:r:{n}:stream/s" for n in range(5)])
+intervals = st.builds(
+    lambda arn, ends: Interval(arn, min(ends), max(ends)),
+    arns,
+    st.tuples(hash_keys, hash_keys | st.just(HASH_KEYS - 1)),
+)
+
+
+@given(st.lists(intervals, max_size=5), st.frozensets(arns))
+def test_a_range_survives_the_way_to_the_row_and_back(
+    parts: list[Interval], others: frozenset[str]
+) -> None:
+    range_ = tuple(parts)
+    streams = others | {interval.stream_arn for interval in parts}
+    text = rows.range_text(range_, streams)
+    row = MEMBER | {"range": text, "streams": streams}
+    assert rows.read_member(row).range == range_
+
+
+@given(hash_keys, hash_keys)
+def test_hash_keys_sort_as_text_like_the_numbers(one: int, other: int) -> None:
+    assert (rows.hash_text(one) < rows.hash_text(other)) == (one < other)
+
+
+@given(st.floats(0, 4e9))
+def test_a_start_by_time_keeps_its_moment(moment: float) -> None:
+    start = Start(type="AT_TIMESTAMP", timestamp=moment)
+    row = STREAM | {"start": rows.start_text(start)}
+    assert rows.read_stream(row).start == start
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_times_are_utc_with_milliseconds_and_sort_as_text(millis: int) -> None:
+    text = rows.timestamp_text(millis / 1000)
+    assert text.endswith("Z")
+    assert rows.timestamp_seconds(text) == pytest.approx(millis / 1000, abs=0.0011)
+    assert rows.timestamp_text(millis / 1000 + 1) > text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T01:00:00+01:00", 0.0),
+        ("2001-09-09T03:46:40.123456789+02:00", 1_000_000_000.123456),
+        ("yesterday", -math.inf),
+        (None, -math.inf),
+    ],
+)
+def test_times_that_go_wrote_are_understood(text: str | None, seconds: float) -> None:
+    assert rows.timestamp_seconds(text) == pytest.approx(seconds)
+
+
+def test_keys_keep_apps_streams_and_accounts_apart() -> None:
+    shard = ShardKey(ARN, "shardId-000000000001")
+    assert rows.member_key("app", "c") == ("member#app", "c")
+    assert rows.leader_key("app") == ("leader#app", "leader")
+    assert rows.group_key("app") == ("group#app", "group")
+    assert rows.stream_key("app", ARN) == ("group#app", f"stream#{ARN}")
+    assert rows.shard_key("app", shard, 255) == (
+        f"shard#app#{ARN}",
+        f"{255:032x}/shardId-000000000001",
+    )
