@@ -69,11 +69,11 @@ def memory_size(records: Sequence[Record]) -> int:
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
-def data_bytes(batch: Batch, count: int) -> int:
-    """Return how many bytes the data of a batch's first records has."""
-    if count == len(batch):
-        return batch.size - RECORD_OVERHEAD_BYTES * count
-    return sum([len(r.data) for r in batch.records[:count]])
+def data_bytes(batch: Batch, first: int, stop: int) -> int:
+    """Return how many bytes the data of some of a batch's records has."""
+    if stop - first == len(batch):
+        return batch.size - RECORD_OVERHEAD_BYTES * stop
+    return sum([len(r.data) for r in batch.records[first:stop]])
 
 
 class Buffer:

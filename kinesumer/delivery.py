@@ -41,6 +41,7 @@ class Delivery:
         self._base = 0
         self._done = 0
         self._handed = 0
+        self._told = 0
         self._closed = False
         self._fatal: BaseException | None = None
 
@@ -64,6 +65,10 @@ class Delivery:
         holding.hand_out(self._base + max(self._handed, self._done))
         if self._auto:
             holding.progress.done_through(self._base + self._done)
+        if self._handed > self._told:
+            size = data_bytes(self._batch, self._told, self._handed)
+            new, self._told = self._handed - self._told, self._handed
+            self._telemetry.processed(self._batch.stream_arn, new, size)
 
     async def each(
         self, start: Callable[[], Awaitable[None]]
@@ -109,7 +114,7 @@ class Delivery:
                 self._buffer.release(batch.size)
                 continue
             self._base = batch.holding.progress.deliver(batch.records, batch.end)
-            self._batch, self._done, self._handed = batch, 0, 0
+            self._batch, self._done, self._handed, self._told = batch, 0, 0, 0
             return batch
         if self._fatal is not None:
             raise self._fatal
@@ -122,9 +127,6 @@ class Delivery:
             return
         self.take_stock()
         self.records += self._handed
-        if self._handed:
-            size = data_bytes(batch, self._handed)
-            self._telemetry.processed(batch.stream_arn, self._handed, size)
         self._batch = None
         self._buffer.release(batch.size)
         if batch.holding.wants_commit:
