@@ -1,0 +1,115 @@
+"""Who is alive, as one observer sees it on its own clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesumer.core.liveness import Lease, Watch, proves_death
+from kinesumer.wire.rows import MemberRow
+
+MEMBER = MemberRow("c1", "s1", beat=4, lease_ms=8000)
+GAP = 3.0
+
+
+def watch_until(watch: Watch, member: MemberRow, last: int, first: int = 0) -> bool:
+    """Look once a second, and tell whether the last look wants the member fenced."""
+    stale: list[MemberRow] = []
+    for now in range(first, last + 1):
+        stale = watch.look([member], now, GAP)
+    return stale == [member]
+
+
+def test_a_lease_permits_until_its_deadline() -> None:
+    lease = Lease("s1", deadline=6.0)
+    assert lease.permits(5.999)
+    assert not lease.permits(6.0)
+
+
+def test_an_ended_lease_permits_nothing_even_if_a_late_answer_extends_it() -> None:
+    lease = Lease("s1", deadline=6.0)
+    lease.end()
+    assert not lease.permits(-1e9)
+    lease.deadline = 100.0
+    assert not lease.permits(5.0)
+
+
+def test_a_beat_unchanged_for_the_lease_is_stale() -> None:
+    assert not watch_until(Watch(), MEMBER, 7)
+    assert watch_until(Watch(), MEMBER, 8)
+
+
+def test_the_observer_counts_from_its_own_first_sight() -> None:
+    watch = Watch()
+    watch.look([], 0, GAP)
+    assert not watch_until(watch, MEMBER, 9, first=2)
+    assert watch_until(watch, MEMBER, 10, first=10)
+
+
+def test_the_holders_own_lease_counts() -> None:
+    slow = MEMBER._replace(lease_ms=20_000)
+    watch = Watch()
+    assert not watch_until(watch, slow, 19)
+    assert watch_until(watch, slow, 20, first=20)
+
+
+@pytest.mark.parametrize("changed", [{"beat": 5}, {"session": "s2"}])
+def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 7)
+    other = MEMBER._replace(**changed)  # type: ignore[arg-type]
+    assert not watch_until(watch, other, 15, first=8)
+    assert watch_until(watch, other, 16, first=16)
+
+
+def test_a_row_missing_for_a_moment_starts_the_window_again() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 5)
+    watch.look([], 6, GAP)
+    assert not watch_until(watch, MEMBER, 14, first=7)
+
+
+def test_the_dead_are_not_fenced_again() -> None:
+    assert not watch_until(Watch(), MEMBER._replace(dead=True), 20)
+
+
+def test_after_an_outage_every_window_starts_again() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 7)
+    assert watch.look([MEMBER], 7 + GAP + 0.1, GAP) == []
+    assert not watch_until(watch, MEMBER, 17, first=11)
+
+
+def test_a_gap_just_short_of_an_outage_changes_nothing() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 7)
+    assert watch.look([MEMBER], 7 + GAP, GAP) == [MEMBER]
+
+
+def test_a_reset_forgets_what_was_seen() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 7)
+    watch.reset()
+    assert watch.look([MEMBER], 8, GAP) == []
+
+
+def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 5)
+    assert watch.unchanged_for(MEMBER, 6) == 6
+    assert watch.unchanged_for(MEMBER._replace(beat=5), 6) == 0
+    assert watch.unchanged_for(MEMBER._replace(client_id="c2"), 6) == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "dead"),
+    [
+        (MEMBER, False),
+        (MEMBER._replace(dead=True), True),
+        (MEMBER._replace(session="s2"), True),
+        (None, True),
+    ],
+)
+def test_a_mark_a_successor_or_a_pruned_row_prove_a_death(
+    row: MemberRow | None, dead: bool
+) -> None:
+    assert proves_death("s1", row) is dead

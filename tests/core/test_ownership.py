@@ -1,0 +1,85 @@
+"""A round: what to claim, whose death to verify, what to hand over."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.core.ownership import contains, decide, to_move
+from kinesumer.model import Interval, ShardKey, Start
+from kinesumer.wire.rows import ShardRow
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+KEY = ShardKey(ARN, "s1")
+FREE = ShardRow(KEY, 10, 19, Start.TRIM_HORIZON, ready=True)
+OWNED = FREE._replace(owner="other", owner_id="c2")
+
+
+def test_a_free_shard_is_claimed() -> None:
+    assert decide([FREE], (), ()) == ([FREE], set(), [FREE])
+
+
+def test_a_shard_of_the_dead_is_claimed() -> None:
+    assert decide([OWNED], (), {"other"}) == ([OWNED], set(), [OWNED])
+
+
+def test_the_death_of_any_other_owner_is_to_be_verified() -> None:
+    assert decide([OWNED], (), {"else"}) == ([], {("c2", "other")}, [OWNED])
+
+
+def test_a_shard_whose_parents_are_read_is_only_waited_for() -> None:
+    waiting = FREE._replace(ready=False)
+    assert decide([waiting], (), ()) == ([], set(), [waiting])
+
+
+@pytest.mark.parametrize(
+    ("row", "held"), [(FREE._replace(ended=True), ()), (FREE, {KEY}), (OWNED, {KEY})]
+)
+def test_what_has_ended_or_is_held_needs_nothing(
+    row: ShardRow, held: set[ShardKey]
+) -> None:
+    assert decide([row], held, ()) == ([], set(), [])
+
+
+def test_a_range_contains_its_ends_of_its_own_stream() -> None:
+    range_ = (Interval(ARN, 0, 4), Interval(ARN, 10, 20))
+    assert [n for n in range(30) if contains(range_, ARN, n)] == [
+        *range(5),
+        *range(10, 21),
+    ]
+    assert not contains(range_, "arn:other", 10)
+    assert not contains((), ARN, 0)
+
+
+RANGE = (Interval(ARN, 0, 9),)
+
+
+def test_what_lies_outside_is_released_a_heartbeat_later() -> None:
+    held = {KEY: 10}
+    moving, due = to_move(held, RANGE, {}, now=100.0, delay=2.0)
+    assert (moving, due) == ({KEY: 100.0}, [])
+    moving, due = to_move(held, RANGE, moving, now=101.9, delay=2.0)
+    assert (moving, due) == ({KEY: 100.0}, [])
+    assert to_move(held, RANGE, moving, now=102.0, delay=2.0)[1] == [KEY]
+
+
+def test_what_comes_back_inside_is_kept_and_the_wait_starts_again() -> None:
+    moving, due = to_move({KEY: 5}, RANGE, {KEY: 0.0}, now=100.0, delay=2.0)
+    assert (moving, due) == ({}, [])
+
+
+@given(
+    st.dictionaries(
+        st.builds(ShardKey, st.just(ARN), st.text("ab", min_size=1)),
+        st.integers(0, 20),
+    ),
+    st.floats(0, 5),
+)
+def test_a_shard_inside_the_range_never_moves(
+    held: dict[ShardKey, int], now: float
+) -> None:
+    moving, due = to_move(held, RANGE, {}, now, delay=0.0)
+    outside = {key for key, first in held.items() if first > 9}
+    assert moving.keys() == outside
+    assert set(due) == outside

@@ -1,0 +1,194 @@
+"""The leader's plan: who gets shards, whom a change concerns, what a drift is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinesumer.core import plan
+from kinesumer.core.plan import Assignment, Change
+from kinesumer.model import HASH_KEYS, Interval
+from kinesumer.wire.rows import MemberRow
+
+A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
+BOTH = frozenset({A, B})
+LAST = HASH_KEYS - 1
+FOUR = {A: [n * HASH_KEYS // 4 for n in range(4)]}
+
+
+def member(client_id: str, **changes: Any) -> MemberRow:
+    made = MemberRow(client_id, f"session of {client_id}", streams=frozenset({A}))
+    return made._replace(**changes)
+
+
+def group(count: int, **changes: Any) -> list[MemberRow]:
+    return [member(f"c{n}", **changes) for n in range(count)]
+
+
+def members_of(
+    given: plan.Plan, members: list[MemberRow], **changes: Any
+) -> list[MemberRow]:
+    """Return members whose rows say what the plan says."""
+    return [
+        m._replace(
+            range=given[m.client_id].range,
+            index=given[m.client_id].index,
+            keeps=given[m.client_id].keeps,
+            **changes,
+        )
+        for m in members
+    ]
+
+
+def test_the_living_are_ordered_by_id() -> None:
+    c2, c1, dead = member("c2"), member("c1"), member("c0", dead=True)
+    assert plan.alive([c2, dead, c1]) == [c1, c2]
+
+
+def ids(members: list[MemberRow]) -> str:
+    return " ".join(m.client_id for m in members)
+
+
+@pytest.mark.parametrize(
+    ("states", "taking"),
+    [
+        ("up up up", "c0 c1 c2"),
+        ("up leaving up", "c0 c2"),
+        ("up degraded up", "c0 c2"),
+        ("up degraded degraded", "c0 c1 c2"),
+        ("up degraded", "c0 c1"),
+        ("degraded degraded", "c0 c1"),
+        ("leaving leaving", ""),
+        ("up degraded leaving", "c0 c1"),
+    ],
+)
+def test_leavers_get_nothing_and_the_degraded_only_if_most_are(
+    states: str, taking: str
+) -> None:
+    members = [member(f"c{n}", state=s) for n, s in enumerate(states.split())]
+    assert ids(plan.takers(members)) == taking
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+def test_a_plan_tiles_every_stream_in_order_of_index(assignor: Any) -> None:
+    made = plan.make_plan(group(2), FOUR, assignor, frozenset({A}))
+    half = HASH_KEYS // 2
+    assert made == {
+        "c0": Assignment(0, (Interval(A, 0, half - 1),), frozenset()),
+        "c1": Assignment(1, (Interval(A, half, LAST),), frozenset()),
+    }
+
+
+def test_who_leaves_keeps_a_place_but_no_range() -> None:
+    members = [member("c0", state="leaving"), member("c1")]
+    made = plan.make_plan(members, FOUR, "range", frozenset({A}))
+    assert made["c0"] == Assignment(0, (), frozenset())
+    assert made["c1"].range == (Interval(A, 0, LAST),)
+
+
+def test_sticky_plans_move_nothing_when_somebody_joins_an_even_group() -> None:
+    first = plan.make_plan(group(2), FOUR, "sticky", frozenset({A}))
+    members = [*members_of(first, group(2)), member("c9")]
+    after = plan.make_plan(members, FOUR, "sticky", frozenset({A}))
+    kept = plan.shares({c: after[c] for c in ("c0", "c1")}, FOUR)
+    assert sum(kept.values()) == 3
+
+
+def test_streams_that_the_leader_cannot_reach_are_kept_by_the_first_who_asks() -> None:
+    members = [member("c0"), member("c1", streams=BOTH), member("c2", streams=BOTH)]
+    made = plan.make_plan(members, {**FOUR, B: [0]}, "range", frozenset({A}))
+    keeps = {client_id: part.keeps for client_id, part in made.items()}
+    assert keeps == {"c0": frozenset(), "c1": frozenset({B}), "c2": frozenset()}
+
+
+def test_one_keeper_may_keep_many_streams() -> None:
+    made = plan.make_plan([member("c0", streams=BOTH)], {}, "range", frozenset())
+    assert made["c0"].keeps == BOTH
+
+
+def test_only_members_whose_part_changed_are_written() -> None:
+    members = group(3)
+    made = plan.make_plan(members, FOUR, "range", frozenset({A}))
+    same = members_of(made, members)
+    assert plan.to_assign(made, same) == []
+    assert plan.to_assign(made, [*same, member("new")]) == []
+    same[1] = same[1]._replace(range=())
+    assert plan.to_assign(made, same) == [same[1]]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"range": None}, {"keeps": frozenset({B})}, {"index": None}]
+)
+def test_each_part_of_an_assignment_counts(changes: dict[str, Any]) -> None:
+    made = plan.make_plan(group(1), FOUR, "range", frozenset({A}))
+    (told,) = members_of(made, group(1))
+    other = told._replace(**changes)
+    assert plan.to_assign(made, [other]) == [other]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "written"),
+    [(0, 1, True), (2, 3, True), (3, 2, True), (3, 4, False), (7, 5, False)],
+)
+def test_an_index_is_written_only_for_standbys(
+    before: int, now: int, written: bool
+) -> None:
+    told = member("c", index=before, range=())
+    made = {"c": Assignment(now, (), frozenset())}
+    assert bool(plan.to_assign(made, [told])) is written
+
+
+def test_the_first_plan_is_due_at_once() -> None:
+    assert plan.change(None, group(2)) == Change(joined=False, other=True)
+
+
+def test_heartbeats_and_assignments_are_no_change() -> None:
+    after = group(2, beat=99, range=(), index=1, clients=2, leader_epoch=3)
+    assert plan.change(group(2), after) == Change(joined=False, other=False)
+
+
+def test_a_join_alone_is_told_apart() -> None:
+    assert plan.change(group(2), group(3)) == Change(joined=True, other=False)
+
+
+def test_a_death_is_answered_at_once_even_with_a_join() -> None:
+    assert plan.change(group(3), group(2)) == Change(joined=False, other=True)
+    swapped = [*group(2), member("c9")]
+    assert plan.change(group(3), swapped) == Change(joined=True, other=True)
+
+
+@pytest.mark.parametrize(
+    "wish", [{"state": "leaving"}, {"weight": 2}, {"streams": BOTH}]
+)
+def test_other_wishes_are_answered_at_once(wish: dict[str, Any]) -> None:
+    assert plan.change(group(1), group(1, **wish)).other
+
+
+def test_shares_count_the_shards_that_start_in_a_range() -> None:
+    made = plan.make_plan(group(3), FOUR, "range", frozenset({A}))
+    assert plan.shares(made, FOUR) == {"c0": 1, "c1": 2, "c2": 1}
+    assert plan.shares(made, {}) == {"c0": 0, "c1": 0, "c2": 0}
+
+
+def drifted(shards: dict[str, list[int]], after: dict[str, list[int]]) -> bool:
+    old, new = (
+        plan.make_plan(group(2), s, "range", frozenset({A})) for s in (shards, after)
+    )
+    return plan.has_drifted(old, after, new)
+
+
+def test_one_split_is_no_drift_and_many_are() -> None:
+    whole = [0, HASH_KEYS // 2]
+    assert not drifted({A: whole}, {A: [0, 5, HASH_KEYS // 2]})
+    assert not drifted({A: whole}, {A: [0, 5, 6, HASH_KEYS // 2]})
+    assert drifted({A: whole}, {A: [0, 5, 6, 7, 8, HASH_KEYS // 2]})
+
+
+def test_a_tenth_of_a_large_share_is_no_drift() -> None:
+    def shards(low: int, high: int) -> dict[str, list[int]]:
+        half = HASH_KEYS // 2
+        return {A: [*range(low), *range(half, half + high)]}
+
+    assert not drifted(shards(50, 50), shards(60, 50))
+    assert drifted(shards(50, 50), shards(62, 50))
