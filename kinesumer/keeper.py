@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.context import logger
 from kinesumer.core import lineage
 from kinesumer.errors import StreamReplacedError
-from kinesumer.leader import read_shards
+from kinesumer.leader import LATE_SECONDS, read_shards
 from kinesumer.model import Position, Start
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kinesumer.model import Shard, StreamInfo
     from kinesumer.ports import Write
     from kinesumer.streams import OpenStream
+    from kinesumer.wire.rows import ShardRow
 
 PARALLEL_WRITES = 32
 
@@ -38,10 +39,11 @@ async def keep(context: Context, stream: OpenStream) -> bool:
         check_identity(row, info)
     if row is None or not row.baseline:
         return await _lay_baseline(context, stream, row, info)
+    # Rows first: a shard that is listed after it was missing here is new, not pruned.
+    found = await read_shards(context, stream.arn, consistent=True)
     shards = await _list(context, stream)
     if not lineage.is_complete(shards):
         return False
-    found = await read_shards(context, stream.arn, consistent=True)
     repairs = lineage.repairs(stream.arn, found, shards)
     await write_all(
         context, [writes.create_shard(context.app, new) for new in repairs.create]
@@ -50,10 +52,31 @@ async def keep(context: Context, stream: OpenStream) -> bool:
         context,
         [
             *(writes.ready(context.app, shard) for shard in repairs.ready),
-            *(writes.prune_shard(context.app, shard) for shard in repairs.prune),
+            *(
+                writes.prune_shard(context.app, shard)
+                for shard in _long_unlisted(context, stream, repairs.prune)
+            ),
         ],
     )
-    return any(repairs)
+    return bool(repairs.create or repairs.ready)
+
+
+def _long_unlisted(
+    context: Context, stream: OpenStream, shards: list[ShardRow]
+) -> list[ShardRow]:
+    """Return those of the ended shards that have been missing for long.
+
+    A request to create the row may still be on its way: it must find the row there.
+    """
+    now, since = context.clock.now(), stream.unlisted_since
+    stream.unlisted_since = {
+        shard.key.shard_id: since.get(shard.key.shard_id, now) for shard in shards
+    }
+    return [
+        shard
+        for shard in shards
+        if now - stream.unlisted_since[shard.key.shard_id] >= LATE_SECONDS
+    ]
 
 
 def check_identity(row: StreamRow, info: StreamInfo) -> None:

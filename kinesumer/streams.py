@@ -32,6 +32,8 @@ class OpenStream:
         self.label = f"stream {self.name}"
         self.last_read: float | None = None
         """When a read last succeeded, on the client's clock."""
+        self.unlisted_since: dict[str, float] = {}
+        """Since when ended shards have been missing in the listing, by shard id."""
 
 
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
