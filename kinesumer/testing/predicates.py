@@ -13,7 +13,7 @@ from kinesumer.ports import All, Test
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from kinesumer.model import Record
     from kinesumer.ports import Condition, Row, Write, Written
@@ -52,7 +52,7 @@ class Judge:
         self.takeovers = 0
         self.handovers = 0
         self.redelivered = 0
-        self.counts = {"delivered": 0, "done": 0}
+        self.delivered_count = 0
         self._writer: Machine | None = None
         self._first_sent: dict[tuple[str, int], float] = {}
         self._leaders: dict[int, str] = {}
@@ -89,11 +89,12 @@ class Judge:
         for sequence_number, sub in places:
             trace.append(sequence_number, sub, arrived)
 
-    def expired(self, arn: str, before: float) -> None:
-        """Retention has passed a time."""
-        for (stream, _), trace in self.shards.items():
+    def expired(self, arn: str, before: float, listed: Container[str]) -> None:
+        """Retention has passed a time; these shards are left."""
+        for (stream, shard_id), trace in self.shards.items():
             if stream == arn:
                 trace.expire(before)
+                trace.forgotten = shard_id not in listed
 
     # --- what members do (faults.Witness) ---
 
@@ -139,7 +140,7 @@ class Judge:
 
     def delivered(self, machine: Machine, record: Record) -> None:
         """A record was handed to user code, just now."""
-        self.counts["delivered"] += 1
+        self.delivered_count += 1
         shard, epoch = record.fence
         trace = self.shards[shard]
         tenure = trace.tenures.get(epoch)
@@ -167,7 +168,6 @@ class Judge:
 
     def done(self, record: Record) -> None:
         """User code has done a record."""
-        self.counts["done"] += 1
         trace = self.shards[record.fence.shard]
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         trace.mark(index)
@@ -247,9 +247,11 @@ class Judge:
             trace.pruned = True
             if before is None or not before["ended"]:
                 self.fail("I1", f"{trace.shard_id} is pruned without having ended")
+            elif not trace.forgotten:
+                self.fail("I1", f"{trace.shard_id} is pruned, but Kinesis has it")
             return
         if before is None:
-            if trace.pruned:
+            if trace.pruned and not trace.forgotten:
                 self.fail("I1", f"{trace.shard_id} is created again after its end")
             return
         self._check_forward(trace, before, after)

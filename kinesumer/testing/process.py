@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.context import Context, Health
@@ -14,6 +14,7 @@ from kinesumer.heart_runner import TaskHeart
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from kinesumer.model import Record, Stream
@@ -73,20 +74,20 @@ class Process:
         """SIGTERM: leave in good order."""
         self.leaving = True
         if self.group is not None:
-            self._in_background(self.group.leave())
+            self._in_background(self.group.leave)
 
     def refresh(self, streams: tuple[str, ...]) -> None:
         """Change the streams."""
         self.streams = streams
         if self.group is not None:
-            self._in_background(self.group.refresh(streams))
+            self._in_background(partial(self.group.refresh, streams))
 
-    def _in_background(self, work: object) -> None:
+    def _in_background(self, work: Callable[[], Awaitable[None]]) -> None:
         self.sim.loop.spawn(self.machine, self._guard(work))
 
-    async def _guard(self, work: object) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work()
         except Exception as error:
             self.sim.judge.note("failed", self.name, repr(error))
 
@@ -209,8 +210,3 @@ class Process:
                     await group.commit()
                 except ShardsLostError as error:
                     judge.note("lost", self.name, str(error))
-
-
-def with_config(sim: Simulation, **changes: object) -> None:
-    """Change the configuration of processes started from now on."""
-    sim.config = replace(sim.config, **changes)  # type: ignore[arg-type]

@@ -171,7 +171,8 @@ class Simulation:
         """Let everything older than so many seconds expire."""
         before = self.kinesis.clock.wall() - seconds
         self.kinesis.expire(name, before)
-        self.judge.expired(self.arn(name), before)
+        listed = self.kinesis.stream(name).shards
+        self.judge.expired(self.arn(name), before, listed)
         self.judge.note("expire", name, f"{seconds:.0f} s")
 
     def _tell_of_shards(self, name: str) -> None:

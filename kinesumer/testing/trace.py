@@ -72,6 +72,8 @@ class ShardTrace:
         self.expired = 0
         self.tenures: dict[int, Tenure] = {}
         self.row: Row | None = None
+        self.forgotten = False
+        """Kinesis doesn't list it any more."""
         self.pruned = False
         self.redelivered = 0
 
