@@ -1,0 +1,1 @@
+"""``kinesumer demo``: many processes, real faults, and a verdict that is checked."""

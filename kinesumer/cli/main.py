@@ -1,0 +1,114 @@
+"""The entry point: global options, commands loaded when used, and one-line errors."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from importlib import import_module
+from typing import Any
+
+import click
+
+from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+
+COMMANDS = {
+    "init": "kinesumer.cli.init:init",
+    "consume": "kinesumer.cli.consume:consume",
+    "status": "kinesumer.cli.status:status",
+    "local": "kinesumer.cli.local:local",
+    "demo": "kinesumer.cli.demo.command:demo",
+}
+FAULT, WRONG_USE, INTERRUPTED = 1, 2, 130
+
+
+class Commands(click.Group):
+    """Imports a command when it is asked for, and turns errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the help's list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; whatever it raises becomes one line and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if ctx.params.get("debug"):
+                traceback.print_exception(error)
+            else:
+                click.echo(f"error: {one_line(error)}", err=True)
+            ctx.exit(exit_status(error))
+
+
+SUMMARIES = {
+    "init": "Create the state store's table, or verify it.",
+    "consume": "Write the records of streams to standard output.",
+    "status": "Show who consumes what, and how far behind.",
+    "local": "Serve Kinesis, DynamoDB and STS on this machine.",
+    "demo": "Show it all at work, and check that nothing is lost.",
+}
+
+
+def exit_status(error: Exception) -> int:
+    """Return 2 for what was asked for wrongly, 1 for everything that went wrong."""
+    if isinstance(error, CredentialsError):
+        return FAULT
+    return WRONG_USE if isinstance(error, ConfigurationError) else FAULT
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, KinesumerError):
+        return text
+    return (
+        f"unexpected {type(error).__name__}: {text}; "
+        "run `kinesumer --debug …` for the traceback, and please report it"
+    )
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="WARNING",
+    show_default=True,
+    help="What the library logs to standard error.",
+)
+@click.version_option(package_name="kinesumer")
+def cli(debug: bool, log_level: str) -> None:
+    """Consume Amazon Kinesis streams together, and look at those who do."""
+    del debug  # Commands.invoke() looks at it
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("kinesumer").setLevel(log_level.upper())
+
+
+def main() -> None:
+    """Run the command."""
+    cli.main(prog_name="kinesumer")

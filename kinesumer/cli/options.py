@@ -1,0 +1,27 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import click
+
+DEFAULT_TABLE = "kinesumer-state-store"
+
+table = click.option(
+    "--table",
+    envvar="KINESUMER_TABLE",
+    default=DEFAULT_TABLE,
+    show_default=True,
+    show_envvar=True,
+    help="The state store's DynamoDB table.",
+)
+app = click.option(
+    "--app",
+    envvar="KINESUMER_APP",
+    required=True,
+    show_envvar=True,
+    help="The group: clients of one app share the streams.",
+)
+region = click.option(
+    "--region", help="The AWS region; by default that of the environment or profile."
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,0 +1,60 @@
+"""Signals of a consuming process: leave, then stop at once, then die."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer import Kinesumer
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LEFT_SECONDS = 1.0
+
+
+class Stopping:
+    """Makes the first signal leave without a gap, and the second stop at once.
+
+    To be made in the task that consumes. The third signal kills the process.
+    """
+
+    def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
+        self._client = client
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._consumer = asyncio.current_task()
+        self._leaving: asyncio.Task[None] | None = None
+        self.at_once = False
+        """Set when consuming was cancelled here, which is no error."""
+        for number in SIGNALS:
+            self._loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._leaving is None:
+            self._say("leaving: others take the shards over (again: stop at once)")
+            self._leaving = self._loop.create_task(self._leave())
+            return
+        for number in SIGNALS:
+            self._loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        self._say("stopping at once (again: kill)")
+        self._cancel()
+
+    async def _leave(self) -> None:
+        await self._client.leave()
+        # Who hasn't come as far as consuming has nothing that ends by leaving.
+        await asyncio.sleep(LEFT_SECONDS)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._consumer is not None and not self._consumer.done():
+            self.at_once = True
+            self._consumer.cancel()
+
+    def done(self) -> None:
+        """Stop caring: the client is about to close, or has."""
+        if self._leaving is not None:
+            self._leaving.cancel()
