@@ -99,9 +99,9 @@ class Buffer:
         try:
             await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
+            if not future.cancelled():
                 self.release(size)
-            else:
+            elif (size, future) in self._askers:  # not if it was passed over
                 self._askers.remove((size, future))
                 self._admit()
             raise
