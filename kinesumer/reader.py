@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Page, Position, Record, Start
 from kinesumer.wire.aggregation import Opened, open_records
+from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,25 +54,29 @@ class Reader:
         next_at = clock.now()
         while self._holding.children is None:
             await asyncio.sleep(max(0.0, next_at - clock.now()))
-            reserved = self._reserve
-            await self._buffer.reserve(reserved)
-            kept = 0
-            try:
-                started = clock.now()
-                page = await self._read()
-                if page is None:
-                    next_at = self._pacing.after_failure(
-                        clock.now(), self._context.random.random()
-                    )
-                    continue
-                batches = self._open(page)
-                kept = sum(batch.size for batch in batches)
-            finally:
-                self._buffer.release(reserved - kept)
-            next_at = self._next_read(started, page, kept)
-            await self._put(batches)
-            if page.next_iterator is None:
-                self._holding.children = page.children
+            next_at = await self._turn()
+
+    async def _turn(self) -> float:
+        """Bring a page into the buffer, and keep nothing of it; return when to go on."""
+        clock = self._context.clock
+        reserved = self._reserve
+        await self._buffer.reserve(reserved)
+        kept = 0
+        try:
+            started = clock.now()
+            page = await self._read()
+            if page is None:
+                jitter = self._context.random.random()
+                return self._pacing.after_failure(clock.now(), jitter)
+            batches = self._open(page)
+            kept = sum(batch.size for batch in batches)
+        finally:
+            self._buffer.release(reserved - kept)
+        next_at = self._next_read(started, page, kept)
+        await self._put(batches)
+        if page.next_iterator is None:
+            self._holding.children = page.children
+        return next_at
 
     async def _read(self) -> Page | None:
         """Return the next page, or None to try again later."""
@@ -178,7 +183,7 @@ class Reader:
         return self._pacing.after_page(
             started,
             records=len(page.records),
-            payload_bytes=page.wire_bytes * 3 // 4,
+            payload_bytes=payload_bytes(page),
             millis_behind=page.millis_behind,
         )
 
