@@ -1,73 +1,216 @@
-"""The byte budget: who waits for room, and who gives up waiting."""
+"""The byte budget over all shards, and the queue of batches."""
 
 from __future__ import annotations
 
 import asyncio
+from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kinesumer.buffer import Buffer
+from kinesumer.buffer import RECORD_OVERHEAD_BYTES, Buffer, data_bytes, memory_size
+from kinesumer.model import Record
+from kinesumer.testing.virtual import VirtualLoop
+from tests.engine import ARN, World, batch_of, hold, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.buffer import Batch
+
+settle = asyncio.sleep
 
 
-async def waiting(buffer: Buffer, size: int) -> asyncio.Task[None]:
-    """Return a task that asks for room and doesn't get it yet."""
-    task = asyncio.get_running_loop().create_task(buffer.reserve(size))
-    await asyncio.sleep(0)
-    assert not task.done()
-    return task
+def ask(world: World, buffer: Buffer, size: int) -> asyncio.Task[None]:
+    return world.loop.create_task(buffer.reserve(size))
 
 
-async def test_who_waits_for_room_gets_it_in_order() -> None:
+def test_a_batch_tells_its_shard_and_epoch() -> None:
+    batch = batch_of(hold(), 1, 2)
+    assert (batch.stream, batch.stream_arn) == ("orders", ARN)
+    assert batch.shard_id == "shardId-000000000000"
+    assert batch.fence == ((ARN, "shardId-000000000000"), 1)
+    assert len(batch) == 2
+
+
+def test_a_records_memory_is_more_than_its_data() -> None:
+    records = [Record("1", b"x" * 10), Record("2", b"y" * 30)]
+    assert memory_size(records) == 40 + 2 * RECORD_OVERHEAD_BYTES
+
+
+def test_the_data_of_a_part_of_a_batch_is_counted() -> None:
+    batch = batch_of(hold(), 1, 2, 30)
+    assert data_bytes(batch, 0, 3) == len(b"data 1data 2data 30")
+    assert data_bytes(batch, 1, 3) == len(b"data 2data 30")
+    assert data_bytes(batch, 1, 1) == 0
+
+
+@in_virtual_time
+async def test_readers_wait_until_their_bytes_are_free(world: World) -> None:
     buffer = Buffer(100)
-    await buffer.reserve(100)
-    first, second = await waiting(buffer, 80), await waiting(buffer, 10)
-    buffer.release(50)
-    await asyncio.sleep(0)
-    assert not first.done()
-    assert not second.done()
-    buffer.release(50)
-    await asyncio.gather(first, second)
-    assert buffer.used == 90
-
-
-async def test_more_than_the_whole_budget_waits_until_nothing_else_is_held() -> None:
-    buffer = Buffer(100)
-    await buffer.reserve(10)
-    large = await waiting(buffer, 1000)
-    buffer.release(10)
-    await large
-    assert buffer.used == 1000
-
-
-async def test_who_gives_up_waiting_lets_those_behind_through() -> None:
-    buffer = Buffer(100)
-    await buffer.reserve(90)
-    large, small = await waiting(buffer, 80), await waiting(buffer, 10)
-    large.cancel()
-    await small
-    with pytest.raises(asyncio.CancelledError):
-        await large
+    await buffer.reserve(60)
+    waiting = ask(world, buffer, 60)
+    await settle(1)
+    assert not waiting.done()
+    assert buffer.used == 60
+    buffer.release(20)
+    await waiting
     assert buffer.used == 100
 
 
-async def test_who_gives_up_while_room_is_given_away_takes_none() -> None:
+@in_virtual_time
+async def test_first_come_first_served_even_if_a_later_one_would_fit(
+    world: World,
+) -> None:
     buffer = Buffer(100)
-    await buffer.reserve(100)
-    first, second = await waiting(buffer, 80), await waiting(buffer, 70)
-    first.cancel()
-    buffer.release(100)
-    await second
-    with pytest.raises(asyncio.CancelledError):
-        await first
+    await buffer.reserve(60)
+    large, small = ask(world, buffer, 80), ask(world, buffer, 10)
+    await settle(1)
+    assert not large.done()
+    assert not small.done()
+    buffer.release(60)
+    await asyncio.gather(large, small)
+
+
+@in_virtual_time
+async def test_more_than_the_whole_budget_is_let_through_alone(world: World) -> None:
+    buffer = Buffer(100)
+    await buffer.reserve(500)
+    waiting = ask(world, buffer, 1)
+    await settle(1)
+    assert not waiting.done()
+    buffer.release(500)
+    await waiting
+    assert buffer.used == 1
+
+
+@in_virtual_time
+async def test_one_who_gives_up_waiting_lets_those_behind_through(
+    world: World,
+) -> None:
+    buffer = Buffer(100)
+    await buffer.reserve(60)
+    large, small = ask(world, buffer, 80), ask(world, buffer, 10)
+    await settle(1)
+    large.cancel()
+    await small
+    assert large.cancelled()
     assert buffer.used == 70
 
 
-async def test_who_gives_up_just_after_getting_room_gives_it_back() -> None:
+@in_virtual_time
+async def test_one_who_gives_up_when_just_served_gives_the_bytes_back(
+    world: World,
+) -> None:
     buffer = Buffer(100)
     await buffer.reserve(100)
-    task = await waiting(buffer, 80)
+    served, behind = ask(world, buffer, 80), ask(world, buffer, 80)
+    await settle(1)
     buffer.release(100)
-    task.cancel()
+    served.cancel()
+    await behind
+    assert served.cancelled()
+    assert buffer.used == 80
+
+
+@in_virtual_time
+async def test_one_who_gives_up_just_before_bytes_are_free_is_cancelled(
+    world: World,
+) -> None:
+    """Revoking a shard does this: cancels its reader, then drops its batches."""
+    buffer = Buffer(100)
+    await buffer.reserve(100)
+    leaving, behind = ask(world, buffer, 80), ask(world, buffer, 80)
+    await settle(1)
+    leaving.cancel()
+    buffer.release(100)
+    await behind
+    assert leaving.cancelled()
+    assert buffer.used == 80
+
+
+@in_virtual_time
+async def test_batches_come_out_in_order(world: World) -> None:
+    buffer, holding = Buffer(1000), hold()
+    first, second = batch_of(holding, 1), batch_of(holding, 2)
+    buffer.put(first)
+    buffer.put(second)
+    assert [await buffer.get(), await buffer.get()] == [first, second]
+
+
+@in_virtual_time
+async def test_who_waits_gets_the_batch_that_is_put(world: World) -> None:
+    buffer = Buffer(1000)
+    waiting = world.loop.create_task(buffer.get())
+    await settle(1)
+    batch = batch_of(hold(), 1)
+    buffer.put(batch)
+    assert await waiting is batch
+
+
+@in_virtual_time
+async def test_who_waits_can_be_woken_without_a_batch(world: World) -> None:
+    buffer = Buffer(1000)
+    waiting = world.loop.create_task(buffer.get())
+    await settle(1)
+    buffer.wake()
+    assert await waiting is None
+
+
+@in_virtual_time
+async def test_a_batch_isnt_lost_with_a_taker_that_gives_up(world: World) -> None:
+    buffer = Buffer(1000)
+    waiting = world.loop.create_task(buffer.get())
+    await settle(1)
+    batch = batch_of(hold(), 1)
+    waiting.cancel()
+    buffer.put(batch)
     with pytest.raises(asyncio.CancelledError):
-        await task
-    assert buffer.used == 0
+        await waiting
+    assert await buffer.get() is batch
+
+
+@in_virtual_time
+async def test_dropping_a_shard_frees_its_bytes_and_keeps_the_others(
+    world: World,
+) -> None:
+    buffer, lost, kept = Buffer(100), hold(), hold()
+    batches: list[Batch] = [
+        batch_of(holding, n, size=30) for n, holding in enumerate((lost, kept, lost))
+    ]
+    for batch in batches:
+        await buffer.reserve(30)
+        buffer.put(batch)
+    waiting = ask(world, buffer, 70)
+    await settle(1)
+    buffer.drop(lost)
+    await waiting
+    assert buffer.used == 100
+    assert await buffer.get() is batches[1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=20))
+def test_the_budget_is_never_exceeded_and_never_leaks(
+    askers: list[tuple[int, bool]],
+) -> None:
+    async def work(buffer: Buffer, size: int, hold_for: float) -> None:
+        await buffer.reserve(size)
+        try:
+            assert buffer.used <= 100
+            await settle(hold_for)
+        finally:
+            buffer.release(size)
+
+    async def main(loop: VirtualLoop) -> None:
+        buffer = Buffer(100)
+        tasks = [loop.create_task(work(buffer, size, size % 7)) for size, _ in askers]
+        await settle(1)
+        for task, (_, gives_up) in zip(tasks, askers, strict=True):
+            if gives_up:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert buffer.used == 0
+
+    loop = VirtualLoop(Random(0))
+    loop.run(main(loop))
