@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from aiobotocore.credentials import AioCredentials
 from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
 
-from kinesumer.aws.faults import FOREIGN, Fault, Kind, fatal, fault_of, said
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
 LOGGER = logging.getLogger("kinesumer")
@@ -77,6 +78,8 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         self._frozen: Frozen | None = None
         self._renew_at = self._expires_at = 0.0
         self._pause = 0.0
+        self._attempts = 0
+        self._failure: KinesumerError | None = None
         self._lock = asyncio.Lock()
 
     async def get_frozen_credentials(self) -> Frozen:
@@ -86,10 +89,16 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         if frozen is not None and (now < self._renew_at or self._lock.locked()):
             if now < self._expires_at:
                 return frozen
+        attempts = self._attempts
         async with self._lock:
+            if self._failure is not None and self._attempts != attempts:
+                # Somebody tried while this call waited: one answer is for all.
+                raise self._failure.with_traceback(None)
             if self._frozen is None or self._now() >= self._renew_at:
-                await self._renew()
-            assert self._frozen is not None
+                try:
+                    self._frozen = await self._renewed()
+                finally:
+                    self._attempts += 1
             return self._frozen
 
     async def get_account_id(self) -> str | None:
@@ -101,30 +110,28 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         self._frozen = None
         return True
 
-    async def _renew(self) -> None:
+    async def _renewed(self) -> Frozen:
+        self._failure = None
         try:
             answer = await self._assume()
-            lifetime = _lifetime(answer)
-            if lifetime <= 0:
-                fault = Fault(Kind.UNAVAILABLE, "ExpiredToken", "expired at once")
-                raise self._error(fault)
         except KinesumerError as error:
             if self._frozen is None or self._now() >= self._expires_at:
+                self._failure = error
                 raise
             self._renew_at = self._now() + self._pause
             LOGGER.warning("%s; the credentials in use are still valid", error)
-            return
+            return self._frozen
+        lifetime = _lifetime(answer)
+        self._expires_at = self._now() + lifetime
+        self._renew_at = self._expires_at - min(lifetime / 2, LONGEST_EARLY)
+        self._pause = min(lifetime / 10, LONGEST_PAUSE)
         keys = answer["Credentials"]
-        self._frozen = Frozen(
+        return Frozen(
             keys["AccessKeyId"],
             keys["SecretAccessKey"],
             keys["SessionToken"],
             await self.get_account_id(),
         )
-        now = self._now()
-        self._expires_at = now + lifetime
-        self._renew_at = self._expires_at - min(lifetime / 2, LONGEST_EARLY)
-        self._pause = min(lifetime / 10, LONGEST_PAUSE)
 
     async def _assume(self) -> Mapping[str, Any]:
         role = self._role
@@ -135,14 +142,11 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
             async with self._sts() as sts:
                 return await sts.assume_role(**arguments)
         except FOREIGN as error:
-            raise self._error(fault_of(error)) from error
-
-    def _error(self, fault: Fault) -> KinesumerError:
-        if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
-            return SourceUnavailableError(
-                f"sts:AssumeRole on {self._role.arn}: {said(fault)}"
-            )
-        return fatal(fault, "sts:AssumeRole", self._role.arn)
+            fault = fault_of(error)
+            if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
+                text = f"sts:AssumeRole on {role.arn}: {said(fault)}"
+                raise SourceUnavailableError(text) from error
+            raise fatal(fault, "sts:AssumeRole", role.arn) from error
 
 
 def _lifetime(answer: Mapping[str, Any]) -> float:
@@ -174,17 +178,17 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
     ) -> None:
         super().__init__("", "", method="loaned")
         self._owner, self._last, self._loop = owner, last, loop
-        self._asked: asyncio.Future[Frozen | ReadOnlyCredentials] | None = None
+        self._asked: Future[Frozen | ReadOnlyCredentials] | None = None
 
     async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials:
         """Return the owner's keys, or the last ones if its loop doesn't answer."""
         if self._loop.is_closed() or not renewable(self._owner):
             return self._last
         if self._asked is None:
-            self._asked = asyncio.wrap_future(
-                asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
-            )
-        await asyncio.wait([self._asked], timeout=LOAN_WAIT)
+            self._asked = asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
+        answer = asyncio.wrap_future(self._asked)
+        answer.add_done_callback(_look_at)
+        await asyncio.wait([answer], timeout=LOAN_WAIT)
         if self._asked.done():
             asked, self._asked = self._asked, None
             self._last = asked.result()
@@ -196,6 +200,12 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
 
     async def _fetch(self) -> Frozen | ReadOnlyCredentials:
         return await self._owner.get_frozen_credentials()
+
+
+def _look_at(answer: asyncio.Future[Frozen | ReadOnlyCredentials]) -> None:
+    """Keep asyncio from complaining about an error that comes after the wait."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def renewable(credentials: object) -> bool:

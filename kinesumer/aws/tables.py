@@ -48,17 +48,22 @@ POLL_SECONDS = 0.5
 async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -> str:
     """Create the state store's table, wait until it is active and return its id.
 
-    A table that exists already is only verified.
+    A table that exists already is only verified. Raises StoreUnavailableError if it
+    isn't active in time.
     """
     if await store.describe() is None:
         await store.create(DEFINITION)
-    async with asyncio.timeout(wait_seconds):
-        while True:
-            try:
-                return await store.verify()
-            except (StateStoreMissingError, StoreUnavailableError):
-                # Being created: DescribeTable may not even know it for a moment.
-                await asyncio.sleep(POLL_SECONDS)
+    deadline = asyncio.get_running_loop().time() + wait_seconds
+    while True:
+        try:
+            return await store.verify()
+        except (StateStoreMissingError, StoreUnavailableError) as error:
+            # Being created: DescribeTable may not even know it for a moment.
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreUnavailableError(
+                    f"the table isn't ready after {wait_seconds:g} s: {error}"
+                ) from error
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def verified(table: str, description: Mapping[str, Any] | None) -> str:

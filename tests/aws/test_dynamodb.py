@@ -231,6 +231,14 @@ async def test_a_table_is_created_and_waited_for(
     assert created.body == {"TableName": "state", **DEFINITION}
 
 
+async def test_a_table_that_never_gets_ready_is_reported(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("DescribeTable", {"Table": {**TABLE, "TableStatus": "CREATING"}})
+    with pytest.raises(StoreUnavailableError, match="table state is still being"):
+        await create_table(store, wait_seconds=-1)
+
+
 async def test_a_table_that_another_process_creates_meanwhile_is_fine(
     aws: AwsStub, store: DynamoStateStore
 ) -> None:

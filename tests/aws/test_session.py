@@ -263,6 +263,20 @@ async def test_a_failed_renewal_is_put_off_while_the_keys_are_valid(
             await source.describe()
 
 
+async def test_an_outage_of_sts_is_asked_about_once_for_all_who_wait(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.refuse_role("InternalFailure", "sorry", 500)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    reads = (source.describe() for _ in range(20))
+    errors = await asyncio.gather(*reads, return_exceptions=True)
+    assert {type(error) for error in errors} == {SourceUnavailableError}
+    assert aws.count("AssumeRole") == 1
+    with pytest.raises(SourceUnavailableError):
+        await source.describe()
+    assert aws.count("AssumeRole") == 2
+
+
 async def test_keys_that_aws_calls_expired_are_replaced(
     aws: AwsStub, clients: Clients
 ) -> None:
