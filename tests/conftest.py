@@ -1,4 +1,4 @@
-"""What every test has: a record of the AWS calls that kinesumer makes."""
+"""What every test has: a record of AWS calls, and examples that can be repeated."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kinesumer.local.journal import Journal
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from kinesumer.local.faults import Call
 
 JUDGED_LAST = "test_policies.py"
+
+# The same examples on each run, on machines of any speed. To look for new ones:
+# pytest --hypothesis-profile=search tests/core tests/wire
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeat", _patient, derandomize=True, database=None)
+settings.register_profile("search", _patient, max_examples=1000)
+settings.load_profile("repeat")
 
 
 class AwsCall(NamedTuple):
