@@ -63,6 +63,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.records)
 
+    def with_records(self, records: list[Record]) -> Batch:
+        """Return itself if these are its records, else a batch of only them."""
+        if records is self.records:
+            return self
+        size = memory_size(records)
+        return Batch(records, self.millis_behind, size, self.end, self.holding)
+
 
 def memory_size(records: Sequence[Record]) -> int:
     """Return about how many bytes records take in memory."""

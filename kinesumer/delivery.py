@@ -76,15 +76,17 @@ class Delivery:
         """Start, then yield records; being resumed marks the one before as done."""
         await start()
         now = self._clock.now
+        self._done = self._handed
         while await self._next() is not None:
             assert self._batch is not None
             holding, lease = self._batch.holding, self._batch.holding.lease
-            for done, record in enumerate(self._batch.records):
+            for done, record in enumerate(self._rest(), self._handed):
                 moment = now()
                 if moment >= lease.deadline or holding.revoked:
                     self._done = self._handed = done
                     if not await self._permitted(holding):
                         break
+                    moment = now()
                 self._done = done
                 self._handed = done + 1
                 self.busy_since = moment
@@ -97,15 +99,28 @@ class Delivery:
         while await self._next() is not None:
             assert self._batch is not None
             if self._batch.records and await self._permitted(self._batch.holding):
+                rest = self._batch.with_records(self._rest())
                 self._handed = len(self._batch)
                 self.busy_since = self._clock.now()
-                return self._batch
+                return rest
         return None
 
+    def _rest(self) -> list[Record]:
+        records = self._batch.records if self._batch else []
+        return records[self._handed :] if self._handed else records
+
     async def _next(self) -> Batch | None:
-        """Leave the batch at hand and wait for one that may be delivered."""
-        self._leave()
+        """Leave the batch at hand and wait for one that may be delivered.
+
+        What the last one to ask left of its batch, when it was cancelled or closed,
+        comes first.
+        """
         self.asker = asyncio.current_task()
+        batch = self._batch
+        if batch is not None and self._handed < len(batch) and not self._closed:
+            if not batch.holding.revoked:
+                return batch
+        self._leave()
         while not self._closed:
             batch = await self._buffer.get()
             if batch is None:
