@@ -269,7 +269,7 @@ def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
         if end < len(owner):
             taker = owner[end]
             _give(owner, max(begin, end - missing[taker]), end, taker, missing)
-    for begin, end in sorted(_free_runs(owner), key=lambda run: run[0] - run[1]):
+    for begin, end in _free_runs(owner):
         while begin < end:
             taker = max(missing, key=lambda m: (missing[m], -m))
             begin += _give(owner, begin, end, taker, missing)

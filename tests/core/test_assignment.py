@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.assignment import Member, assign_range, assign_sticky, changed
+from kinesumer.core.assignment import (
+    Member,
+    _shares,
+    assign_range,
+    assign_sticky,
+    changed,
+)
 from kinesumer.model import HASH_KEYS, Interval, Range
 
 if TYPE_CHECKING:
@@ -103,10 +109,16 @@ def away_from_zero(value: float) -> int:
 
 
 @pytest.mark.parametrize("clients", range(1, 51))
-def test_a_cold_start_gives_the_ranges_of_kinesumer_for_go(clients: int) -> None:
+def test_shares_are_those_of_kinesumer_for_go(clients: int) -> None:
     for count in range(1, 501):
+        assert _shares(count, [3] * clients) == cut_as_in_go(count, clients)
+
+
+@pytest.mark.parametrize("clients", range(1, 51))
+def test_a_cold_start_gives_the_ranges_of_kinesumer_for_go(clients: int) -> None:
+    for count in range(1 + clients % 7, 501, 7):
         keys = even(count)
-        plan = assign_range(fleet(clients, "s"), {"s": keys})
+        plan = assign_range(fleet(clients, "s", weight=3), {"s": keys})
         edge = 0
         for size, range_ in zip(
             cut_as_in_go(count, clients), plan.values(), strict=True
@@ -255,7 +267,8 @@ def test_no_other_assignment_is_more_even(
     before = assign_range(data.draw(fleets(most=4)), shards)
     sticky = assign_sticky(members, shards, before)
     assert unevenness(loads(sticky, shards), members) == pytest.approx(least)
-    if len({member.streams & set(shards) for member in members}) > 1:
+    asked = {tuple(arn in member.streams for member in members) for arn in shards}
+    if len([askers for askers in asked if any(askers)]) > 1:
         plan = assign_range(members, shards)
         assert unevenness(loads(plan, shards), members) == pytest.approx(least)
 
@@ -350,6 +363,23 @@ def test_what_a_dead_member_leaves_goes_to_its_neighbours() -> None:
     assert after == {
         "c0000": (Interval("a", 0, 5),),
         "c0002": (Interval("a", 6, HASH_KEYS - 1),),
+    }
+
+
+def test_who_gains_takes_what_borders_on_its_own() -> None:
+    shards = {"a": list(range(16))}
+    plan = assign_range(fleet(4, "a"), shards)
+    left = [member for member in fleet(4, "a") if member.client_id != "c0002"]
+    assert assign_sticky(left, shards, plan) == {
+        "c0000": (Interval("a", 0, 3), Interval("a", 9, 10)),
+        "c0001": (Interval("a", 4, 8),),
+        "c0003": (Interval("a", 11, HASH_KEYS - 1),),
+    }
+    left = [member for member in fleet(4, "a") if member.client_id != "c0001"]
+    assert assign_sticky(left, shards, plan) == {
+        "c0000": (Interval("a", 0, 5),),
+        "c0002": (Interval("a", 7, 11),),
+        "c0003": (Interval("a", 6, 6), Interval("a", 12, HASH_KEYS - 1)),
     }
 
 
