@@ -25,8 +25,15 @@ FINISH_SECONDS = 15.0
 SHAPES = (
     Shape("plain"),
     Shape("alone", members=1, shards=(4,)),
-    Shape("sticky", members=5, shards=(6, 4), assignor="sticky", static_ids=True),
-    Shape("manual", shards=(4, 4), commit="manual"),
+    Shape(
+        "sticky",
+        members=5,
+        shards=(6, 4),
+        assignor="sticky",
+        static_ids=True,
+        aggregated=0.1,
+    ),
+    Shape("manual", shards=(4, 4), commit="manual", aggregated=0.3),
     Shape("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
     Shape("latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True),
 )

@@ -213,6 +213,9 @@ class Judge:
         tenure = trace.tenures.get(int(epoch)) if isinstance(epoch, int) else None
         if tenure is None or tenure.session != owner or tenure.machine is not machine:
             return
+        if tenure.given_up:
+            return  # a repeated try: more may be done by now
+        tenure.given_up = True
         after = {**trace.row, **write.set}
         for name in write.remove:
             after.pop(name, None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kinesumer.config import Config
 from kinesumer.model import HASH_KEYS, Start
+from kinesumer.testing.kpl import UserRecord, aggregate
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.predicates import Judge
 from kinesumer.testing.process import Process
@@ -34,6 +35,8 @@ class Shape:
     """Shards of each stream at the start."""
     records_per_second: float = 20.0
     """Over all streams."""
+    aggregated: float = 0.0
+    """Share of the Kinesis records that hold several user records."""
     assignor: Literal["range", "sticky"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
@@ -139,10 +142,17 @@ class Simulation:
         """Produce one record, by default anywhere in the hash space."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
-        shard_id, number = self.kinesis.put(name, b"x" * 20, "key", hash_key)
+        parts, data = 0, b"x" * 20
+        if self.random.random() < self.shape.aggregated:
+            parts = self.random.randrange(1, 6)
+            data = aggregate([UserRecord(data, "key", hash_key)] * parts)
+        shard_id, number = self.kinesis.put(name, data, "key", hash_key)
         now = self.kinesis.clock.wall()
-        self.produced += 1
-        self.judge.produced(self.arn(name), shard_id, [(number, None)], now)
+        places: list[tuple[str, int | None]] = [(number, None)]
+        if parts:
+            places = [(number, part) for part in range(parts)]
+        self.produced += len(places)
+        self.judge.produced(self.arn(name), shard_id, places, now)
 
     async def produce(self) -> None:
         """Produce records at the shape's rate while ``producing``."""

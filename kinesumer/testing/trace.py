@@ -44,6 +44,8 @@ class Tenure:
     cursor: int
     """Index of the next record to deliver."""
     started: bool = False
+    given_up: bool = False
+    """Its owner has tried to release or end the shard."""
     done: set[int] = field(default_factory=set)
     done_until: int = 0
     """Every index from ``first`` to this one (exclusive) is done."""

@@ -86,11 +86,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             task = self.create_task(main, context=self._context)
             self._run_ready()
-            while not task.done():
+            while not task.done() and self.halted is None:
                 self._advance()
                 self._run_ready()
-                if self.halted is not None:
-                    raise self.halted
+            if self.halted is not None:
+                raise self.halted
             return task.result()
         finally:
             self._end_all()
@@ -261,8 +261,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._running
 
     def is_closed(self) -> bool:
-        """Tell whether the run has ended."""
-        return self._closed
+        """Tell whether there is nothing to close: it holds no resources."""
+        return not self._running
 
     def run_in_executor(
         self, executor: object, func: object, *args: object

@@ -148,7 +148,7 @@ def test_the_order_of_machines_is_drawn_and_repeats_with_its_seed() -> None:
 
 def test_a_loop_that_waits_for_nothing_is_reported() -> None:
     async def main(loop: VirtualLoop) -> None:
-        while loop.real == 0:  # noqa: ASYNC110 - spinning is the point
+        while loop.real == 0:
             await asyncio.sleep(0)
 
     with pytest.raises(SpinningError, match="spinning at 0"):
