@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import pairwise, permutations
 from math import floor
@@ -40,14 +41,14 @@ def fleet(count: int, *streams: str, weight: int = 1) -> list[Member]:
 
 
 def owners(plan: Mapping[str, Range], shards: Mapping[str, Sequence[int]]) -> Owners:
-    """Return who has each shard, by looking through all intervals."""
-    return {
-        (arn, key): client
-        for client, intervals in plan.items()
-        for arn, first, last in intervals
-        for key in shards.get(arn, ())
-        if first <= key <= last
-    }
+    """Return who has each shard: in whose interval its starting hash key lies."""
+    held: Owners = {}
+    for client, intervals in plan.items():
+        for arn, first, last in intervals:
+            keys = shards.get(arn, ())
+            for key in keys[bisect_left(keys, first) : bisect_right(keys, last)]:
+                held[arn, key] = client
+    return held
 
 
 def loads(plan: Plan, shards: Shards) -> list[int]:
