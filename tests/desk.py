@@ -1,19 +1,21 @@
-"""A delivery whose batches the test puts on the desk, and the user's side of it."""
+"""A delivery with the user's side of it, and a reader with a taker of its batches."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.buffer import Buffer
+from kinesumer.buffer import Batch, Buffer
 from kinesumer.delivery import Delivery, Records
+from kinesumer.reader import FULL_PAGE_BYTES, Reader
 from kinesumer.telemetry import Telemetry
-from tests.engine import World, batch_of
+from tests.engine import FaultySource, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
-    from kinesumer.buffer import Batch
     from kinesumer.holding import Holding
-    from kinesumer.model import Position
+    from kinesumer.model import Position, Record
+
+BUDGET = 4 * FULL_PAGE_BYTES
 
 
 class Desk:
@@ -60,3 +62,58 @@ class Desk:
         """Return what a commit would store now."""
         self.delivery.take_stock()
         return holding.position
+
+
+class ReaderDesk:
+    """A reader of the only shard of a stream, and who takes its batches."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        max_uncommitted: int = 100_000,
+        pace: float = 0.2,
+        page_records: int = 10_000,
+        **row: Any,
+    ) -> None:
+        self.world = world
+        self.source = FaultySource(world.kinesis.source("orders"))
+        self.stream = world.open(self.source, pace_seconds=pace)
+        self.holding = hold(shard_row(**row), max_uncommitted)
+        self.buffer = Buffer(BUDGET)
+        self.batches: list[Batch] = []
+        context = world.context(
+            max_uncommitted=max_uncommitted, page_records=page_records
+        )
+        self.reader = Reader(context, self.stream, self.holding, self.buffer)
+
+    def start(self) -> None:
+        self.task = self.world.loop.create_task(self.reader.run())
+        self.holding.task = self.task
+        self.taking = self.world.loop.create_task(self._take())
+
+    async def _take(self) -> None:
+        while True:
+            batch = await self.buffer.get()
+            if batch is not None:
+                self.batches.append(batch)
+                self.holding.progress.deliver(batch.records, batch.end)
+
+    def commit(self, count: int) -> None:
+        """Store the first records as done."""
+        self.holding.progress.done_through(count)
+        position = self.holding.position
+        assert position is not None
+        self.holding.stored(position)
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in batch.records]
+
+    @property
+    def texts(self) -> list[str]:
+        return [record.data.decode() for record in self.records]
+
+    async def read(self, count: int, seconds: float = 60.0) -> list[str]:
+        await self.world.until(lambda: len(self.records) >= count, seconds)
+        return self.texts

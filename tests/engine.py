@@ -58,13 +58,17 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
 
 
 class World:
-    """One table, one Kinesis, one clock, and clients made for them."""
+    """One table, one Kinesis, one clock, and clients made for them.
+
+    There is a stream "orders" of one shard.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.clock = loop.services
         self.table = MemoryStore(self.clock)
         self.kinesis = MemoryKinesis(self.clock)
+        self.kinesis.create_stream("orders")
         self._ids = count()
 
     def new_id(self) -> str:

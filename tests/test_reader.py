@@ -1,0 +1,376 @@
+"""One shard's reading: no gap, no repeat, whatever happens between two pages."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    SourceThrottledError,
+    StreamMissingError,
+    StreamReplacedError,
+    TrimmedPositionError,
+)
+from kinesumer.model import HASH_KEYS, Position, Start
+from kinesumer.testing.kpl import UserRecord, aggregate
+from tests.desk import BUDGET, ReaderDesk
+from tests.engine import World, in_virtual_time
+
+SHARD = "shardId-000000000000"
+
+
+@in_virtual_time
+async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    assert await desk.read(2) == ["a", "b"]
+    world.put("c")
+    assert await desk.read(3, seconds=0.5) == ["a", "b", "c"]
+    assert {record.fence for record in desk.records} == {(desk.holding.key, 1)}
+    assert desk.stream.last_read == pytest.approx(world.clock.now(), abs=0.5)
+    assert desk.holding.millis_behind == 0
+
+
+@in_virtual_time
+async def test_it_goes_on_after_the_checkpoint(world: World) -> None:
+    world.put("a")
+    _, number = world.kinesis.put("orders", b"b", explicit_hash_key=0)
+    world.put("c")
+    desk = ReaderDesk(world, position=Position(number))
+    desk.start()
+    assert await desk.read(1) == ["c"]
+    assert desk.source.iterators == [(SHARD, Position(number))]
+
+
+@in_virtual_time
+async def test_a_closed_shard_ends_with_its_children(world: World) -> None:
+    world.put("a")
+    low, high = world.kinesis.split("orders", SHARD)
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.task
+    assert desk.texts == ["a"]
+    assert desk.holding.children is not None
+    assert [child.shard_id for child in desk.holding.children] == [low, high]
+
+
+@in_virtual_time
+async def test_an_expired_iterator_is_renewed_after_the_last_record(
+    world: World,
+) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(2)
+    last = desk.records[-1].sequence_number
+    desk.source.errors.append(ExpiredIteratorError("too old"))
+    world.put("c", "d")
+    assert await desk.read(4) == ["a", "b", "c", "d"]
+    assert desk.source.iterators[1:] == [(SHARD, Position(last))]
+
+
+@in_virtual_time
+async def test_iterators_that_expire_all_the_time_neither_skip_nor_repeat(
+    world: World,
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    for text in "abcdefgh":
+        world.put(text)
+        desk.source.errors.append(ExpiredIteratorError("too old"))
+        await asyncio.sleep(0.7)
+    assert "".join(await desk.read(8)) == "abcdefgh"
+
+
+@in_virtual_time
+async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.source.errors.extend(SourceThrottledError("slow down") for _ in range(12))
+    desk.start()
+    assert await desk.read(1) == ["a"]
+    reads = desk.source.reads
+    gaps = [after - before for before, after in pairwise(reads)]
+    assert min(gaps) >= 0.199
+    assert sum(gaps[8:12]) > sum(gaps[:4])
+
+
+@in_virtual_time
+async def test_an_unreachable_kinesis_is_waited_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.source.down = True
+    desk.start()
+    await asyncio.sleep(600)
+    assert desk.stream.last_read is None
+    desk.source.down = False
+    assert await desk.read(1, seconds=6) == ["a"]
+    world.put("b")
+    await desk.read(2)
+    await asyncio.sleep(10)
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert [text[:19] for text in warnings] == [
+        "stream orders fails",
+        "stream orders works",
+    ]
+
+
+@in_virtual_time
+async def test_five_reads_a_second_at_most(world: World) -> None:
+    world.put(*map(str, range(50)))
+    desk = ReaderDesk(world, page_records=1)
+    desk.start()
+    await desk.read(50)
+    assert len(desk.source.reads) / world.clock.now() <= 5.2
+
+
+@in_virtual_time
+async def test_a_stream_with_a_pace_of_its_own_is_read_at_that(world: World) -> None:
+    desk = ReaderDesk(world, pace=2.0)
+    desk.start()
+    await asyncio.sleep(20)
+    assert len(desk.source.reads) == 10
+
+
+# --- aggregates ---
+
+
+def user(text: str, hash_key: int | None = None) -> UserRecord:
+    return UserRecord(text.encode(), "key", hash_key)
+
+
+def put_aggregate(world: World, *texts: str) -> str:
+    data = aggregate([user(text) for text in texts])
+    return world.kinesis.put("orders", data, explicit_hash_key=0)[1]
+
+
+@in_virtual_time
+async def test_a_checkpoint_within_an_aggregate_goes_on_within_it(
+    world: World,
+) -> None:
+    number = put_aggregate(world, "a", "b", "c", "d")
+    world.put("e")
+    desk = ReaderDesk(world, position=Position(number, 1))
+    desk.start()
+    assert await desk.read(3) == ["c", "d", "e"]
+    assert desk.records[0].position == Position(number, 2)
+
+
+@in_virtual_time
+async def test_a_checkpoint_at_an_aggregates_last_part_moves_past_it(
+    world: World,
+) -> None:
+    number = put_aggregate(world, "a", "b")
+    desk = ReaderDesk(world, position=Position(number, 1))
+    desk.start()
+    await world.until(lambda: desk.batches)
+    assert desk.holding.position == Position(number)
+    world.put("c")
+    assert await desk.read(1) == ["c"]
+
+
+@in_virtual_time
+async def test_an_aggregate_without_records_moves_the_position(world: World) -> None:
+    number = put_aggregate(world)
+    desk = ReaderDesk(world)
+    desk.start()
+    await world.until(lambda: desk.batches)
+    assert desk.texts == []
+    assert desk.holding.position == Position(number)
+
+
+@in_virtual_time
+async def test_a_whole_page_is_done_with_its_last_record_even_if_that_is_empty(
+    world: World,
+) -> None:
+    put_aggregate(world, "a", "b")
+    number = put_aggregate(world)
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(2)
+    desk.holding.progress.done_through(2)
+    assert desk.holding.position == Position(number)
+
+
+@in_virtual_time
+async def test_records_outside_the_hash_range_are_delivered_and_counted(
+    world: World,
+) -> None:
+    data = aggregate([user("in", 5), user("out", HASH_KEYS - 1)])
+    world.kinesis.put("orders", data, explicit_hash_key=0)
+    desk = ReaderDesk(world, last_hash=HASH_KEYS // 2)
+    desk.start()
+    assert await desk.read(2) == ["in", "out"]
+    assert desk.holding.outside == 1
+
+
+# --- starts ---
+
+
+@in_virtual_time
+async def test_a_start_by_time_delivers_nothing_that_arrived_before(
+    world: World,
+) -> None:
+    await asyncio.sleep(10.2)
+    world.put("early, in the same second")
+    await asyncio.sleep(0.3)
+    moment = world.clock.wall()
+    world.put("on time")
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    assert await desk.read(1) == ["on time"]
+
+
+@in_virtual_time
+async def test_a_start_by_time_waits_past_pages_of_early_records(
+    world: World,
+) -> None:
+    await asyncio.sleep(10.2)
+    world.put("early")
+    moment = world.clock.wall() + 0.3
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    await asyncio.sleep(1)
+    assert desk.texts == []
+    world.put("on time")
+    assert await desk.read(1) == ["on time"]
+
+
+# --- what is gone ---
+
+
+@in_virtual_time
+async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, number = world.kinesis.put("orders", b"old", explicit_hash_key=0)
+    world.put("lost")
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall() - 5)
+    world.put("kept")
+    desk = ReaderDesk(world, position=Position(number))
+    desk.start()
+    assert await desk.read(1) == ["kept"]
+    assert "records were lost to retention" in caplog.text
+
+
+@in_virtual_time
+async def test_a_position_trimmed_while_reading_is_given_up_as_well(
+    world: World,
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    desk.source.errors.append(TrimmedPositionError("too old"))
+    world.put("b")
+    assert (await desk.read(2))[-1] == "b"
+
+
+@in_virtual_time
+async def test_a_shard_that_has_expired_counts_as_ended(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.split("orders", SHARD)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.task
+    assert desk.holding.children == ()
+    assert "retention has passed a whole shard" in caplog.text
+
+
+@in_virtual_time
+async def test_a_shard_missing_because_the_stream_was_made_anew_is_fatal(
+    world: World,
+) -> None:
+    world.kinesis.split("orders", SHARD)
+    desk = ReaderDesk(world, shard_id="shardId-000000000002")
+    await asyncio.sleep(1)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    desk.start()
+    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+        await desk.task
+
+
+@in_virtual_time
+async def test_a_stream_deleted_while_it_is_read_is_fatal(world: World) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(1)
+    world.kinesis.delete_stream("orders")
+    with pytest.raises(StreamMissingError, match="orders"):
+        await desk.task
+
+
+# --- memory ---
+
+
+@in_virtual_time
+async def test_a_page_is_cut_so_that_half_of_max_uncommitted_can_be_stored(
+    world: World,
+) -> None:
+    world.put(*"abcdefg")
+    desk = ReaderDesk(world, max_uncommitted=4)
+    desk.start()
+    await asyncio.sleep(60)
+    assert [len(batch) for batch in desk.batches] == [2, 2]
+    desk.commit(2)
+    await asyncio.sleep(1)
+    assert [len(batch) for batch in desk.batches] == [2, 2, 2]
+    desk.commit(6)
+    assert "".join(await desk.read(7)) == "abcdefg"
+
+
+@in_virtual_time
+async def test_max_uncommitted_of_one_delivers_record_by_record(world: World) -> None:
+    world.put(*"abc")
+    desk = ReaderDesk(world, max_uncommitted=1)
+    desk.start()
+    for count in (1, 2, 3):
+        await asyncio.sleep(10)
+        assert len(desk.texts) == count
+        desk.commit(count)
+
+
+@in_virtual_time
+async def test_what_was_reserved_and_not_needed_is_given_back(world: World) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(2)
+    await asyncio.sleep(0.1)
+    assert desk.buffer.used == sum(batch.size for batch in desk.batches)
+
+
+@in_virtual_time
+async def test_a_reader_cancelled_while_it_waits_gives_everything_back(
+    world: World,
+) -> None:
+    world.put(*"abcdefg")
+    desk = ReaderDesk(world, max_uncommitted=4)
+    desk.start()
+    await asyncio.sleep(10)
+    desk.holding.revoke()
+    await asyncio.wait([desk.task])
+    assert desk.buffer.used == sum(batch.size for batch in desk.batches)
+
+
+@in_virtual_time
+async def test_without_room_nothing_is_fetched(world: World) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    await desk.buffer.reserve(BUDGET)
+    desk.start()
+    await asyncio.sleep(60)
+    assert desk.source.reads == []
+    desk.buffer.release(BUDGET)
+    assert await desk.read(1) == ["a"]
