@@ -41,15 +41,16 @@ class Stopping:
             self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         self._say("stopping at once (again: kill)")
-        self._cancel()
+        self.stop_at_once()
 
     async def _leave(self) -> None:
         await self._client.leave()
         # Who hasn't come as far as consuming has nothing that ends by leaving.
         await asyncio.sleep(LEFT_SECONDS)
-        self._cancel()
+        self.stop_at_once()
 
-    def _cancel(self) -> None:
+    def stop_at_once(self) -> None:
+        """Cancel the task that consumes: positions are stored, shards given up."""
         if self._consumer is not None and not self._consumer.done():
             self.at_once = True
             self._consumer.cancel()

@@ -134,7 +134,8 @@ class _Crash:
         if entry.at < event.at or start > event.at + over:
             return False
         # Without a leader nobody is given what others release.
-        return event.was_leader or self._concerns(shard, parents)
+        alone = event.was_leader and cause == "hand-over"
+        return alone or self._concerns(shard, parents)
 
     def _concerns(self, shard: Place, parents: Lineage) -> bool:
         assert self._event is not None

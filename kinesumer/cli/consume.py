@@ -1,0 +1,188 @@
+"""``kinesumer consume``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext, suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kinesumer.cli import options
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from kinesumer import Records, Start, Stream
+    from kinesumer.cli.formats import Format
+    from kinesumer.cli.output import Output
+    from kinesumer.cli.stopping import Stopping
+
+TICK_SECONDS = 1.0
+
+
+class Wanted(NamedTuple):
+    """What was asked for."""
+
+    app: str
+    table: str
+    region: str | None
+    client_id: str | None
+    streams: list[Stream]
+    start: Start
+
+
+@click.command()
+@click.argument("streams", metavar="STREAM…", nargs=-1)
+@options.app
+@options.table
+@click.option(
+    "--output",
+    type=click.Choice(["jsonl", "text", "count"]),
+    default="jsonl",
+    show_default=True,
+    help="One JSON object a record, its data only, or how many there are.",
+)
+@click.option(
+    "--start",
+    default="LATEST",
+    show_default=True,
+    help="LATEST, TRIM_HORIZON or a time like 2026-01-31T12:00:00Z; used for streams "
+    "that the app has no positions for.",
+)
+@click.option("--role", metavar="ARN", help="A role to assume to read the streams.")
+@click.option("--external-id", help="The external id that the role asks for.")
+@options.region
+@click.option(
+    "--client-id", help="Unique among live processes; by default a new one each time."
+)
+@click.option(
+    "--otlp",
+    is_flag=True,
+    help="Send metrics and traces by OTLP, as OTEL_EXPORTER_OTLP_… say.",
+)
+@click.option(
+    "--metrics-console", is_flag=True, help="Print metrics to standard error."
+)
+def consume(
+    streams: tuple[str, ...],
+    app: str,
+    table: str,
+    output: str,
+    start: str,
+    role: str | None,
+    external_id: str | None,
+    region: str | None,
+    client_id: str | None,
+    otlp: bool,
+    metrics_console: bool,
+) -> None:
+    """Write the records of streams, given by name or ARN, to standard output.
+
+    Processes with the same --app share the streams. A record counts as done when it has
+    been written. Ctrl-C hands the shards over to the others without a gap; a second one
+    stops at once, a third kills.
+    """
+    wanted = Wanted(
+        app, table, region, client_id, _streams(streams, role, external_id), at(start)
+    )
+    from kinesumer.cli.formats import FORMATS
+    from kinesumer.cli.output import Output
+
+    with _telemetry(otlp, metrics_console), Output() as out:
+        asyncio.run(_consume(wanted, FORMATS[output](), out))
+
+
+def at(text: str) -> Start:
+    """Return the start that an option names. Raises ConfigurationError."""
+    from kinesumer.model import Start
+
+    if text.upper() in ("LATEST", "TRIM_HORIZON"):
+        return Start(type=text.upper())
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"--start {text}: neither LATEST nor TRIM_HORIZON nor a time like "
+            "2026-01-31T12:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            f"--start {text} has no time zone: add Z for UTC, or an offset like +01:00"
+        )
+    return Start.at(moment)
+
+
+def _streams(
+    names: tuple[str, ...], role: str | None, external_id: str | None
+) -> list[Stream]:
+    from kinesumer.model import Stream
+
+    if not names:
+        raise ConfigurationError("no stream to consume: name at least one")
+    if external_id and not role:
+        raise ConfigurationError("--external-id is for a role: give --role too")
+    return [Stream(name, role_arn=role, external_id=external_id) for name in names]
+
+
+def _telemetry(otlp: bool, console: bool) -> AbstractContextManager[object]:
+    if not (otlp or console):
+        return nullcontext()
+    from kinesumer.cli.telemetry import telemetry
+
+    return telemetry(otlp=otlp, console=console)
+
+
+async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
+    from kinesumer import Kinesumer
+    from kinesumer.cli.output import ClosedOutputError
+    from kinesumer.cli.stopping import Stopping
+
+    client = Kinesumer(
+        wanted.app,
+        table=wanted.table,
+        region=wanted.region,
+        client_id=wanted.client_id,
+    )
+    stopping = Stopping(client, _say)
+    ticker = asyncio.create_task(_tick(form, out, stopping))
+    try:
+        async with client:
+            records = client.consume(wanted.streams, start=wanted.start)
+            await _write(records, form, out)
+            stopping.done()
+    except asyncio.CancelledError:
+        if not stopping.at_once:
+            raise
+    except ClosedOutputError:
+        return
+    finally:
+        stopping.done()
+        ticker.cancel()
+    with suppress(ClosedOutputError):
+        await out.write(form.end())
+
+
+async def _tick(form: Format, out: Output, stopping: Stopping) -> None:
+    from kinesumer.cli.output import ClosedOutputError
+
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        try:
+            await out.write(form.tick())
+        except ClosedOutputError:
+            stopping.stop_at_once()
+            return
+
+
+async def _write(records: Records, form: Format, out: Output) -> None:
+    async for batch in records.batches():
+        # Asking for the next batch marks this one as done: it is written by then.
+        await out.write(form.batch(batch))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,191 @@
+"""What ``kinesumer status`` knows, as the JSON that docs/status-json.md describes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.core.ownership import contains
+from kinesumer.model import HASH_KEYS
+from kinesumer.wire import rows as wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.cli.lag import Lags
+    from kinesumer.cli.snapshot import Snapshot
+    from kinesumer.model import Range
+    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+
+VERSION = 1
+
+
+def report(
+    app: str,
+    table: str,
+    found: Snapshot,
+    lags: Lags,
+    silent_seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return everything; ``silent_seconds`` tells, by session, how long a heartbeat
+    was seen unchanged."""
+    streams = [_stream(stream, found, lags) for stream in found.streams]
+    members = [_member(member, found, silent_seconds) for member in found.alive]
+    return {
+        "version": VERSION,
+        "app": app,
+        "table": table,
+        "leader": found.leader_id,
+        "members": members,
+        "streams": streams,
+        "problems": [
+            *([] if found.leader_id or not members else ["nobody leads"]),
+            *(
+                f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
+                f"{member['heartbeat_unchanged_seconds']:.1f} s"
+                for member in members
+                if member["stalled"]
+            ),
+            *(
+                f"{member['client_id']} is degraded: it can't reach Kinesis"
+                for member in members
+                if member["state"] == "degraded"
+            ),
+            *(problem for stream in streams for problem in _problems(stream)),
+        ],
+    }
+
+
+def stalled_after(member: MemberRow) -> float:
+    """Return for how long a heartbeat may be unchanged: one and a half intervals."""
+    return 1.5 * member.lease_ms / 4000
+
+
+def _member(
+    member: MemberRow, found: Snapshot, silent_seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    silent = silent_seconds.get(member.session)
+    owned = [
+        row
+        for shards in found.shards.values()
+        for row in shards
+        if row.owner == member.session
+    ]
+    return {
+        "client_id": member.client_id,
+        "session": member.session,
+        "index": member.index,
+        "leader": member.client_id == found.leader_id,
+        "state": member.state,
+        "heartbeat": member.beat,
+        "heartbeat_unchanged_seconds": None if silent is None else round(silent, 1),
+        "stalled": silent is not None and silent > stalled_after(member),
+        "last_update": member.last_update,
+        "weight": member.weight,
+        "streams": sorted(member.streams),
+        "range": _range(member.range),
+        "shards": len(owned),
+    }
+
+
+def _range(range_: Range | None) -> list[dict[str, str]] | None:
+    if range_ is None:
+        return None
+    return [
+        {
+            "stream_arn": arn,
+            "first_hash": wire.hash_text(first),
+            "last_hash": wire.hash_text(last),
+        }
+        for arn, first, last in range_
+    ]
+
+
+def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
+    rows = found.shards[stream.arn]
+    shards = [_shard(row, found, lags) for row in rows]
+    return {
+        "stream_arn": stream.arn,
+        "start": wire.start_text(stream.start),
+        "baseline": stream.baseline,
+        "lag_problem": lags.problems.get(stream.arn),
+        "millis_behind_latest": max(
+            (s["millis_behind_latest"] or 0 for s in shards), default=0
+        )
+        if any(s["millis_behind_latest"] is not None for s in shards)
+        else None,
+        "states": dict(sorted(Counter(s["state"] for s in shards).items())),
+        "shards": shards,
+    }
+
+
+def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
+    position = row.position
+    return {
+        "shard_id": row.key.shard_id,
+        "first_hash": wire.hash_text(row.first_hash),
+        "last_hash": wire.hash_text(row.last_hash),
+        "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
+        "state": state(row, found),
+        "owner": row.owner_id or None,
+        "planned_owner": _planned(row, found),
+        "epoch": row.epoch,
+        "sequence_number": position.sequence_number if position else None,
+        "sub_sequence_number": position.sub_sequence_number if position else None,
+        "parents": sorted(row.parents),
+        "millis_behind_latest": lags.millis.get(row.key),
+    }
+
+
+def state(row: ShardRow, found: Snapshot) -> str:
+    """Return owned, moving, orphaned, unowned, waiting or ended."""
+    if row.ended:
+        return "ended"
+    if not row.ready:
+        return "waiting"
+    if not row.owner:
+        return "unowned"
+    if row.owner not in {member.session for member in found.alive}:
+        return "orphaned"
+    return "owned" if _planned(row, found) in (row.owner_id, None) else "moving"
+
+
+def _planned(row: ShardRow, found: Snapshot) -> str | None:
+    if row.ended:
+        return None
+    for member in found.alive:
+        if contains(member.range or (), row.key.stream_arn, row.first_hash):
+            return member.client_id
+    return None
+
+
+def _problems(stream: dict[str, Any]) -> list[str]:
+    name = stream["stream_arn"].rpartition("/")[2]
+    found = []
+    if stream["lag_problem"]:
+        found.append(f"stream {name}: lag unknown: {stream['lag_problem']}")
+    if not stream["baseline"]:
+        found.append(f"stream {name}: its shards haven't been listed completely yet")
+    found += [
+        f"stream {name}: {_named(shards)} {state}{owner}; planned for {planned}"
+        for (state, owner, planned), shards in _neglected(stream).items()
+    ]
+    return found
+
+
+def _neglected(stream: dict[str, Any]) -> dict[tuple[str, str, str], list[str]]:
+    """Return the shards that nobody consumes, by what is to be said of them."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for shard in stream["shards"]:
+        if shard["state"] in ("unowned", "orphaned"):
+            owner = f" (owner {shard['owner']} is dead)" if shard["owner"] else ""
+            planned = shard["planned_owner"] or "nobody"
+            key = shard["state"], owner, planned
+            found.setdefault(key, []).append(shard["shard_id"])
+    return found
+
+
+def _named(shards: list[str]) -> str:
+    if len(shards) == 1:
+        return f"{shards[0]} is"
+    return f"{len(shards)} shards ({shards[0]}, …) are"

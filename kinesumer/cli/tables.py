@@ -1,0 +1,115 @@
+"""The report of ``kinesumer status`` for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 200
+"""Columns where the output is no terminal: nothing is cut off in a file."""
+STYLES = {"unowned": "red", "orphaned": "red", "waiting": "yellow", "moving": "yellow"}
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print a report."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    console.print(_all(report))
+
+
+def show_again(report: dict[str, Any]) -> None:
+    """Print a report in place of the one before."""
+    console = Console()
+    if console.is_terminal:
+        console.clear()
+    show(report)
+
+
+def _all(report: dict[str, Any]) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text(f"app {report['app']} in table {report['table']}", style="bold"),
+        _members(report["members"]),
+    ]
+    for stream in report["streams"]:
+        parts += ["", _stream(stream)]
+    parts += [Text(f"! {text}", style="red") for text in report["problems"]]
+    return Group(*parts)
+
+
+def _members(members: list[dict[str, Any]]) -> RenderableType:
+    if not members:
+        return Text("no client is alive", style="red")
+    table = Table(box=None, pad_edge=False)
+    for title in ("client", "index", "leads", "state", "heartbeat", "shards"):
+        table.add_column(title)
+    for member in members:
+        silent = member["heartbeat_unchanged_seconds"]
+        state = "stalled" if member["stalled"] else member["state"]
+        table.add_row(
+            member["client_id"],
+            "joining" if member["index"] is None else str(member["index"]),
+            "leader" if member["leader"] else "",
+            Text(state, style="" if state == "up" else "red"),
+            "" if silent is None else f"{silent:.1f} s ago",
+            str(member["shards"]),
+        )
+    return table
+
+
+def _stream(stream: dict[str, Any]) -> RenderableType:
+    ended = stream["states"].get("ended", 0)
+    about = f"start {stream['start']}; {ended} ended shards"
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title=f"{stream['stream_arn']}  ({about})",
+        title_justify="left",
+        title_style="bold",
+    )
+    titles = (
+        "shard",
+        "hash keys from",
+        "state",
+        "owner",
+        "epoch",
+        "behind",
+        "position",
+    )
+    for title in titles:
+        table.add_column(title, overflow="fold" if title == "position" else "ellipsis")
+    for shard in stream["shards"]:
+        if shard["state"] != "ended":
+            table.add_row(*_shard(shard))
+    return table
+
+
+def _shard(shard: dict[str, Any]) -> list[RenderableType]:
+    owner = shard["owner"] or ""
+    if shard["state"] in ("moving", "unowned", "orphaned"):
+        owner = f"{owner or 'nobody'} → {shard['planned_owner'] or 'nobody'}"
+    return [
+        shard["shard_id"],
+        f"{shard['first_hash'][:8]}… ({shard['share']:.1%})",
+        Text(shard["state"], style=STYLES.get(shard["state"], "")),
+        owner,
+        str(shard["epoch"]),
+        _behind(shard["millis_behind_latest"]),
+        _position(shard),
+    ]
+
+
+def _position(shard: dict[str, Any]) -> str:
+    number, part = shard["sequence_number"], shard["sub_sequence_number"]
+    if number is None:
+        return "none yet"
+    return number if part is None else f"{number}/{part}"
+
+
+def _behind(millis: int | None) -> str:
+    if millis is None:
+        return "?"
+    return f"{millis} ms" if millis < 1000 else f"{millis / 1000:,.1f} s"
