@@ -200,6 +200,15 @@ class Mishaps:
         """Requests arrive again, up to a minute later."""
         self._store_weather(lasts, twice=1.0)
 
+    def edge(self, _lasts: float) -> None:
+        """Stop a process for about as long as a lease, while requests run late."""
+        if victim := self._victim():
+            victim.freeze(6 + 8 * self.random.random())
+        for process in self.sim.living:
+            if process is not victim:
+                process.store.weather.set(late=0.5, twice=0.3)
+                self._later(15, process.store.weather.clear)
+
     def slow_net(self, lasts: float) -> None:
         """The store takes seconds to answer."""
         self._store_weather(lasts, latency=3 * self.random.random())

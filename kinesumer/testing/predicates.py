@@ -148,9 +148,9 @@ class Judge:
         if tenure is None or tenure.machine is not machine:
             self.fail("I4", f"{machine.name} delivers {name}, which it never claimed")
             return
-        if not tenure.started:
+        if tenure.started_at is None:
             self._check_parents(shard.stream_arn, trace)
-            tenure.started = True
+            tenure.started_at = self.loop.real
         self._check_permit(machine, trace, tenure)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         if index != tenure.cursor and (
@@ -293,8 +293,12 @@ class Judge:
             self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
+        tenure = trace.tenures.get(int(before["epoch"]))  # type: ignore[arg-type]
+        if tenure is not None and "owner" not in after:
+            tenure.ended_at = self.loop.real
         if after["ended"] and not before["ended"]:
             self._check_end(trace, before)
+            trace.ended_at = self.loop.real
 
     def _check_end(self, trace: ShardTrace, before: Row) -> None:
         undone = trace.undone(trace.first_of(before), len(trace.log))
@@ -312,8 +316,12 @@ class Judge:
         if previous:
             self._check_death(trace, previous)
         first = trace.first_of(before)
-        tenure = Tenure(epoch, session, self._writer, first, first, done_until=first)
-        trace.tenures[epoch] = tenure
+        now = self.loop.real
+        if previous:
+            trace.tenures[epoch - 1].ended_at = now
+        trace.tenures[epoch] = Tenure(
+            epoch, session, self._writer, first, first, now, done_until=first
+        )
         repeats = sum(trace.delivered[first:])
         self.takeovers += bool(previous)
         self.handovers += not previous and epoch > 1

@@ -73,6 +73,7 @@ class Simulation:
         self.processes: list[Process] = []
         self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
         self.producing = True
+        self.background: list[asyncio.Task[Any]] = []
         self.expects_fatal = False
         self.ids_in_use = 0
         self.produced = 0

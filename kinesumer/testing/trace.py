@@ -43,7 +43,11 @@ class Tenure:
     """Index of the record that must be delivered first."""
     cursor: int
     """Index of the next record to deliver."""
-    started: bool = False
+    claimed_at: float = 0.0
+    started_at: float | None = None
+    """When its first record was delivered."""
+    ended_at: float | None = None
+    """When the owner gave the shard up, or another took it."""
     given_up: bool = False
     """Its owner has tried to release or end the shard."""
     done: set[int] = field(default_factory=set)
@@ -77,7 +81,8 @@ class ShardTrace:
         self.forgotten = False
         """Kinesis doesn't list it any more."""
         self.pruned = False
-        self.redelivered = 0
+        self.ended_at: float | None = None
+        """When its end was stored."""
 
     def append(self, sequence_number: str, sub: int | None, arrived: float) -> None:
         """Note a record that was produced."""
