@@ -39,8 +39,8 @@ class Delivery:
         self._auto = marks_by_asking
         self._batch: Batch | None = None
         self._base = 0
-        self._done = 0
         self._handed = 0
+        self._in_hand = 0
         self._told = 0
         self._closed = False
         self._fatal: BaseException | None = None
@@ -62,9 +62,10 @@ class Delivery:
         if self._batch is None:
             return
         holding = self._batch.holding
-        holding.hand_out(self._base + max(self._handed, self._done))
+        holding.hand_out(self._base + self._handed)
         if self._auto:
-            holding.progress.done_through(self._base + self._done)
+            done = max(0, self._handed - self._in_hand)
+            holding.progress.done_through(self._base + done)
         if self._handed > self._told:
             size = data_bytes(self._batch, self._told, self._handed)
             new, self._told = self._handed - self._told, self._handed
@@ -76,31 +77,31 @@ class Delivery:
         """Start, then yield records; being resumed marks the one before as done."""
         await start()
         now = self._clock.now
-        self._done = self._handed
+        self._in_hand = 0
         while await self._next() is not None:
             assert self._batch is not None
             holding, lease = self._batch.holding, self._batch.holding.lease
-            for done, record in enumerate(self._rest(), self._handed):
+            self._in_hand = 1
+            for handed, record in enumerate(self._rest(), self._handed + 1):
                 moment = now()
                 if moment >= lease.deadline or holding.revoked:
-                    self._done = self._handed = done
+                    self._in_hand = 0
                     if not await self._permitted(holding):
                         break
-                    moment = now()
-                self._done = done
-                self._handed = done + 1
+                    self._in_hand, moment = 1, now()
+                self._handed = handed
                 self.busy_since = moment
                 yield record
-                self._done = done + 1
+            self._in_hand = 0
 
     async def next_batch(self) -> Batch | None:
         """Return the next batch, whole; asking for it marks the one before as done."""
-        self._done = self._handed
+        self._in_hand = 0
         while await self._next() is not None:
             assert self._batch is not None
             if self._batch.records and await self._permitted(self._batch.holding):
                 rest = self._batch.with_records(self._rest())
-                self._handed = len(self._batch)
+                self._handed, self._in_hand = len(self._batch), len(rest)
                 self.busy_since = self._clock.now()
                 return rest
         return None
@@ -129,7 +130,7 @@ class Delivery:
                 self._buffer.release(batch.size)
                 continue
             self._base = batch.holding.progress.deliver(batch.records, batch.end)
-            self._batch, self._done, self._handed, self._told = batch, 0, 0, 0
+            self._batch, self._handed, self._in_hand, self._told = batch, 0, 0, 0
             return batch
         if self._fatal is not None:
             raise self._fatal
