@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import msgspec
+
 from kinesumer.aws import tables
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 5.0
 """Longest wait for one answer; within it 2 s without a byte end the call, too."""
 
+DECODED = ("GetItem", "Query", "UpdateItem")
 Answer = dict[str, Any]
 Call = Callable[..., Awaitable[Answer]]
 
 
 class DynamoDBClient(Protocol):
     """The calls that a state store makes."""
+
+    meta: Any
 
     async def get_item(self, **arguments: object) -> Answer: ...
     async def query(self, **arguments: object) -> Answer: ...
@@ -76,6 +81,10 @@ class DynamoStateStore:
         expired: Callable[[], bool] = bool,
         meter: Callable[[str, float | None], None] | None = None,
     ) -> None:
+        for operation in DECODED:
+            # A second registration under the same id is ignored: clients are shared.
+            hook = f"before-parse.dynamodb.{operation}"
+            client.meta.events.register(hook, _decode, unique_id=hook)
         self._client, self._table = client, table
         self._expired, self._meter = expired, meter
 
@@ -227,6 +236,20 @@ class DynamoStateStore:
                 f"{message}; run: kinesumer init --table {self._table}"
             )
         return FatalError(message)
+
+
+def _decode(
+    response_dict: Answer, customized_response_dict: Answer, **_: object
+) -> None:
+    """Decode rows in botocore's stead: it takes up to 0.1 ms for each."""
+    if response_dict["status_code"] == 200:
+        try:
+            answer = msgspec.json.decode(response_dict["body"], type=Answer)
+        except msgspec.DecodeError as error:
+            text = f"what answered for DynamoDB isn't DynamoDB: {error}"
+            raise StoreUnavailableError(text) from error
+        customized_response_dict.update(answer)
+        response_dict["body"] = b""
 
 
 def _names_a_key(text: str) -> bool:

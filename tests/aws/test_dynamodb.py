@@ -161,6 +161,14 @@ async def test_a_connection_that_fails_leaves_a_write_in_doubt(
     assert type(raised.value) is StoreUnavailableError
 
 
+async def test_an_answer_of_something_else_is_unavailability(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("GetItem", "a proxy's page")
+    with pytest.raises(StoreUnavailableError, match="isn't DynamoDB"):
+        await store.get(KEY)
+
+
 async def test_a_missing_table_says_how_to_create_it(
     aws: AwsStub, store: DynamoStateStore
 ) -> None:
