@@ -239,16 +239,16 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     Groups, which protobuf has given up, count as invalid.
     """
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = _varint(data, at, min(end, at + 5))
         kind = tag & 7
-        if tag < 8:
+        if not 8 <= tag < 1 << 32:
             raise ValueError
         if kind == 0:
             value, at = _varint(data, at, end)
             yield tag, value, at
             continue
         if kind == 2:
-            size, at = _varint(data, at, end)
+            size, at = _varint(data, at, min(end, at + 5))
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:

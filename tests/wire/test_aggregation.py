@@ -223,6 +223,9 @@ def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
         (KEY + PART + b"\x00\x00", "a field numbered 0"),
         (KEY + PART + b"\x02\x01x", "a field numbered 0"),
         (KEY + PART + b"\x25abc", "a fixed field cut off"),
+        (KEY + PART + b"\xda\x80\x80\x80\x70\x00", "a field number of 32 bits"),
+        (KEY + PART + b"\xa0\x80\x80\x80\x80\x00\x00", "a tag of six bytes"),
+        (b"\x0a\x81\x80\x80\x80\x80\x00k" + PART, "a length of six bytes"),
     ],
 )
 def test_what_isnt_valid_is_delivered_as_it_is(message: bytes, why: str) -> None:
