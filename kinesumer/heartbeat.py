@@ -163,7 +163,9 @@ class Heart:
         beat, next_update = 0, clock.now() + UPDATE_SECONDS
         row = member
         while True:
-            await self._pause(row, clock.now())
+            # A beat that took an outage to be answered permits nothing any more.
+            if lease.permits(clock.now()):
+                await self._pause(row, clock.now())
             if self._is_stuck():
                 lease.end()
                 await self._give_up(member)

@@ -205,6 +205,7 @@ class FaultyStore:
         self.table = table
         self.down = False
         """Nothing arrives."""
+        self.latency = 0.001
         self.sent: list[Write] = []
         self._spoiled: list[tuple[str, str]] = []
 
@@ -257,7 +258,7 @@ class FaultyStore:
         return await self.table.verify()
 
     async def _travel(self) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.latency)
         if self.down:
             raise StoreUnavailableError("timed out")
 
