@@ -105,7 +105,9 @@ class Demo:
         at = time.monotonic()
         for _ in range(count):
             await self.processes.start_client(self._streams)
-        story.note(Event(kind="start", at=at, text=f"start {count} clients"))
+        story.note(
+            Event(kind="start", at=at, text=f"start {count} client{'s' * (count > 1)}")
+        )
         self._phase = "producing"
 
     async def _produce(self, opened: list[Any], story: Story) -> None:

@@ -1,0 +1,92 @@
+"""An embedded AWS in the background, and two ways to run the command against it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from click.testing import CliRunner
+
+from kinesumer.cli.main import cli
+from kinesumer.local import EmbeddedAws, background
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from click.testing import Result
+
+COMMAND = [sys.executable, "-m", "kinesumer.cli"]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No AWS and no kinesumer settings of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "KINESUMER_", "OTEL_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    # The command's own signal handlers and logging end with it.
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def aws(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
+    """An embedded AWS that the environment points to."""
+    with background(EmbeddedAws()) as embedded:
+        for name, value in embedded.environment().items():
+            monkeypatch.setenv(name, value)
+        yield embedded
+
+
+class Run(Protocol):
+    """Runs the command in this process."""
+
+    def __call__(self, *arguments: str) -> Result: ...
+
+
+@pytest.fixture
+def run(environment: None) -> Run:
+    """Run the command in this process; its result has output, stderr, exit_code."""
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments)
+
+    return call
+
+
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def start(environment: None) -> Iterator[Callable[..., Process]]:
+    """Start the command as a process of its own; it is killed if it is left over."""
+    started: list[Process] = []
+
+    def call(*arguments: str) -> Process:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def words(result: Result) -> str:
+    """Return the one line that an error has, and nothing else."""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]

@@ -1,0 +1,172 @@
+"""Each fault says in one line what is wrong, with what, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.conftest import words
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
+    from tests.cli.conftest import Run
+
+OTHER = "210987654321"
+
+
+def test_no_table(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_stream("orders")
+    result = run("consume", "orders", "--app", "a")
+    assert result.exit_code == 1
+    assert words(result) == (
+        "error: table kinesumer-state-store doesn't exist; "
+        "create it with: kinesumer init --table kinesumer-state-store"
+    )
+
+
+def test_no_table_to_show_the_status_of(aws: EmbeddedAws, run: Run) -> None:
+    result = run("status", "--app", "a", "--table", "nowhere")
+    assert result.exit_code == 1
+    assert "table nowhere doesn't exist" in words(result)
+
+
+def test_a_table_with_other_keys(aws: EmbeddedAws, run: Run) -> None:
+    create(aws, keys=("id", "at"))
+    result = run("init", "--table", "other")
+    assert result.exit_code == 1
+    assert "its keys are id / at, not pk / sk" in words(result)
+
+
+def test_a_table_without_the_index(aws: EmbeddedAws, run: Run) -> None:
+    create(aws, keys=("pk", "sk"))
+    aws.create_stream("orders")
+    for command in (
+        ["init"],
+        ["status", "--app", "a"],
+        ["consume", "orders", "--app=a"],
+    ):
+        result = run(*command, "--table", "other")
+        assert result.exit_code == 1
+        assert (
+            "table other can't be a state store: it has no local secondary index "
+            "index-client-key-last-update" in words(result)
+        )
+
+
+def test_no_stream(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    result = run("consume", "nowhere", "--app", "a")
+    assert result.exit_code == 1
+    assert words(result) == (
+        "error: stream nowhere doesn't exist; check its name, account and region"
+    )
+
+
+def test_access_denied_on_the_stream(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    arn = aws.create_stream("orders")
+    aws.deny("kinesis:DescribeStreamSummary")
+    result = run("consume", arn, "--app", "a")
+    assert result.exit_code == 1
+    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in words(result)
+
+
+def test_access_denied_on_the_table(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.deny("dynamodb:*")
+    for command in (
+        ["consume", "orders", "--app", "a"],
+        ["status", "--app", "a"],
+        ["init"],
+    ):
+        result = run(*command)
+        assert result.exit_code == 1
+        assert (
+            "access denied: dynamodb:DescribeTable on table kinesumer-state-store"
+            in words(result)
+        )
+
+
+def test_access_denied_on_the_role(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    arn = aws.create_stream("orders", account=OTHER)
+    role = aws.create_role("reader", account=OTHER, external_id="right")
+    command = ["consume", arn, "--app", "a", "--role", role.arn]
+    result = run(*command, "--external-id", "wrong")
+    assert result.exit_code == 1
+    assert f"access denied: sts:AssumeRole on {role.arn}" in words(result)
+
+
+def test_a_stream_of_another_account_without_its_role(
+    aws: EmbeddedAws, run: Run
+) -> None:
+    aws.create_table()
+    arn = aws.create_stream("orders", account=OTHER)
+    result = run("consume", arn, "--app", "a")
+    assert result.exit_code == 1
+    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in words(result)
+
+
+@pytest.mark.parametrize("command", [["init"], ["status", "--app=a"]])
+def test_no_credentials(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in words(result)
+
+
+@pytest.mark.parametrize("command", [["init"], ["consume", "orders", "--app=a"]])
+def test_no_region(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "no AWS region" in words(result)
+
+
+def test_a_stream_named_twice(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    arn = aws.create_stream("orders")
+    result = run("consume", "orders", arn, "--app", "a")
+    assert result.exit_code == 2
+    assert words(result) == f"error: stream {arn} is named twice"
+
+
+def test_a_start_in_the_future(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    moment = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    result = run("consume", "orders", "--app", "a", "--start", moment)
+    assert result.exit_code == 2
+    assert "stream orders: start lies 3" in words(result)
+    assert "in the future" in words(result)
+
+
+def test_an_app_that_the_table_doesnt_know(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    result = run("status", "--app", "nobody")
+    assert result.exit_code == 1
+    assert "table kinesumer-state-store knows no app 'nobody'" in words(result)
+
+
+def create(aws: EmbeddedAws, keys: tuple[str, str]) -> None:
+    request: dict[str, Any] = {
+        "TableName": "other",
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": key, "AttributeType": "S"} for key in keys
+        ],
+        "KeySchema": [
+            {"AttributeName": keys[0], "KeyType": "HASH"},
+            {"AttributeName": keys[1], "KeyType": "RANGE"},
+        ],
+    }
+    aws.dynamodb("CreateTable", json.dumps(request).encode())
