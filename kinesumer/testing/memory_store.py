@@ -199,11 +199,9 @@ class MemoryStore:
         parts = self._partitions.values()
         return [row.copy() for part in parts for row in part.between("", "")]
 
-    def restore(self, rows: list[Row]) -> None:
-        """Put the table back to a backup, with no word to anybody."""
-        self._partitions.clear()
-        self._history.clear()
-        self._deleted = False
+    def restore(self, rows: list[Row], table_id: str) -> None:
+        """Make the table anew from a backup, with no word to anybody."""
+        self.create_table(table_id)
         for row in rows:
             self._partition(str(row["pk"])).put(str(row["sk"]), row.copy())
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesumer.ports import All, Test
+from kinesumer.testing.permits import Permits, number, plan_of
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from kinesumer.model import Record
-    from kinesumer.ports import Condition, Row, Write, Written
+    from kinesumer.ports import Row, Write, Written
     from kinesumer.testing.machine import Machine
     from kinesumer.testing.virtual import VirtualLoop
 
-TRUST = 0.75
-"""Share of its lease for which a session may deliver after a beat it sent."""
 EVENTS = 400
 TOLERANCE = 1e-6
 _NO_ROW: Row = {}
@@ -42,10 +40,7 @@ class Judge:
         self.loop = loop
         self.max_uncommitted = max_uncommitted
         self.shards: dict[tuple[str, str], ShardTrace] = {}
-        self.permitted: dict[str, float] = {}
-        """Until when each session may deliver, at most."""
-        self.machines: dict[str, Machine] = {}
-        """The machine that registered each session."""
+        self.permits = Permits(loop)
         self.dead: dict[str, float] = {}
         """Sessions marked dead, and since when."""
         self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
@@ -53,8 +48,9 @@ class Judge:
         self.handovers = 0
         self.redelivered = 0
         self.delivered_count = 0
+        self.retired = False
+        """The world was changed behind everybody's back: nothing is judged now."""
         self._writer: Machine | None = None
-        self._first_sent: dict[tuple[str, int], float] = {}
         self._leaders: dict[int, str] = {}
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
@@ -64,7 +60,7 @@ class Judge:
 
     def fail(self, predicate: str, message: str) -> None:
         """Report a violation: the loop stops with it."""
-        if self.loop.halted is None:
+        if self.loop.halted is None and not self.retired:
             self.loop.halted = ViolationError(predicate, message, self.loop.real)
 
     def note(self, kind: str, who: object, what: object = "") -> None:
@@ -103,43 +99,21 @@ class Judge:
         self._writer = machine
 
     def sent(self, machine: Machine, write: Write) -> None:
-        """A machine tries a write: notes when each beat was first sent."""
+        """A machine tries a write."""
         kind = write.key.pk.partition("#")[0]
         if kind == "member" and not write.delete:
-            self._member_sent(machine, write)
+            self.permits.sent(machine, write)
         elif kind == "shard" and "owner" in write.remove:
             self._check_given_up(machine, write)
 
-    def _member_sent(self, machine: Machine, write: Write) -> None:
-        session = str(write.set.get("session") or named_session(write.condition))
-        now = self.loop.real
-        if "session" in write.set:
-            self._first_sent.setdefault((session, 0), now)
-            self.machines[session] = machine
-            self._permit(session, 0, write.set)
-        elif write.set.get("dead") is True:
-            if self.machines.get(session) is machine:
-                self.permitted[session] = min(self.permitted[session], now)
-        elif "beat" in write.set:
-            self._first_sent.setdefault((session, int(write.set["beat"])), now)  # type: ignore[arg-type]
-
     def answered(self, machine: Machine, write: Write, written: Written) -> None:
-        """An answer reached its machine: a beat's extends what it may do."""
-        if not written.applied or written.row is None or "beat" not in write.set:
-            return
-        row = written.row
-        session = str(row["session"])
-        if self.machines.get(session) is machine:
-            self._permit(session, int(write.set["beat"]), row)  # type: ignore[arg-type]
-
-    def _permit(self, session: str, beat: int, row: object) -> None:
-        assert isinstance(row, dict)
-        trust = TRUST * row["lease_ms"] / 1000 / self.machines[session].rate
-        until = self._first_sent[session, beat] + trust
-        self.permitted[session] = max(until, self.permitted.get(session, 0.0))
+        """An answer reached its machine."""
+        self.permits.answered(machine, write, written)
 
     def delivered(self, machine: Machine, record: Record) -> None:
         """A record was handed to user code, just now."""
+        if self.retired:
+            return
         self.delivered_count += 1
         shard, epoch = record.fence
         trace = self.shards[shard]
@@ -168,6 +142,8 @@ class Judge:
 
     def done(self, record: Record) -> None:
         """User code has done a record."""
+        if self.retired:
+            return
         trace = self.shards[record.fence.shard]
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         trace.mark(index)
@@ -177,11 +153,12 @@ class Judge:
         self, machine: Machine, trace: ShardTrace, tenure: Tenure
     ) -> None:
         now, session = self.loop.real, tenure.session
-        if now > self.permitted[session] + TOLERANCE:
+        until = self.permits.until(session)
+        if now > until + TOLERANCE:
             self.fail(
                 "I3",
                 f"{machine.name} delivers {trace.shard_id} in session {session} "
-                f"{now - self.permitted[session]:.3f} s after its last moment",
+                f"{now - until:.3f} s after its last moment",
             )
         row = trace.row or _NO_ROW
         if row.get("owner") != session or row.get("epoch") != tenure.epoch:
@@ -230,6 +207,8 @@ class Judge:
 
     def applied(self, write: Write, before: Row | None, after: Row | None) -> None:
         """A write was applied (hook for MemoryStore.on_write)."""
+        if self.retired:
+            return
         self.note("write", self._writer and self._writer.name, write)
         check = self._checks.get(write.key.pk.partition("#")[0])
         if check is not None:
@@ -265,7 +244,7 @@ class Judge:
 
     def _check_forward(self, trace: ShardTrace, before: Row, after: Row) -> None:
         old, new = row_place(before), row_place(after)
-        if after["epoch"] < before["epoch"]:  # type: ignore[operator]
+        if number(after["epoch"]) < number(before["epoch"]):
             self.fail("I1", f"{trace.shard_id}: epoch goes back")
         if before["ended"] and not after["ended"]:
             self.fail("I1", f"{trace.shard_id}: its end is undone")
@@ -288,12 +267,12 @@ class Judge:
         if all(before.get(name) == after.get(name) for name in names):
             return
         owner = str(before.get("owner", ""))
-        if not owner or self.machines.get(owner) is not self._writer:
+        if not owner or self.permits.machines.get(owner) is not self._writer:
             writer = self._writer.name if self._writer else "nobody"
             self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
-        tenure = trace.tenures.get(int(before["epoch"]))  # type: ignore[arg-type]
+        tenure = trace.tenures.get(number(before["epoch"]))
         if tenure is not None and "owner" not in after:
             tenure.ended_at = self.loop.real
         if after["ended"] and not before["ended"]:
@@ -306,10 +285,13 @@ class Judge:
             self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
 
     def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
-        epoch, session = int(after["epoch"]), str(after.get("owner", ""))  # type: ignore[arg-type]
-        if epoch != before["epoch"] + 1 or epoch in trace.tenures:  # type: ignore[operator]
+        epoch, session = number(after["epoch"]), str(after.get("owner", ""))
+        if epoch != number(before["epoch"]) + 1 or epoch in trace.tenures:
             self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
-        if self.machines.get(session) is not self._writer or self._writer is None:
+        if (
+            self.permits.machines.get(session) is not self._writer
+            or self._writer is None
+        ):
             self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
             return
         previous = str(before.get("owner", ""))
@@ -333,14 +315,14 @@ class Judge:
             )
 
     def _check_death(self, trace: ShardTrace, session: str) -> None:
-        now = self.loop.real
+        now, until = self.loop.real, self.permits.until(session)
         if session not in self.dead:
             self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
-        if now < self.permitted.get(session, 0.0) - TOLERANCE:
+        if now < until - TOLERANCE:
             self.fail(
                 "I6",
                 f"{trace.shard_id} is taken from {session} "
-                f"{self.permitted[session] - now:.3f} s before its last moment",
+                f"{until - now:.3f} s before its last moment",
             )
 
     def _member_write(
@@ -356,8 +338,8 @@ class Judge:
         elif session in self.dead:
             self.fail("I7", f"session {session} of {after['sk']} rises from the dead")
         if "plan_version" in write.set and before is not None:
-            if _plan(after) <= _plan(before):
-                self.fail("I11", f"{after['sk']} goes back to plan {_plan(after)}")
+            if plan_of(after) <= plan_of(before):
+                self.fail("I11", f"{after['sk']} goes back to plan {plan_of(after)}")
 
     def _check_dead_stays(self, before: Row, after: Row | None) -> None:
         was_dead = before.get("dead") is True
@@ -376,25 +358,12 @@ class Judge:
         if after is None:
             self.fail("I11", "the leader row is deleted")
             return
-        epoch, session = int(after["leader_epoch"]), str(after["session"])  # type: ignore[arg-type]
+        epoch, session = number(after["leader_epoch"]), str(after["session"])
         if self._leaders.setdefault(epoch, session) != session:
             self.fail("I11", f"leader epoch {epoch} belongs to two sessions")
         if before is not None:
-            if epoch < int(before["leader_epoch"]):  # type: ignore[arg-type]
+            if epoch < number(before["leader_epoch"]):
                 self.fail("I11", f"leader epoch goes back to {epoch}")
             previous = str(before["session"])
             if previous != session and previous not in self.dead:
                 self.fail("I11", f"{session} leads in place of {previous}, not dead")
-
-
-def _plan(row: Row) -> tuple[int, int]:
-    return int(row.get("leader_epoch", 0)), int(row.get("plan_version", 0))  # type: ignore[arg-type]
-
-
-def named_session(condition: Condition) -> str:
-    """Return the session that a write's condition names."""
-    if isinstance(condition, Test):
-        is_session = condition.attribute == "session" and condition.op == "="
-        return str(condition.value) if is_session else ""
-    parts = condition.parts if isinstance(condition, All) else ()
-    return next(filter(None, map(named_session, parts)), "")

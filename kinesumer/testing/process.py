@@ -44,6 +44,7 @@ class Process:
         self.leaving = False
         self.group: Group | None = None
         self.ended_with: BaseException | None = None
+        self.refused: ClientIdInUseError | None = None
         self._in_hand: list[Record] = []
         self.task = sim.loop.spawn(self.machine, self._main())
 
@@ -100,6 +101,7 @@ class Process:
             except UserError:
                 self.sim.judge.note("user code failed", self.name)
             except ClientIdInUseError as error:
+                self.refused = error
                 self.sim.judge.note("id in use", self.name, str(error))
                 self.sim.ids_in_use += 1
             except FatalError as error:

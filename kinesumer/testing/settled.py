@@ -40,7 +40,7 @@ def _check_members(sim: Simulation) -> dict[str, tuple[Process, Row]]:
         sim.judge.fail("L2", f"members are {sorted(rows)}, alive are {sorted(living)}")
         return {}
     for client_id, row in rows.items():
-        machine = sim.judge.machines[str(row["session"])]
+        machine = sim.judge.permits.machines[str(row["session"])]
         if machine is not living[client_id].machine:
             sim.judge.fail("L2", f"{client_id} is registered by a dead process")
     return {client_id: (living[client_id], rows[client_id]) for client_id in rows}

@@ -1,0 +1,80 @@
+"""Until when each session may deliver: what its machine sent, what was answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.ports import All, Test
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Condition, Row, Value, Write, Written
+    from kinesumer.testing.machine import Machine
+    from kinesumer.testing.virtual import VirtualLoop
+
+TRUST = 0.75
+"""Share of its lease for which a session may deliver after a beat it sent."""
+
+
+class Permits:
+    """Counted from the first try of each beat that was answered, in real time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.machines: dict[str, Machine] = {}
+        """The machine that registered each session."""
+        self._loop = loop
+        self._until: dict[str, float] = {}
+        self._first_sent: dict[tuple[str, int], float] = {}
+
+    def until(self, session: str) -> float:
+        """Return until when a session may deliver, at most."""
+        return self._until.get(session, 0.0)
+
+    def sent(self, machine: Machine, write: Write) -> None:
+        """A machine tries to write a member row."""
+        session = str(write.set.get("session") or named_session(write.condition))
+        now = self._loop.real
+        if "session" in write.set:
+            self._first_sent.setdefault((session, 0), now)
+            self.machines[session] = machine
+            self._permit(session, 0, write.set["lease_ms"])
+        elif write.set.get("dead") is True:
+            # Whoever declares itself dead gives its shards up before.
+            if self.machines.get(session) is machine:
+                self._until[session] = min(self._until[session], now)
+        elif "beat" in write.set:
+            self._first_sent.setdefault((session, number(write.set["beat"])), now)
+
+    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+        """An answer reached its machine: a beat's extends what it may do."""
+        if not written.applied or written.row is None or "beat" not in write.set:
+            return
+        session = str(written.row["session"])
+        if self.machines.get(session) is machine:
+            beat = number(write.set["beat"])
+            self._permit(session, beat, written.row["lease_ms"])
+
+    def _permit(self, session: str, beat: int, lease_ms: Value) -> None:
+        trust = TRUST * number(lease_ms) / 1000 / self.machines[session].rate
+        until = self._first_sent[session, beat] + trust
+        self._until[session] = max(until, self.until(session))
+
+
+def number(value: Value | None) -> int:
+    """Return an attribute that is a number."""
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def plan_of(row: Row) -> tuple[int, int]:
+    """Return the plan that a member row carries."""
+    return number(row.get("leader_epoch", 0)), number(row.get("plan_version", 0))
+
+
+def named_session(condition: Condition) -> str:
+    """Return the session that a write's condition names."""
+    if isinstance(condition, Test):
+        is_session = condition.attribute == "session" and condition.op == "="
+        return str(condition.value) if is_session else ""
+    parts = condition.parts if isinstance(condition, All) else ()
+    return next(filter(None, map(named_session, parts)), "")
