@@ -1,0 +1,62 @@
+"""The configuration refuses what can't work."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from kinesumer.config import Config
+from kinesumer.errors import ConfigurationError
+
+
+def test_the_defaults_are_those_of_the_protocol() -> None:
+    config = Config()
+    times = (config.heartbeat_seconds, config.lease_seconds, config.leader_seconds)
+    assert times == (2, 8, 1)
+    assert config == Config(
+        commit="auto", assignor="range", buffer_bytes=64 * 1024 * 1024
+    )
+
+
+def test_a_lease_shorter_than_three_heartbeats_is_refused() -> None:
+    Config(heartbeat_seconds=2, lease_seconds=6)
+    with pytest.raises(ConfigurationError, match=r"lease_seconds=5\.9 is less than"):
+        Config(heartbeat_seconds=2, lease_seconds=5.9)
+
+
+POSITIVE = [
+    field.name
+    for field in dataclasses.fields(Config)
+    if isinstance(field.default, int | float) and field.name != "gather_seconds"
+]
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_nothing_that_must_be_positive_may_be_less(name: str, value: float) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=name):
+        Config(**options)
+
+
+@pytest.mark.parametrize("pages", [1, 10_000])
+def test_page_records_go_up_to_what_aws_allows(pages: int) -> None:
+    assert Config(page_records=pages).page_records == pages
+    with pytest.raises(ConfigurationError, match="page_records"):
+        Config(page_records=10_001)
+
+
+@pytest.mark.parametrize(("name", "value"), [("commit", "never"), ("assignor", "fair")])
+def test_a_choice_that_there_is_not_is_refused_with_those_there_are(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}='{value}' is none of"):
+        Config(**{name: value})
+
+
+def test_a_configuration_never_changes() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().weight = 2  # type: ignore[misc]

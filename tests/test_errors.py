@@ -1,0 +1,66 @@
+"""Errors: one root, sorted by what the caller can do, and messages that name things."""
+
+from __future__ import annotations
+
+import pytest
+
+import kinesumer
+from kinesumer import errors
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    FatalError,
+    KinesumerError,
+    ShardsLostError,
+    StoreThrottledError,
+    StoreUnavailableError,
+    TransientError,
+)
+
+ALL = [
+    error
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, Exception)
+]
+
+
+@pytest.mark.parametrize("error", ALL)
+def test_every_error_has_the_one_root(error: type[Exception]) -> None:
+    assert issubclass(error, KinesumerError)
+    assert error.__doc__
+
+
+def test_users_can_import_whatever_can_reach_them() -> None:
+    internal = {"ShardMissingError", "TransientError"}
+    reaching = {
+        error.__name__
+        for error in ALL
+        if not issubclass(error, TransientError) and error.__name__ not in internal
+    }
+    assert reaching <= {*kinesumer.__all__}
+
+
+def test_configuration_errors_are_value_errors() -> None:
+    assert issubclass(ConfigurationError, ValueError)
+
+
+def test_a_throttled_store_is_an_unavailable_one() -> None:
+    assert issubclass(StoreThrottledError, StoreUnavailableError)
+
+
+def test_denied_access_names_action_and_resource() -> None:
+    error = AccessDeniedError("kinesis:GetRecords", "arn:stream/orders", "no policy")
+    assert isinstance(error, FatalError)
+    assert (error.action, error.resource) == ("kinesis:GetRecords", "arn:stream/orders")
+    assert str(error) == (
+        "access denied: kinesis:GetRecords on arn:stream/orders: no policy; "
+        "allow kinesis:GetRecords on it for the credentials in use"
+    )
+    assert "denied: a on b; allow" in str(AccessDeniedError("a", "b"))
+
+
+def test_lost_shards_are_listed_and_named() -> None:
+    lost = [("arn:aws:kinesis:r:1:stream/orders", "shard-1"), ("arn:x/pay", "shard-2")]
+    error = ShardsLostError(lost)
+    assert error.shards == lost
+    assert "orders/shard-1, pay/shard-2" in str(error)
