@@ -41,6 +41,8 @@ class Process:
         self.slow_until = 0.0
         self.fails = 0
         """How many of the next records user code fails at."""
+        self.hang = False
+        """User code never finishes its next record."""
         self.leaving = False
         self.group: Group | None = None
         self.ended_with: BaseException | None = None
@@ -168,7 +170,7 @@ class Process:
         judge, machine, auto = self.sim.judge, self.machine, self.sim.auto
         async for record in records:
             judge.delivered(machine, record)
-            if self.fails or machine.loop.real < self.slow_until:
+            if self.fails or self.hang or machine.loop.real < self.slow_until:
                 await self._misbehave()
             if auto:
                 judge.done(record)
@@ -180,7 +182,7 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
-            if self.fails or self.machine.loop.real < self.slow_until:
+            if self.fails or self.hang or self.machine.loop.real < self.slow_until:
                 await self._misbehave()
             if auto:
                 for record in batch.records:
@@ -192,6 +194,8 @@ class Process:
         if self.fails:
             self.fails -= 1
             raise UserError
+        if self.hang:
+            await asyncio.Event().wait()
         draw = self.random.random
         await asyncio.sleep(60 * draw() if draw() < 0.03 else draw())
 
