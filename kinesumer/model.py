@@ -166,6 +166,9 @@ class Source:
 NotInJson = Annotated[int, msgspec.Meta(gt=0, lt=0)]
 """A number that we set ourselves: no JSON can, since no number meets this."""
 
+TextNotInJson = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
+"""The same for text."""
+
 
 class Record(msgspec.Struct, gc=False, rename="pascal"):
     """One user record. What its shard tells of it is looked up only when asked for."""
@@ -174,7 +177,9 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
     data: bytes
     partition_key: str | None = None
     approximate_arrival_timestamp: float | None = None
-    explicit_hash_key: NotInJson | None = msgspec.field(name="-hash", default=None)
+    explicit_hash_key: TextNotInJson | None = msgspec.field(name="-hash", default=None)
+    """What the producer gave a record of an aggregate: decimal digits, as in AWS's API.
+    Kinesis doesn't return it for other records."""
     sub_sequence_number: NotInJson | None = msgspec.field(name="-sub", default=None)
     """Place within a KPL aggregate, from 0; None if the record wasn't aggregated."""
     source: Source | None = msgspec.field(name="-source", default=None)

@@ -85,7 +85,6 @@ FORMATS: dict[str, Callable[[], Format]] = {
 def as_json(record: Record) -> bytes:
     """Return a record as one JSON object: its data as text, or else as base64."""
     arrived = record.arrived_at
-    hash_key = record.explicit_hash_key
     fields: dict[str, object] = {
         "stream": record.stream,
         "stream_arn": record.stream_arn,
@@ -93,8 +92,7 @@ def as_json(record: Record) -> bytes:
         "sequence_number": record.sequence_number,
         "sub_sequence_number": record.sub_sequence_number,
         "partition_key": record.partition_key,
-        # Up to 128 bits: text, as Kinesis has it.
-        "explicit_hash_key": None if hash_key is None else str(hash_key),
+        "explicit_hash_key": record.explicit_hash_key,
         "arrived_at": None if arrived is None else arrived.isoformat(),
         "epoch": record.fence.epoch,
     }

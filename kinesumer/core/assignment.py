@@ -86,11 +86,6 @@ def assign_sticky(
     return _plan(members, rows, owners)
 
 
-def changed(plan: Plan, previous: Mapping[str, Range]) -> list[str]:
-    """Return the clients whose range isn't what it was, or that never had one."""
-    return [client for client, range_ in plan.items() if previous.get(client) != range_]
-
-
 # --- rows ----------------------------------------------------------------------------
 
 

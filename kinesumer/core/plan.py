@@ -19,7 +19,7 @@ STANDBYS = 3
 class Assignment(NamedTuple):
     """One member's part of a plan."""
 
-    index: int
+    index: int  # type: ignore[assignment] # nobody needs tuple.index()
     range: Range
     keeps: frozenset[str]
 

@@ -16,7 +16,7 @@ class UserRecord(NamedTuple):
 
     data: bytes
     partition_key: str
-    explicit_hash_key: int | None = None
+    explicit_hash_key: str | None = None
 
 
 def aggregate(users: Sequence[UserRecord]) -> bytes:
@@ -27,7 +27,7 @@ def aggregate(users: Sequence[UserRecord]) -> bytes:
     keys = list(dict.fromkeys(user.partition_key for user in users))
     hashes = list(
         dict.fromkeys(
-            str(user.explicit_hash_key)
+            user.explicit_hash_key
             for user in users
             if user.explicit_hash_key is not None
         )
@@ -37,7 +37,7 @@ def aggregate(users: Sequence[UserRecord]) -> bytes:
     for user in users:
         record = _number(1, keys.index(user.partition_key))
         if user.explicit_hash_key is not None:
-            record += _number(2, hashes.index(str(user.explicit_hash_key)))
+            record += _number(2, hashes.index(user.explicit_hash_key))
         message += _field(3, record + _field(3, user.data))
     return MAGIC + message + md5(message).digest()
 

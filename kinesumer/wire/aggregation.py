@@ -138,11 +138,11 @@ def _read_common(record: Record, data: bytes, end: int) -> list[Record]:
 _six_bytes = Struct("6B").unpack_from
 
 
-def _read_tables(data: bytes, end: int) -> tuple[int, list[str], list[int]]:
+def _read_tables(data: bytes, end: int) -> tuple[int, list[str], list[str]]:
     """Return where the user records begin, the partition keys and the hash keys."""
     at = len(MAGIC)
     keys: list[str] = []
-    hashes: list[int] = []
+    hashes: list[str] = []
     while at < end and (tag := data[at]) != _RECORD:
         size = data[at + 1]
         at += 2
@@ -195,7 +195,7 @@ def _read_any(record: Record, data: bytes, end: int) -> list[Record]:
     Raises ValueError or IndexError if it isn't valid.
     """
     keys: list[str] = []
-    hashes: list[int] = []
+    hashes: list[str] = []
     parts: list[tuple[int, int | None, bytes]] = []
     for tag, value, stop in _fields(data, len(MAGIC), end):
         if tag == _KEY:
@@ -273,11 +273,10 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise ValueError
 
 
-def _hash_key(text: bytes) -> int:
-    value = int(text) if text.isdigit() and len(text) < 40 else HASH_KEYS
-    if value >= HASH_KEYS:
+def _hash_key(text: bytes) -> str:
+    if not (text.isdigit() and len(text) < 40 and int(text) < HASH_KEYS):
         raise ValueError
-    return value
+    return text.decode()
 
 
 def _outside(parts: list[Record], source: Source) -> int:
@@ -288,7 +287,7 @@ def _outside(parts: list[Record], source: Source) -> int:
     given = [part.explicit_hash_key for part in parts]
     hashed = [_hash_of(part) for part in parts[:: -(-len(parts) // KEYS_HASHED)]]
     if given.count(None) < len(given):
-        hashed += [hash_key for hash_key in given if hash_key is not None]
+        hashed += [int(hash_key) for hash_key in set(given) if hash_key is not None]
     if first <= min(hashed) and max(hashed) <= last:
         return 0
     return sum(not first <= _hash_of(part) <= last for part in parts)
@@ -297,5 +296,5 @@ def _outside(parts: list[Record], source: Source) -> int:
 def _hash_of(part: Record) -> int:
     """Return where Kinesis would have put this record by itself."""
     if part.explicit_hash_key is not None:
-        return part.explicit_hash_key
+        return int(part.explicit_hash_key)
     return int.from_bytes(_md5((part.partition_key or "").encode()).digest())

@@ -30,7 +30,7 @@ class MemberRow(NamedTuple):
     dead: bool = False
     streams: frozenset[str] = frozenset()
     """ARNs of the streams that the client asks for."""
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment] # not tuple.index()
     range: Range | None = None
     """None: no plan has reached this session, or it has changed its streams since."""
     keeps: frozenset[str] = frozenset()

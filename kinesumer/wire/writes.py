@@ -13,6 +13,7 @@ from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from kinesumer.model import Position, Range
+    from kinesumer.ports import Key
     from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 
 _ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
@@ -279,7 +280,7 @@ def _give_up(
     return Write(_shard_key(app, shard), All(parts), values, tuple(remove))
 
 
-def _shard_key(app: str, shard: ShardRow) -> rows.Key:
+def _shard_key(app: str, shard: ShardRow) -> Key:
     return rows.shard_key(app, shard.key, shard.first_hash)
 
 

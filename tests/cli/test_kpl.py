@@ -10,8 +10,8 @@ from kinesumer.wire.aggregation import open_records
 def test_what_is_aggregated_comes_out_again() -> None:
     users = [
         UserRecord(b"one", "a"),
-        UserRecord(b"", "b", 7),
-        UserRecord(b"x" * 300, "a", 1 << 127),
+        UserRecord(b"", "b", "7"),
+        UserRecord(b"x" * 300, "a", str(1 << 127)),
     ]
     source = Source(Fence(ShardKey("arn/s", "shardId-0"), 1), 0, (1 << 128) - 1)
     opened = open_records([Record("495", aggregate(users))], source).records

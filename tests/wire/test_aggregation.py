@@ -106,7 +106,12 @@ def users_in(data: bytes) -> list[User] | None:
     records = opened(data)
     if records is None:
         return None
-    return [User(r.partition_key or "", r.explicit_hash_key, r.data) for r in records]
+    return [User(r.partition_key or "", given_hash(r), r.data) for r in records]
+
+
+def given_hash(record: Record) -> int | None:
+    text = record.explicit_hash_key
+    return None if text is None else int(text)
 
 
 def field(tag: int, value: bytes) -> bytes:
@@ -150,7 +155,7 @@ def test_user_records_know_their_place() -> None:
     assert first.position == Position("495", 0)
     assert second.position == Position("495", 1)
     assert second.partition_key == "b"
-    assert second.explicit_hash_key == 7
+    assert second.explicit_hash_key == "7"
     assert second.arrived_at == kinesis_record(data).arrived_at
     assert second.fence == WHOLE.fence
 
