@@ -146,7 +146,7 @@ class Simulation:
         parts, data = 0, b"x" * 20
         if self.random.random() < self.shape.aggregated:
             parts = self.random.randrange(1, 6)
-            data = aggregate([UserRecord(data, "key", hash_key)] * parts)
+            data = aggregate([UserRecord(data, "key", str(hash_key))] * parts)
         shard_id, number = self.kinesis.put(name, data, "key", hash_key)
         now = self.kinesis.clock.wall()
         places: list[tuple[str, int | None]] = [(number, None)]
