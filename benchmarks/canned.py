@@ -1,0 +1,127 @@
+"""Canned GetRecords answers, and the engine over a source that decodes them."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+
+from benchmarks.pages import Layout, iterator, numbered
+from kinesumer.clock import SystemClock
+from kinesumer.config import Config
+from kinesumer.context import Context, Health
+from kinesumer.delivery import Delivery, Records
+from kinesumer.gauges import read_gauges
+from kinesumer.group import Group
+from kinesumer.heart_runner import TaskHeart
+from kinesumer.model import HASH_KEYS, Page, Shard, Start, Stream, StreamInfo
+from kinesumer.telemetry import OpenTelemetry
+from kinesumer.testing.memory import MemoryStore
+from kinesumer.wire.records import decode_page
+
+if TYPE_CHECKING:
+    from kinesumer.model import Position
+
+PAGES_PER_SHARD = 8
+STREAMS = 200
+"""Enough shards that the pace of reading one shard doesn't hold the CPU back."""
+
+
+class CannedSource:
+    """A stream of two shards, the first of which has some pages."""
+
+    def __init__(self, name: str, bodies: list[bytes]) -> None:
+        self._arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}"
+        self._bodies = bodies
+
+    async def describe(self) -> StreamInfo:
+        """Return an active stream."""
+        return StreamInfo(self._arn, "ACTIVE", 1.7e9, now=time.time())
+
+    async def list_shards(self) -> list[Shard]:
+        """Return two shards."""
+        half = HASH_KEYS // 2
+        return [Shard("shard-0", 0, half - 1), Shard("shard-1", half, HASH_KEYS - 1)]
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator at the beginning."""
+        return iterator(0) if shard_id == "shard-0" else iterator(len(self._bodies))
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        """Return the next page, decoded from its body."""
+        number = int(iterator)
+        if number >= len(self._bodies):
+            return Page([], iterator, 0)
+        return decode_page(self._bodies[number])
+
+
+class Spent(NamedTuple):
+    """What a run took, from the first record on."""
+
+    records: int
+    cpu_seconds: float
+    writes: int = 0
+    """To the state store."""
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Records per CPU second."""
+        return self.records / self.cpu_seconds
+
+
+async def consume(layout: Layout, records: int) -> Spent:
+    """Let the engine read, deliver and commit so many records, with telemetry on."""
+    clock, body = SystemClock(), layout.body()
+    bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
+    telemetry = OpenTelemetry("benchmark", clock)
+    store = MemoryStore(clock)
+    context = Context(
+        app="benchmark",
+        client_id="one",
+        config=Config(),
+        store=store,
+        clock=clock,
+        random=random.Random(),
+        new_id=lambda: uuid.uuid4().hex,
+        health=Health(clock, telemetry),
+        telemetry=telemetry,
+    )
+
+    async def open_source(stream: Stream) -> CannedSource:
+        return CannedSource(stream.name, bodies)
+
+    delivery = Delivery(clock, marks_by_asking=True)
+    group = Group(context, open_source, TaskHeart(context), delivery)
+    telemetry.watch(lambda: read_gauges(group))
+
+    async def begin() -> None:
+        names = [f"stream-{number}" for number in range(STREAMS)]
+        await group.start(names, Start.TRIM_HORIZON)
+
+    spent = await drain(Records(delivery, begin), records)
+    await group.stop(wait_for_user=False)
+    return spent._replace(writes=store.usage.requests["write"])
+
+
+async def drain(stream: Records, records: int, skip: int = 1) -> Spent:
+    """Consume so many records; the clock starts after the first ones."""
+    count, began = -skip, 0.0
+    async for _ in stream:
+        count += 1
+        if not count:
+            began = time.process_time()
+        if count == records:
+            break
+    return Spent(count, time.process_time() - began)
+
+
+def set_up_telemetry() -> None:
+    """Let OpenTelemetry's SDK take all that is told, and keep it to itself."""
+    metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
+    trace.set_tracer_provider(TracerProvider())

@@ -1,0 +1,58 @@
+"""Tables of figures beside their aims."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One figure."""
+
+    what: str
+    figure: str
+    aim: str = ""
+    met: bool | None = None
+    """None: there is no aim, or it can't be judged here."""
+
+
+class Report:
+    """Collects figures and prints them as one table."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.lines: list[Line] = []
+
+    def at_least(self, what: str, value: float, aim: float, unit: str = "") -> None:
+        """Add a figure that should be this large."""
+        figure, wanted = f"{value:,.4g}{unit}", f"≥ {aim:,.4g}{unit}"
+        if value >= 1000:
+            figure, wanted = f"{value:,.0f}{unit}", f"≥ {aim:,.0f}{unit}"
+        self.lines.append(Line(what, figure, wanted, value >= aim))
+
+    def at_most(self, what: str, value: float, aim: float, unit: str = "") -> None:
+        """Add a figure that should be no larger than this."""
+        figure, wanted = f"{value:,.4g}{unit}", f"≤ {aim:,.4g}{unit}"
+        self.lines.append(Line(what, figure, wanted, value <= aim))
+
+    def note(self, what: str, figure: str) -> None:
+        """Add a figure without an aim."""
+        self.lines.append(Line(what, figure))
+
+    def print(self) -> None:
+        """Print the table."""
+        what = max(len(line.what) for line in self.lines)
+        figure = max(len(line.figure) for line in self.lines)
+        aim = max(len(line.aim) for line in self.lines)
+        print(f"\n{self.title}")
+        for line in self.lines:
+            verdict = {True: "pass", False: "MISS", None: ""}[line.met]
+            print(
+                f"  {line.what:<{what}}  {line.figure:>{figure}}"
+                f"  {line.aim:>{aim}}  {verdict}".rstrip()
+            )
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return the value that this share of all doesn't exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,102 @@
+"""A Kinesis over HTTP that serves canned pages, at no cost to who reads them.
+
+    python -m benchmarks.server LAYOUT
+
+Prints its URL, and serves until its standard input ends. Every stream has as many
+shards as its name says after the last dash; each page is followed by another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from aiohttp import web
+
+from benchmarks.pages import LAYOUTS, iterator, numbered
+
+JSON = "application/x-amz-json-1.1"
+HASH_KEYS = 1 << 128
+
+
+class Canned:
+    """Answers the calls that consumers make; pages never end."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._pages: dict[int, bytes] = {}
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request."""
+        operation = request.headers["X-Amz-Target"].rpartition(".")[2]
+        given = json.loads(await request.read() or b"{}")
+        if operation == "GetRecords":
+            page = self._page(int(given["ShardIterator"]))
+            return web.Response(body=page, content_type=JSON)
+        answer = getattr(self, f"_{operation}")(given)
+        return web.Response(body=json.dumps(answer).encode(), content_type=JSON)
+
+    def _page(self, number: int) -> bytes:
+        if number not in self._pages:
+            self._pages[number] = numbered(self._body, number)
+        return self._pages[number]
+
+    def _DescribeStream(self, given: dict[str, str]) -> object:
+        described = {**self._summary(given), "HasMoreShards": False}
+        return {"StreamDescription": {**described, "Shards": self._shards(given)}}
+
+    def _DescribeStreamSummary(self, given: dict[str, str]) -> object:
+        return {"StreamDescriptionSummary": self._summary(given)}
+
+    def _ListShards(self, given: dict[str, str]) -> object:
+        return {"Shards": self._shards(given)}
+
+    def _GetShardIterator(self, given: dict[str, str]) -> object:
+        return {"ShardIterator": iterator(0)}
+
+    def _summary(self, given: dict[str, str]) -> dict[str, object]:
+        name = _name(given)
+        return {
+            "StreamName": name,
+            "StreamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}",
+            "StreamStatus": "ACTIVE",
+            "RetentionPeriodHours": 24,
+            "StreamCreationTimestamp": 1.7e9,
+            "EnhancedMonitoring": [],
+            "OpenShardCount": 1,
+        }
+
+    def _shards(self, given: dict[str, str]) -> list[object]:
+        count = int(_name(given).rpartition("-")[2])
+        edges = [number * HASH_KEYS // count for number in range(count + 1)]
+        return [
+            {
+                "ShardId": f"shardId-{number:012}",
+                "HashKeyRange": {
+                    "StartingHashKey": str(edges[number]),
+                    "EndingHashKey": str(edges[number + 1] - 1),
+                },
+                "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+            }
+            for number in range(count)
+        ]
+
+
+def _name(given: dict[str, str]) -> str:
+    return given.get("StreamName") or given["StreamARN"].rpartition("/")[2]
+
+
+async def main() -> None:
+    """Serve until standard input ends."""
+    canned = Canned(LAYOUTS[sys.argv[1]].body())
+    runner = web.ServerRunner(web.Server(canned.handle, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
