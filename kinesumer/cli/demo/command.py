@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.cli.demo.show import Screen
 
 SHORTEST_SECONDS = 20
+TERMINATED = 143
 
 
 @click.command()
@@ -58,7 +59,11 @@ def demo(seconds: float, clients: int, shards: int, rate: int, plain: bool) -> N
             "the demo needs the embedded AWS: pip install 'kinesumer[local]'"
         )
     options = Options(seconds, clients, shards, rate, plain)
-    if not asyncio.run(_run(options)):
+    try:
+        is_good = asyncio.run(_run(options))
+    except asyncio.CancelledError:
+        sys.exit(TERMINATED)
+    if not is_good:
         sys.exit(1)
 
 

@@ -72,9 +72,10 @@ class Picture:
     def _streams(self, view: View) -> Panel:
         width = max(20, self._console.width - 44)
         table = Table.grid(padding=(0, 1))
+        ended = {client.name for client in view.clients if client.state == "ended"}
         for stream in view.streams:
             waiting = f"{stream.behind:,} behind, oldest {stream.oldest_seconds:.1f} s"
-            table.add_row(stream.label, _coloured(stream, width))
+            table.add_row(stream.label, _coloured(stream, width, ended))
             table.add_row("", Text(waiting, style="dim"))
         return Panel(table, title="streams: who holds which hash keys")
 
@@ -90,7 +91,8 @@ def colour(client: str) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def _coloured(stream: StreamView, width: int) -> Text:
+def _coloured(stream: StreamView, width: int, ended: set[str]) -> Text:
+    """Draw one stream; what a dead client still owns is grey."""
     text = Text()
     starts = {row.first_hash * width >> 128 for row in stream.shards if not row.ended}
     for place, owner in enumerate(band(stream.shards, width)):
@@ -98,7 +100,8 @@ def _coloured(stream: StreamView, width: int) -> Text:
         if owner:
             # The number too: not every terminal shows colours.
             letter = owner.rpartition("-")[2][-1] if place - 1 in starts else edge
-            text.append(letter, style=f"bold white on {colour(owner)}")
+            shade = "grey30" if owner in ended else colour(owner)
+            text.append(letter, style=f"bold white on {shade}")
         else:
             text.append("·" if edge == " " else edge, style="dim")
     return text

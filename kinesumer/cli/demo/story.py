@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.cli.demo.journal import shard_number
 from kinesumer.cli.demo.watch import held_by
 from kinesumer.core import lineage
 
@@ -91,7 +92,7 @@ class Story:
             ShardToSplit=shard.shard_id,
             NewStartingHashKey=str(middle),
         )
-        text = f"split {shard.shard_id} of {self._streams[0].label}"
+        text = f"split shard {shard_number(shard.shard_id)} of {self._streams[0].label}"
         return Event(kind="split", at=at, text=text)
 
     async def _merge(self) -> Event:
@@ -104,7 +105,8 @@ class Story:
             AdjacentShardToMerge=right.shard_id,
         )
         name = self._streams[stream].label
-        text = f"merge {left.shard_id} and {right.shard_id} of {name}"
+        numbers = [shard_number(shard.shard_id) for shard in (left, right)]
+        text = f"merge shards {numbers[0]} and {numbers[1]} of {name}"
         return Event(kind="merge", at=at, text=text)
 
     async def _open(self, stream: int) -> list[Shard]:
