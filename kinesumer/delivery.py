@@ -6,12 +6,13 @@ A record is handed out only while the lease permits it, checked right before eac
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kinesumer.buffer import data_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from types import AsyncGeneratorType
 
     from kinesumer.buffer import Batch, Buffer
     from kinesumer.holding import Holding
@@ -172,12 +173,13 @@ class Records:
     ) -> None:
         self._delivery = delivery
         self._start = start
-        self._generator: AsyncGenerator[Record, None] | None = None
+        self._generator: AsyncGeneratorType[Record, None] | None = None
 
     def __aiter__(self) -> AsyncIterator[Record]:
         # The generator itself is what is iterated: nothing is faster per record.
         if self._generator is None or self._generator.ag_frame is None:
-            self._generator = self._delivery.each(self._start)
+            generator = self._delivery.each(self._start)
+            self._generator = cast("AsyncGeneratorType[Record, None]", generator)
         return self._generator
 
     async def __anext__(self) -> Record:
