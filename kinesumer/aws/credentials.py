@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
-from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
+from botocore.credentials import ReadOnlyCredentials
 
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
 from kinesumer.errors import KinesumerError, SourceUnavailableError
@@ -209,8 +209,8 @@ def _look_at(answer: asyncio.Future[Frozen | ReadOnlyCredentials]) -> None:
 
 
 def renewable(credentials: object) -> bool:
-    """Tell whether credentials get new keys by themselves."""
-    return isinstance(credentials, RefreshableCredentials)
+    """Tell whether credentials may get new keys by themselves: all but plain ones."""
+    return type(credentials) is not AioCredentials
 
 
 class FixedProvider:

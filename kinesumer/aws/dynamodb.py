@@ -13,7 +13,6 @@ from kinesumer.aws import tables
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
 from kinesumer.errors import (
-    FatalError,
     KinesumerError,
     StateStoreMissingError,
     StateStoreSchemaError,
@@ -225,17 +224,17 @@ class DynamoStateStore:
         if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
             return StoreUnavailableError(message)
         if fault.kind is Kind.OTHER:
-            return self._of_dynamodb(fault, message)
+            return self._of_dynamodb(fault, action, message)
         return fatal(fault, action, f"table {self._table}")
 
-    def _of_dynamodb(self, fault: Fault, message: str) -> KinesumerError:
+    def _of_dynamodb(self, fault: Fault, action: str, message: str) -> KinesumerError:
         if fault.code == "ResourceNotFoundException":
             return tables.missing(self._table)
         if fault.code == "ValidationException" and _names_a_key(fault.text):
             return StateStoreSchemaError(
                 f"{message}; run: kinesumer init --table {self._table}"
             )
-        return FatalError(message)
+        return fatal(fault, action, f"table {self._table}")
 
 
 def _decode(

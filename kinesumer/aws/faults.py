@@ -20,7 +20,12 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from kinesumer.errors import AccessDeniedError, CredentialsError, FatalError
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    CredentialsError,
+    FatalError,
+)
 
 FOREIGN = (
     BotoCoreError,
@@ -138,8 +143,10 @@ def _answered(error: ClientError) -> Fault:
     return Fault(kind or Kind.OTHER, code, text)
 
 
-def fatal(fault: Fault, action: str, resource: str) -> FatalError | CredentialsError:
+def fatal(fault: Fault, action: str, resource: str) -> FatalError | ConfigurationError:
     """Return the error for a fault that trying again can't help."""
+    if fault.code == "ParamValidationError":
+        return ConfigurationError(f"{action} on {resource}: {fault.text}")
     if fault.kind is Kind.NO_CREDENTIALS:
         return no_credentials(fault)
     if fault.kind is Kind.TOKEN_EXPIRED:

@@ -12,7 +12,6 @@ from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
-    FatalError,
     KinesumerError,
     ShardMissingError,
     SourceThrottledError,
@@ -183,9 +182,19 @@ class KinesisSource:
         except FOREIGN as error:
             fault = fault_of(error)
             if fault.code == _NOT_FOUND and operation in _OF_A_SHARD:
-                # Which one is missing? If it's the stream, this says so.
-                await self.describe()
+                await self._require_stream()
             raise self._translated(fault, operation, shard_id) from error
+
+    async def _require_stream(self) -> None:
+        """Raise if what wasn't found is the stream, rather than one of its shards.
+
+        The two must not be confused: a shard that is gone has been read to its end.
+        """
+        info = await self.describe()
+        if info.status == "DELETING":
+            raise StreamMissingError(f"stream {info.arn} is being deleted")
+        if info.status == "CREATING":
+            raise SourceUnavailableError(f"stream {info.arn} is being created")
 
     def _translated(
         self, fault: Fault, operation: str, shard_id: str
@@ -218,7 +227,7 @@ class KinesisSource:
             )
         if operation == "GetShardIterator" and _is_trimmed(fault):
             return TrimmedPositionError(message)
-        return FatalError(message)
+        return fatal(fault, f"kinesis:{operation}", stream)
 
 
 class _ExpiredTokenError(KinesumerError):

@@ -343,6 +343,20 @@ async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
         await source.get_records("x", 10)
 
 
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("DELETING", StreamMissingError), ("CREATING", SourceUnavailableError)],
+)
+async def test_a_shard_isnt_missing_while_its_stream_comes_or_goes(
+    aws: AwsStub, source: KinesisSource, status: str, error: type[KinesumerError]
+) -> None:
+    summary = SUMMARY["StreamDescriptionSummary"] | {"StreamStatus": status}
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    aws.refuse("GetRecords", "ResourceNotFoundException")
+    with pytest.raises(error):
+        await source.get_records("x", 10)
+
+
 async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
     aws: AwsStub, source: KinesisSource
 ) -> None:

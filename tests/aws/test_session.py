@@ -306,6 +306,14 @@ async def test_a_role_that_may_not_be_assumed_is_named(
     assert "user/me" in str(raised.value)
 
 
+async def test_an_external_id_that_sts_cant_take_is_a_configuration_error(
+    aws: AwsStub, clients: Clients
+) -> None:
+    source = await open_source(clients, Stream("a", role_arn=ROLE, external_id="x"))
+    with pytest.raises(ConfigurationError, match="ExternalId"):
+        await source.describe()
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

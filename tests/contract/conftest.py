@@ -1,7 +1,7 @@
 """The backends of the contract suite; subprocesses are started once.
 
 Any other endpoint (LocalStack, or AWS itself as "aws" with the credentials in use):
-KINESUMER_TEST_ENDPOINT=http://127.0.0.1:4566 pytest -m localstack tests/contract
+KINESUMER_TEST_ENDPOINT=http://127.0.0.1:4566 scripts/test -m localstack
 """
 
 from __future__ import annotations
