@@ -9,7 +9,6 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
-from botocore.credentials import ReadOnlyCredentials
 
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
 from kinesumer.errors import KinesumerError, SourceUnavailableError
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
+
+    from botocore.credentials import ReadOnlyCredentials
 
 LOGGER = logging.getLogger("kinesumer")
 
