@@ -1,0 +1,210 @@
+"""What ``status`` tells of rows, and the shape of its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kinesumer.cli.lag import Lags
+from kinesumer.cli.report import report, state
+from kinesumer.cli.snapshot import Snapshot
+from kinesumer.cli.tables import show
+from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+
+ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+HALF = HASH_KEYS // 2
+TEXT, NUMBER, FLAG = str, int, bool
+SHAPE: dict[str, Any] = {
+    "version": NUMBER,
+    "app": TEXT,
+    "table": TEXT,
+    "leader": (TEXT, None),
+    "members": [
+        {
+            "client_id": TEXT,
+            "session": TEXT,
+            "index": (NUMBER, None),
+            "leader": FLAG,
+            "state": TEXT,
+            "heartbeat": NUMBER,
+            "heartbeat_unchanged_seconds": (float, None),
+            "stalled": FLAG,
+            "last_update": TEXT,
+            "weight": NUMBER,
+            "streams": [TEXT],
+            "range": (
+                [{"stream_arn": TEXT, "first_hash": TEXT, "last_hash": TEXT}],
+                None,
+            ),
+            "shards": NUMBER,
+        }
+    ],
+    "streams": [
+        {
+            "stream_arn": TEXT,
+            "start": TEXT,
+            "baseline": FLAG,
+            "lag_problem": (TEXT, None),
+            "millis_behind_latest": (NUMBER, None),
+            "states": {
+                "owned": NUMBER,
+                "moving": NUMBER,
+                "unowned": NUMBER,
+                "orphaned": NUMBER,
+                "waiting": NUMBER,
+                "ended": NUMBER,
+            },
+            "shards": [
+                {
+                    "shard_id": TEXT,
+                    "first_hash": TEXT,
+                    "last_hash": TEXT,
+                    "share": float,
+                    "state": TEXT,
+                    "owner": (TEXT, None),
+                    "planned_owner": (TEXT, None),
+                    "epoch": NUMBER,
+                    "sequence_number": (TEXT, None),
+                    "sub_sequence_number": (NUMBER, None),
+                    "parents": [TEXT],
+                    "millis_behind_latest": (NUMBER, None),
+                }
+            ],
+        }
+    ],
+    "problems": [TEXT],
+}
+"""Types; in a tuple those that are allowed, in a list that of each element."""
+
+
+def member(
+    name: str, *, first: int = 0, last: int = HALF - 1, **more: Any
+) -> MemberRow:
+    fields: dict[str, Any] = {
+        "index": 0,
+        "range": (Interval(ARN, first, last),),
+        "streams": frozenset({ARN}),
+        **more,
+    }
+    return MemberRow(name, f"session of {name}", **fields)
+
+
+def shard(number: int, **more: Any) -> ShardRow:
+    fields: dict[str, Any] = {"ready": True, **more}
+    return ShardRow(
+        ShardKey(ARN, f"shardId-{number}"), 0, HALF - 1, Start.TRIM_HORIZON, **fields
+    )
+
+
+def owned_by(name: str, **more: Any) -> dict[str, Any]:
+    return {"owner": f"session of {name}", "owner_id": name, **more}
+
+
+SHARDS = [
+    shard(0, **owned_by("a"), position=Position("495", 3), epoch=1),
+    shard(1),
+    shard(2, **owned_by("gone")),
+    shard(3, ready=False, parents=frozenset({"shardId-0"})),
+    shard(4, ended=True),
+    shard(5, **owned_by("b")),
+]
+FOUND = Snapshot(
+    [
+        member("a"),
+        member("b", first=HALF, last=HASH_KEYS - 1, index=1, state="degraded"),
+        member("c", index=None, range=None),
+        member("gone", dead=True),
+    ],
+    LeaderRow("session of a", "a", 1),
+    [StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)],
+    {ARN: SHARDS},
+)
+LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 20}, {})
+SILENT = {"session of a": 0.5, "session of b": 7.0}
+
+
+def test_each_state_of_a_shard() -> None:
+    assert [state(row, FOUND) for row in SHARDS] == [
+        "owned",
+        "unowned",
+        "orphaned",
+        "waiting",
+        "ended",
+        "moving",
+    ]
+
+
+def test_problems_are_said_in_words() -> None:
+    assert report("app", "table", FOUND, LAGS, SILENT)["problems"] == [
+        "b looks stalled: its heartbeat is unchanged for 7.0 s",
+        "b is degraded: it can't reach Kinesis",
+        "stream orders: shardId-1 is unowned; planned for a",
+        "stream orders: shardId-2 is orphaned (owner gone is dead); planned for a",
+    ]
+
+
+def test_a_leader_that_is_dead_leads_nobody() -> None:
+    found = FOUND._replace(leader=LeaderRow("session of gone", "gone", 1))
+    told = report("app", "table", found, LAGS, SILENT)
+    assert told["leader"] is None
+    assert told["problems"][0] == "nobody leads"
+
+
+def test_the_lag_of_a_stream_is_that_of_its_slowest_shard() -> None:
+    stream = report("app", "table", FOUND, LAGS, SILENT)["streams"][0]
+    assert stream["millis_behind_latest"] == 1500
+    unknown = Lags({}, {ARN: "access denied"})
+    stream = report("app", "table", FOUND, unknown, SILENT)["streams"][0]
+    assert stream["millis_behind_latest"] is None
+    assert stream["lag_problem"] == "access denied"
+
+
+def test_the_json_has_the_shape_that_is_documented() -> None:
+    told = json.loads(json.dumps(report("app", "table", FOUND, LAGS, SILENT)))
+    assert list(mismatches(told, SHAPE, "report")) == []
+
+
+def test_every_field_is_documented() -> None:
+    document = Path(__file__).parents[2] / "docs" / "status-json.md"
+    text = document.read_text()
+    for name in names(SHAPE):
+        assert f"`{name}`" in text, name
+
+
+def test_people_get_a_picture_of_it(capsys: Any) -> None:
+    show(report("app", "table", FOUND, LAGS, SILENT))
+    text = capsys.readouterr().out
+    assert "shardId-1" in text
+    assert "nobody → a" in text
+    assert "1.5 s" in text
+    assert "! b looks stalled" in text
+
+
+def mismatches(value: Any, shape: Any, where: str) -> list[str]:
+    """Return where a value hasn't its shape; object fields that may lack are states."""
+    if isinstance(shape, tuple):
+        if value is None:
+            return [] if None in shape else [where]
+        return mismatches(value, shape[0], where)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return [where]
+        return [m for v in value for m in mismatches(v, shape[0], f"{where}[]")]
+    if isinstance(shape, dict):
+        if not isinstance(value, dict) or value.keys() != shape.keys():
+            return [f"{where}: {sorted(value)} for {sorted(shape)}"]
+        return [
+            m for k, v in value.items() for m in mismatches(v, shape[k], f"{where}.{k}")
+        ]
+    return [] if type(value) is shape else [f"{where}: {value!r} is no {shape}"]
+
+
+def names(shape: Any) -> set[str]:
+    """Return all names of fields."""
+    if isinstance(shape, dict):
+        return set(shape).union(*(names(part) for part in shape.values()))
+    if isinstance(shape, list | tuple):
+        return set[str]().union(*(names(part) for part in shape))
+    return set()
