@@ -372,7 +372,7 @@ class Rounds:
         if written.applied:
             return True
         now = rows.read_shard(written.row) if written.row else None
-        if now is not None and _covers(now, holding, position):
+        if now is not None and _covers(now, write, position):
             return True
         holding.lost = True
         if position is not None:
@@ -380,9 +380,9 @@ class Rounds:
         return False
 
 
-def _covers(now: ShardRow, holding: Holding, position: Position | None) -> bool:
+def _covers(now: ShardRow, write: Write, position: Position | None) -> bool:
     """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
-    if holding.children is not None:
+    if "ended" in write.set:
         return now.ended
     if position is None:
         return True

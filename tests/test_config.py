@@ -15,7 +15,7 @@ from kinesumer.errors import ConfigurationError
 def test_the_defaults_are_those_of_the_protocol() -> None:
     config = Config()
     times = (config.heartbeat_seconds, config.lease_seconds, config.leader_seconds)
-    assert times == (2, 8, 1)
+    assert times == (2.0, 8.0, 1.0)
     assert config == Config(
         commit="auto", assignor="range", buffer_bytes=64 * 1024 * 1024
     )
