@@ -173,6 +173,7 @@ async def _tick(form: Format, out: Output, stopping: Stopping) -> None:
         await asyncio.sleep(TICK_SECONDS)
         try:
             await out.write(form.tick())
+            out.check()
         except ClosedOutputError:
             stopping.stop_at_once()
             return

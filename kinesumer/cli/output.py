@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import sys
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,18 @@ class Output:
                 rest = rest[os.write(self._file, rest[:PIECE_BYTES]) :]
         except BrokenPipeError:
             raise ClosedOutputError from None
+
+    def check(self) -> None:
+        """Notice that the reader has gone though there is nothing to write.
+
+        Raises ClosedOutputError.
+        """
+        poll = select.poll()
+        poll.register(self._file, 0)
+        if any(
+            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
+        ):
+            raise ClosedOutputError
 
     async def _ready(self) -> None:
         loop = asyncio.get_running_loop()

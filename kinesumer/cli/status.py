@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import KinesumerError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,10 @@ async def _status(
         show(await question.answer(clients, store))
         while watch:
             await asyncio.sleep(WATCH_SECONDS)
-            show(await question.answer(clients, store))
+            try:
+                show(await question.answer(clients, store))
+            except TransientError as error:
+                click.echo(f"{error}; trying again", err=True)
 
 
 class _Question:

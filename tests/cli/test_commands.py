@@ -138,6 +138,21 @@ def test_a_reader_that_has_enough_ends_it_quietly(orders: EmbeddedAws) -> None:
     assert done.stderr == b""
 
 
+def test_a_reader_that_has_gone_is_noticed_without_another_record(
+    aws: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.put("orders", b"the only one")
+    process = start(*CONSUME)
+    lines(process, 1)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(PATIENCE_SECONDS) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
 def test_a_print_from_anywhere_is_harmless(orders: EmbeddedAws) -> None:
     """What others print goes to standard error, by Python or by the system."""
     program = (
@@ -231,6 +246,18 @@ def test_status_watches_until_it_is_stopped(
     watching.send_signal(signal.SIGINT)
     _, errors = finished(watching)
     assert (watching.returncode, errors) == (130, b"")
+
+
+def test_status_goes_on_watching_when_the_table_doesnt_answer(
+    orders: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    consumer = start(*CONSUME)
+    lines(consumer, 10)
+    watching = start("status", "--app=a", "--json", "--watch")
+    lines(watching, 1)
+    orders.outage(4.0)
+    assert b"; trying again" in error_line(watching)
+    lines(watching, 1)
 
 
 def test_local_prints_how_to_reach_it_and_serves(

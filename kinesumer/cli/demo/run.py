@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import defaultdict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,10 @@ from kinesumer.model import Stream
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kinesumer.cli.demo import setting
+    from kinesumer.cli.demo.pauses import Place
     from kinesumer.cli.demo.processes import Child
-    from kinesumer.cli.demo.setting import DemoStream, Options, Place
+    from kinesumer.cli.demo.setting import DemoStream, Options
     from kinesumer.cli.demo.show import Screen
     from kinesumer.cli.demo.verdict import Verdict
     from kinesumer.model import ShardKey
@@ -69,7 +72,7 @@ class Demo:
             self._screen.close()
             await self.processes.end_all()
 
-    async def _run(self, clients: Clients, place: Place) -> list[str]:
+    async def _run(self, clients: Clients, place: setting.Place) -> list[str]:
         streams = self._streams = place.streams
         self._ledger = Ledger(len(streams))
         store = await open_store(clients, TABLE)
@@ -153,6 +156,7 @@ class Demo:
         watch = self._watch
         self.faults += watch.went_back
         self._check_ends(events)
+        self._check_stored()
         parents = {
             self._place(key): [
                 self._place(key._replace(shard_id=parent)) for parent in names
@@ -173,7 +177,7 @@ class Demo:
             streams=[stream.label for stream in self._streams],
         )
 
-    def _place(self, key: ShardKey) -> tuple[int, int]:
+    def _place(self, key: ShardKey) -> Place:
         arns = [stream.arn for stream in self._streams]
         return arns.index(key.stream_arn), shard_number(key.shard_id)
 
@@ -185,6 +189,24 @@ class Demo:
             if child.name not in killed and status not in (0, None):
                 self.faults.append(
                     f"{child.name} ended with status {status}: {child.last_words()}"
+                )
+
+    def _check_stored(self) -> None:
+        """What is done has to be stored once all clients have left in order."""
+        numbers: dict[Place, list[str]] = defaultdict(list)
+        for record in self._ledger.produced:
+            numbers[record.stream, record.shard].append(record.sequence_number)
+        for key in self._watch.parents:
+            stored = self._watch.stored(key)
+            missing = sum(
+                (len(number), number) > (len(stored), stored)
+                for number in numbers[self._place(key)]
+            )
+            if missing:
+                stream, shard = self._place(key)
+                self.faults.append(
+                    f"{self._streams[stream].label} shard {shard}: {missing:,} records "
+                    "aren't stored as done after all clients have left"
                 )
 
     # --- watching -------------------------------------------------------------------

@@ -38,6 +38,11 @@ class Watch:
         self.latest = found
         return found
 
+    def stored(self, key: ShardKey) -> str:
+        """Return the sequence number up to which a shard is stored as done."""
+        row = self._rows.get(key)
+        return row.position.sequence_number if row and row.position else ""
+
     def _compare(self, row: ShardRow) -> None:
         before = self._rows.get(row.key)
         self._rows[row.key] = row
