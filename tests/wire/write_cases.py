@@ -31,7 +31,7 @@ class StillClock:
 def write_over(row: Row | None, write: Write) -> Written:
     store = MemoryStore(StillClock())
     if row is not None:
-        store.restore([row])
+        store.restore([row], "table-1")
     return asyncio.run(store.write(write))
 
 
