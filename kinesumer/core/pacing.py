@@ -8,9 +8,9 @@ BYTES_PER_SECOND = 2_000_000
 """AWS allows this much a second and shard; a larger page is paid for afterwards."""
 CAUGHT_UP_SECONDS = 0.25
 IDLE_SECONDS = 1.0
-IDLE_AFTER_SECONDS = 60.0
+IDLE_AFTER_SECONDS = 10.0
 """A shard without records for so long is slowly read less often …"""
-IDLE_SLOWING_SECONDS = 120.0
+IDLE_SLOWING_SECONDS = 10.0
 """… and this much later only every IDLE_SECONDS."""
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 5.0
@@ -35,7 +35,7 @@ class Pacing:
     ) -> float:
         """Return when to start the next read after one that began at ``started``.
 
-        Behind: as soon as AWS allows. Caught up: a steady pace, slower after a minute
+        Behind: as soon as AWS allows. Caught up: a steady pace, slower after ten seconds
         without records.
         """
         self._failures = 0

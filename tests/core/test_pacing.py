@@ -41,13 +41,13 @@ def test_a_caught_up_shard_is_read_every_quarter_of_a_second() -> None:
     assert wait(Pacing(START)) == 0.25
 
 
-def test_a_shard_that_was_quiet_for_a_minute_is_still_read_as_often() -> None:
-    assert wait(Pacing(START), START + 60, records=0) == 0.25
+def test_a_shard_that_was_quiet_for_ten_seconds_is_still_read_as_often() -> None:
+    assert wait(Pacing(START), START + 10, records=0) == 0.25
 
 
 def test_a_long_idle_shard_is_gradually_read_once_a_second() -> None:
     pacing = Pacing(START)
-    waits = [wait(pacing, START + idle, records=0) for idle in range(0, 400, 10)]
+    waits = [wait(pacing, START + idle, records=0) for idle in range(0, 40)]
     assert waits == sorted(waits)
     assert max(b - a for a, b in pairwise(waits)) < 0.1
     assert waits[-1] == 1.0
