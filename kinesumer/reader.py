@@ -10,6 +10,8 @@ from kinesumer.context import logger
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
     ExpiredIteratorError,
+    FatalError,
+    KinesumerError,
     ShardMissingError,
     SourceUnavailableError,
     StreamReplacedError,
@@ -57,7 +59,7 @@ class Reader:
             next_at = await self._turn()
 
     async def _turn(self) -> float:
-        """Bring a page into the buffer, and keep nothing of it; return when to go on."""
+        """Bring a page into the buffer, keep nothing of it; return when to go on."""
         clock = self._context.clock
         reserved = self._reserve
         await self._buffer.reserve(reserved)
@@ -101,6 +103,10 @@ class Reader:
             return await self._missing(error)
         except SourceUnavailableError as error:
             self._context.health.failed(label, error)
+        except FatalError as error:
+            if type(error) is FatalError:  # nobody knows yet why
+                await self._refuse_replaced(error)
+            raise
         else:
             self._context.health.works(label)
             self._stream.last_read = self._context.clock.now()
@@ -110,6 +116,17 @@ class Reader:
 
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat a shard that has expired as ended, if the stream is still the same."""
+        await self._refuse_replaced(error)
+        logger.error(
+            "%s: retention has passed a whole shard: %s",
+            self._stream.label,
+            error,
+            extra=self._holding.log_fields,
+        )
+        return Page([], None, 0)
+
+    async def _refuse_replaced(self, error: KinesumerError) -> None:
+        """Raise StreamReplacedError if that is why Kinesis answered with an error."""
         stream = self._stream
         info = await self._context.until_available(stream.source.describe, stream.label)
         if info.created_at != stream.info.created_at:
@@ -117,13 +134,6 @@ class Reader:
                 f"{stream.label} ({stream.arn}) was deleted and made anew while it was "
                 "consumed: its stored positions are void"
             ) from error
-        logger.error(
-            "%s: retention has passed a whole shard: %s",
-            stream.label,
-            error,
-            extra=self._holding.log_fields,
-        )
-        return Page([], None, 0)
 
     def _open(self, page: Page) -> list[Batch]:
         """Return the page's user records in batches that fit ``max_uncommitted``."""

@@ -1,0 +1,121 @@
+"""The state store as a fleet's tests look at it, past the fleet, all the time."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.aws.expressions import row_of
+from kinesumer.core.ownership import contains
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.local import EmbeddedAws
+    from kinesumer.model import ShardKey
+    from kinesumer.ports import Row
+    from kinesumer.wire.rows import MemberRow, ShardRow
+
+LOOK_SECONDS = 0.15
+
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class Snapshot(NamedTuple):
+    """What the table said at some moment before ``at``."""
+
+    at: float
+    shards: dict[ShardKey, ShardRow]
+    members: dict[str, MemberRow]
+    leader: str | None
+    """Client id."""
+
+    @property
+    def live(self) -> dict[str, MemberRow]:
+        """The members that aren't marked dead."""
+        return {name: row for name, row in self.members.items() if not row.dead}
+
+    @property
+    def owners(self) -> dict[ShardKey, str]:
+        """Which client owns each shard that has an owner."""
+        return {key: row.owner_id for key, row in self.shards.items() if row.owner}
+
+    def is_settled(self) -> bool:
+        """Tell whether every open shard is owned by whom the plan gives it to."""
+        sessions = {row.session: row for row in self.live.values()}
+        for row in self.shards.values():
+            if row.ended or not row.ready:
+                continue
+            owner = sessions.get(row.owner)
+            if owner is None or owner.range is None:
+                return False
+            if not contains(owner.range, row.key.stream_arn, row.first_hash):
+                return False
+        return bool(self.shards)
+
+
+class Watcher:
+    """Reads the table again and again, and keeps every snapshot of what changed."""
+
+    def __init__(self, aws: EmbeddedAws, table: str, app: str) -> None:
+        self.history: list[Snapshot] = []
+        self._aws, self._table, self._app = aws, table, app
+        self._arns: Sequence[str] = ()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch-{app}")
+
+    @property
+    def is_watching(self) -> bool:
+        """Tell whether it was started."""
+        return self._thread.ident is not None
+
+    def start(self, arns: Sequence[str]) -> None:
+        """Watch the shards of these streams."""
+        self._arns = arns
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> Snapshot:
+        """Read everything now."""
+        members = [rows.read_member(r) for r in self._query(f"member#{self._app}")]
+        leader = [rows.read_leader(r) for r in self._query(f"leader#{self._app}")]
+        shards = [
+            rows.read_shard(row)
+            for arn in self._arns
+            for row in self._query(rows.shard_partition(self._app, arn))
+        ]
+        return Snapshot(
+            now(),
+            {shard.key: shard for shard in shards},
+            {member.client_id: member for member in members},
+            leader[0].client_id if leader else None,
+        )
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self.history.append(self.look())
+            except RuntimeError:
+                return  # the table was deleted, by the test
+
+    def _query(self, partition: str) -> list[Row]:
+        found = self._request(
+            "Query",
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": partition}},
+            ConsistentRead=True,
+        )
+        return [row_of(item) for item in found["Items"]]
+
+    def _request(self, operation: str, **body: object) -> Any:
+        text = json.dumps({"TableName": self._table, **body}).encode()
+        return self._aws.dynamodb(operation, text)

@@ -1,0 +1,135 @@
+"""User code is slow, blocks, hangs or fails: no record is lost for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.process.scenarios import scenario
+from tests.process.test_membership import sessions
+
+if TYPE_CHECKING:
+    from tests.process.fleet import Fleet
+
+
+@scenario
+def test_slow_handlers_keep_their_shards_and_hand_them_over(fleet: Fleet) -> None:
+    arn = fleet.stream("orders", 4)
+    for client in fleet.started("a", "b"):
+        client.order(delay=0.3)
+    fleet.producer.put(arn, 120)
+    fleet.pause(2 * fleet.config["lease_seconds"])
+    [c] = fleet.start("c")
+    fleet.settle("a", "b", "c")
+    fleet.until(lambda: c.handled, "the third one has its share")
+    fleet.drain()
+    fleet.leave()
+
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
+    fleet.stream("orders")
+    a, b = fleet.started("a", "b")
+    before = sessions(fleet)
+    fleet.produce()
+    for client in (a, b):
+        client.order(block=2.5 * fleet.config["lease_seconds"])
+    for client in (a, b):
+        fleet.until(lambda c=client: c.has("unblocked"), "it ends")  # type: ignore[misc]
+    fleet.pause(1)
+    fleet.drain()
+
+    assert sessions(fleet) == before
+    fleet.leave()
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
+    fleet.stream("orders", 6)
+    fleet.config["max_processing_time"] = 4.0
+    a, b, _ = fleet.started("a", "b", "c")
+    fleet.produce()
+    fleet.pause(1)
+    a.order(block=12)
+    b.order(delay=12)
+    took = fleet.settle("c")
+    a.order()
+    b.order()
+    fleet.settle("a", "b", "c")
+    fleet.drain()
+    fleet.leave()
+
+    fleet.note(f"a third client owned everything {took:.1f} s after two hung")
+    repeated = fleet.verdict().repeated
+    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+
+
+@scenario
+def test_a_record_whose_handler_raised_is_delivered_again(fleet: Fleet) -> None:
+    fleet.stream("orders")
+    fleet.start("a", rejoins=True)
+    fleet.start("b")
+    fleet.settle("a", "b")
+    fleet.produce()
+    fleet.pause(1)
+    a, b = fleet.clients
+    for client in (a, b):
+        client.order(fail=True)
+    fleet.until(lambda: b.process.poll() is not None, "the second one ends")
+    fleet.settle("a")
+    fleet.drain()
+    fleet.leave()
+
+    raised = [e.text for c in (a, b) for e in c.events if e.name == "raising"]
+    assert len(raised) == 2
+    assert b.process.poll() == 3
+    # It would count as lost if it hadn't been delivered again.
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_a_crash_repeats_no_more_than_max_uncommitted(fleet: Fleet) -> None:
+    limit = 40
+    fleet.config |= {"commit_seconds": 60.0, "max_uncommitted": limit}
+    fleet.stream("orders")
+    clients = {c.client_id: c for c in fleet.started("a", "b", "c")}
+    fleet.produce(200)
+    for victim in ("a", "b"):
+        fleet.pause(2)
+        clients[victim].kill()
+        fleet.settle(*(c for c in clients if clients[c].process.poll() is None))
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict().repeated
+    fleet.note(f"two crashes repeated {sorted(repeated.values())} records by shard")
+    assert all(count <= 2 * limit for count in repeated.values())
+
+
+@scenario
+def test_a_client_that_lost_its_shards_is_told_so_when_it_commits(
+    fleet: Fleet,
+) -> None:
+    fleet.config |= {"commit": "manual", "commit_seconds": 60.0}
+    fleet.stream("orders")
+    a, _ = fleet.started("a", "b")
+    fleet.produce(30)
+    fleet.until(lambda: len(a.handled) > 10, "it handles records")
+    a.order(commit=True)
+    fleet.until(lambda: a.has("commit"), "it commits")
+    fleet.pause(1)
+    a.freeze()
+    fleet.settle("b")
+    a.order(commit=True)
+    a.thaw()
+    fleet.until(lambda: sum(e.name == "commit" for e in a.events) == 2, "it commits")
+    fleet.settle("a", "b")
+    fleet.drain()
+    fleet.leave()
+
+    first, second = [e.text for e in a.events if e.name == "commit"]
+    assert first == "stored"
+    assert second.startswith("ShardsLostError: no longer owned, so not committed")
+    fleet.verdict()

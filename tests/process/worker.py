@@ -1,0 +1,203 @@
+"""One client process of a fleet: ``python -m tests.process.worker SETTINGS``.
+
+It uses the public API only, and writes each record down when it is handled, unbuffered:
+what it handled before a SIGKILL stays known. Orders come as JSON lines on stdin; when
+that ends, whoever started this is gone, and so goes this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer import Record
+
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class StreamSettings(msgspec.Struct):
+    """A stream to consume."""
+
+    arn: str
+    role_arn: str | None = None
+    external_id: str | None = None
+
+
+class Settings(msgspec.Struct):
+    """What a worker is told when it starts."""
+
+    app: str
+    table: str
+    client_id: str
+    streams: list[StreamSettings]
+    config: dict[str, Any]
+    journal: str
+    start: str = "TRIM_HORIZON"
+    rejoins: bool = False
+    """Consume again after an error of the handler, as a supervisor would."""
+
+
+class Orders(msgspec.Struct):
+    """What the handler does with the records to come; told on stdin."""
+
+    delay: float = 0.0
+    """Take this long for each record, without blocking the event loop."""
+    block: float = 0.0
+    """Block the event loop for this long, once."""
+    fail: bool = False
+    """Raise with the next record in hand."""
+    leave_block: bool = False
+    """Break out of the loop with the next record in hand."""
+    commit: bool = False
+    """Commit what is marked, with ``commit="manual"``."""
+    consume: list[str] = []
+    """Consume these streams from now on."""
+
+
+class Journal:
+    """Lines in a file, each in one write."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def record(self, record: Record, began: float) -> None:
+        """Write down a handled record: its effect on the world."""
+        number, _, key = record.data.decode().partition(" ")
+        fence = record.fence
+        place = [record.stream_arn, record.shard_id, record.sequence_number]
+        part = record.sub_sequence_number
+        self._write(
+            ["handled", int(number), key, *place, part, fence.epoch, began, now()]
+        )
+
+    def event(self, name: str, text: str = "") -> None:
+        """Write down anything else."""
+        self._write(["event", name, text, now()])
+
+    def _write(self, line: list[Any]) -> None:
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+class HandlerError(Exception):
+    """What a handler was ordered to raise."""
+
+
+class Worker:
+    """Runs one client until it is told to leave, or until it can't go on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.orders = Orders()
+        self._settings = settings
+        self._journal = Journal(settings.journal)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Return the exit status."""
+        loop = asyncio.get_running_loop()
+        listen(lambda line: loop.call_soon_threadsafe(self.obey, line))
+        while True:
+            try:
+                await self._consume()
+            except HandlerError as error:
+                self._journal.event("failed", type(error).__name__)
+                if not self._settings.rejoins:
+                    return 3
+            except (KinesumerError, TimeoutError) as error:
+                self._journal.event("failed", f"{type(error).__name__}: {error}")
+                return 1
+            else:
+                self._journal.event("left")
+                return 0
+
+    def obey(self, line: str) -> None:
+        """Take in orders."""
+        self.orders = orders = msgspec.json.decode(line, type=Orders)
+        if orders.consume:
+            self._in_background(self._client.refresh(orders.consume))
+
+    async def _consume(self) -> None:
+        settings, loop = self._settings, asyncio.get_running_loop()
+        streams = [
+            Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id)
+            for s in settings.streams
+        ]
+        async with Kinesumer(
+            settings.app,
+            table=settings.table,
+            client_id=settings.client_id,
+            config=Config(**settings.config),
+        ) as self._client:
+            loop.add_signal_handler(
+                signal.SIGTERM, lambda: self._in_background(self._client.leave())
+            )
+            start = Start(type=settings.start)
+            async for record in self._client.consume(streams, start=start):
+                began, orders = now(), self.orders
+                await self._handle(record, orders)
+                self._journal.record(record, began)
+                if settings.config.get("commit") == "manual":
+                    self._client.mark(record)
+                if orders.leave_block:
+                    break
+
+    async def _handle(self, record: Record, orders: Orders) -> None:
+        if orders.block:
+            orders.block, seconds = 0.0, orders.block
+            self._journal.event("blocking", record.shard_id)
+            time.sleep(seconds)  # noqa: ASYNC251 - what users do by mistake
+            self._journal.event("unblocked")
+        if orders.fail:
+            orders.fail = False
+            self._journal.event("raising", record.data.decode())
+            raise HandlerError
+        if orders.commit:
+            orders.commit = False
+            self._in_background(self._commit())
+        if orders.delay:
+            await asyncio.sleep(orders.delay)
+
+    async def _commit(self) -> None:
+        try:
+            await self._client.commit()
+        except KinesumerError as error:
+            self._journal.event("commit", f"{type(error).__name__}: {error}")
+        else:
+            self._journal.event("commit", "stored")
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def listen(tell: Callable[[str], object]) -> None:
+    """Pass on the lines of stdin, and die when it ends."""
+
+    def read() -> None:
+        for line in sys.stdin:
+            tell(line)
+        os._exit(9)
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+    worker = Worker(msgspec.json.decode(sys.argv[1], type=Settings))
+    sys.exit(asyncio.run(worker.run()))
