@@ -206,8 +206,10 @@ class LinkedStore(Link):
         random: random.Random,
         store: MemoryStore,
         witness: Witness,
+        weather: Weather | None = None,
     ) -> None:
         super().__init__(machine, random, StoreThrottledError, StoreUnavailableError)
+        self.weather = weather or self.weather
         self._store = store
         self._witness = witness
 

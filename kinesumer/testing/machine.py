@@ -35,6 +35,14 @@ class Machine:
         self.steps_left = -1
         """Callbacks to run before ``then`` happens (-1: nothing is to happen)."""
         self.then: Callable[[], None] | None = None
+        self.threads: list[Machine] = []
+        """Its process's other threads: they share its clocks and its fate."""
+
+    def thread(self, name: str) -> Machine:
+        """Return another thread of the same process, with an event loop of its own."""
+        made = Machine(self.loop, f"{self.name}/{name}", self.rate)
+        self.threads.append(made)
+        return made
 
     def now(self) -> float:
         """Return seconds on a clock that runs through suspend (ports.Clock)."""
@@ -50,6 +58,12 @@ class Machine:
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
         """Run nothing for a time; in suspend timers don't count either."""
+        self.block(seconds, suspend=suspend)
+        for thread in self.threads:
+            thread.block(seconds, suspend=suspend)
+
+    def block(self, seconds: float, *, suspend: bool = False) -> None:
+        """Run nothing on this thread for a time."""
         until = self.loop.real + seconds
         if until <= self.frozen_until or not self.alive:
             return
@@ -66,6 +80,8 @@ class Machine:
 
     def kill(self) -> None:
         """End at once: nothing of it ever runs again, no ``finally`` either."""
+        for thread in self.threads:
+            thread.kill()
         self.alive = False
         self.queue.clear()
         self.loop.unlist(self)

@@ -25,6 +25,7 @@ class Mishaps:
         self.kinds = tuple(kinds)
         self.random = sim.random_for("mishaps")
         self.happened = 0
+        self._over = False
 
     async def run(self, seconds: float) -> None:
         """Make mishaps for a time, then let everything be well again."""
@@ -53,9 +54,14 @@ class Mishaps:
             process.sources.clear()
             process.slow_until = 0.0
             process.fails = 0
-        while len(self.sim.living) < min(2, self.sim.shape.members):
+            process.machine.then = process.heart_thread.then = None
+        self._over = True
+        while self._staying() < min(2, self.sim.shape.members):
             self.sim.start_process()
         self.sim.judge.note("calm", "")
+
+    def _staying(self) -> int:
+        return sum(not process.leaving for process in self.sim.living)
 
     def _length(self) -> float:
         # Mostly a few seconds, now and then a minute.
@@ -66,7 +72,11 @@ class Mishaps:
         return self.random.choice(living) if living else None
 
     def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
-        self.sim.loop.at_real(self.sim.loop.real + seconds, what, *args)
+        def then() -> None:
+            if not self._over:
+                what(*args)
+
+        self.sim.loop.at_real(self.sim.loop.real + seconds, then)
 
     def _restart(self, process: Process, client_id: str | None) -> None:
         if self.sim.shape.static_ids or self.random.random() < 0.5:
@@ -102,7 +112,7 @@ class Mishaps:
     def jump(self, _lasts: float) -> None:
         """Set a computer's wall clock by an hour."""
         if victim := self._victim():
-            victim.machine.wall_offset += self.random.choice((-3600, 3600))
+            victim.set_wall_clock(self.random.choice((-3600, 3600)))
 
     def leave(self, lasts: float) -> None:
         """Stop a process in good order; another joins after a while."""
@@ -264,6 +274,11 @@ class Mishaps:
         """User code takes up to a second for a record, now and then a minute."""
         if victim := self._victim():
             victim.slow_until = self.sim.loop.real + lasts
+
+    def block(self, lasts: float) -> None:
+        """User code blocks the event loop; the heart has a thread of its own."""
+        if victim := self._victim():
+            victim.block(lasts)
 
     def fail(self, _lasts: float) -> None:
         """User code raises."""

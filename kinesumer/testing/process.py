@@ -10,8 +10,8 @@ from kinesumer.context import Context, Health
 from kinesumer.delivery import Delivery, Records
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.group import Group
-from kinesumer.heart_runner import TaskHeart
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
+from kinesumer.testing.heart import SimulatedHeart
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +38,10 @@ class Process:
         self.machine = sim.loop.machine(client_id, rate)
         self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
         self.sources = Weather()
+        self.heart_thread = self.machine.thread("heart")
+        self.heart_store = LinkedStore(
+            self.machine, self.random, sim.store, sim.judge, self.store.weather
+        )
         self.slow_until = 0.0
         self.fails = 0
         """How many of the next records user code fails at."""
@@ -63,14 +67,27 @@ class Process:
     # --- what happens to it ---
 
     def kill(self) -> None:
-        """SIGKILL, after a few more callbacks."""
-        self.machine.after_steps(self.random.randrange(8), self.machine.kill)
+        """SIGKILL, after a few more callbacks of one of the threads."""
+        thread = self.random.choice((self.machine, self.heart_thread))
+        thread.after_steps(self.random.randrange(8), self.machine.kill)
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
-        """SIGSTOP, after a few more callbacks."""
-        self.machine.after_steps(
+        """SIGSTOP, after a few more callbacks of one of the threads."""
+        thread = self.random.choice((self.machine, self.heart_thread))
+        thread.after_steps(
             self.random.randrange(8),
             lambda: self.machine.freeze(seconds, suspend=suspend),
+        )
+
+    def set_wall_clock(self, seconds: float) -> None:
+        """Set the computer's wall clock forward or back."""
+        for machine in (self.machine, self.heart_thread):
+            machine.wall_offset += seconds
+
+    def block(self, seconds: float) -> None:
+        """User code blocks the client's event loop."""
+        self.machine.after_steps(
+            self.random.randrange(8), lambda: self.machine.block(seconds)
         )
 
     def leave(self) -> None:
@@ -132,7 +149,8 @@ class Process:
             health=Health(clock),
         )
         delivery = Delivery(clock, marks_by_asking=sim.config.commit == "auto")
-        group = Group(context, self._open_source, TaskHeart(context), delivery)
+        heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
+        group = Group(context, self._open_source, heart, delivery)
 
         async def begin() -> None:
             if self.group is not group:
