@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesumer.aws.session import Clients
-    from kinesumer.model import Record
+    from kinesumer.model import Record, Stream
     from kinesumer.streams import StreamLike
     from kinesumer.telemetry import OpenTelemetry
 
@@ -53,7 +53,9 @@ class Kinesumer:
         config: Config = Config(),  # noqa: B008 - frozen
     ) -> None:
         self.app = _checked("app", app)
-        self.client_id = _checked("client_id", client_id or _new_client_id())
+        if client_id is None:
+            client_id = _new_client_id()
+        self.client_id = _checked("client_id", client_id)
         self.table = _checked("table", table)
         self.config = config
         self._region = region
@@ -61,6 +63,7 @@ class Kinesumer:
         self._clients: Clients | None = None
         self._group: Group | None = None
         self._records: Records | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
 
@@ -108,9 +111,11 @@ class Kinesumer:
         delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
 
         async def begin() -> None:
-            if self._group is None:
-                self._group = await self._wire(delivery)
-                await self._group.start(wanted, start)
+            # A task of its own: who gives up waiting for a first record may ask again.
+            if self._starting is None:
+                starting = self._begin(delivery, wanted, start)
+                self._starting = asyncio.create_task(starting)
+            await asyncio.shield(self._starting)
 
         self._records = Records(delivery, begin)
         return self._records
@@ -134,7 +139,10 @@ class Kinesumer:
 
     async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
         """Consume these streams from now on, in place of the ones before."""
-        await self._running().refresh(streams)
+        group = self._running()
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+        await group.refresh(streams)
 
     async def leave(self) -> None:
         """Hand all shards over while still consuming, then end the iteration.
@@ -144,6 +152,12 @@ class Kinesumer:
         """
         if self._group is not None:
             await self._group.leave()
+
+    async def _begin(
+        self, delivery: Delivery, streams: list[Stream], start: Start
+    ) -> None:
+        self._group = await self._wire(delivery)
+        await self._group.start(streams, start)
 
     async def _wire(self, delivery: Delivery) -> Group:
         # Heavy, and not needed by who only imports the package.
@@ -178,6 +192,9 @@ class Kinesumer:
         return group
 
     async def _stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
         if self._group is None:
             return
         asker = self._group.delivery.asker

@@ -89,8 +89,11 @@ class Group:
         loop = asyncio.get_running_loop()
         self._run = loop.create_task(self._main(), name="kinesumer")
         registered = loop.create_task(self._registered.wait())
-        await asyncio.wait([self._run, registered], return_when=asyncio.FIRST_COMPLETED)
-        registered.cancel()
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait([self._run, registered], return_when=first)
+        finally:
+            registered.cancel()
         if self._fatal is not None:
             raise self._fatal
 
@@ -122,12 +125,15 @@ class Group:
             self.streams.setdefault(arn, stream)
         asked = self._asked = frozenset(opened)
         self._heart.tell(lambda heart: heart.set_streams(asked))
-        session = self.session
-        if session is not None:
-            write = writes.ask(self.context.app, session.member, asked)
-            await self.context.write(write)
-            session.rounds.restrict(asked)
+        if self.session is not None:
+            await self._ask(self.session)
         self._keep_now.set()
+
+    async def _ask(self, session: Session) -> None:
+        asked = self._asked
+        write = writes.ask(self.context.app, session.member, asked)
+        await self.context.write(write)
+        session.rounds.restrict(asked)
 
     async def leave(self) -> None:
         """Hand every shard over while still consuming, then end the iteration.
@@ -214,7 +220,7 @@ class Group:
 
     def _notify(self, event: Event) -> None:
         """Take in what the heart tells (on the client's loop)."""
-        if self._stopping:
+        if self._stopping or self._fatal is not None:
             return
         match event:
             case Failed(error):
@@ -267,6 +273,8 @@ class Group:
             self._tasks.create_task(leader.run()),
             self._tasks.create_task(rounds.run()),
         ]
+        if member.streams != self._asked:  # refresh() came in between
+            session.tasks.append(self._tasks.create_task(self._ask(session)))
         self._registered.set()
         logger.info(
             "registered as %s, session %s",
