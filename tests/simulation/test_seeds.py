@@ -10,9 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from kinesumer.testing.campaign import carry_out, dense
 from kinesumer.testing.mishaps import MISHAPS
+from kinesumer.testing.simulate import main
 
 RUN = (sys.executable, "-m", "kinesumer.testing.simulate")
 
@@ -52,6 +54,21 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
         for seed in ("1", "random")
     }
     assert len(lines) == 1
+
+
+def test_a_violation_is_shown_with_its_events_and_the_command_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinesumer.testing.predicates.TOLERANCE", -5.9)
+    shown = CliRunner().invoke(main, ["--seed", "9", "--minutes", "1"])
+    assert shown.exit_code == 1
+    assert "VIOLATION  ViolationError: I3 at" in shown.output
+    assert "write client-0 member#app client-0: {'session':" in shown.output
+    assert (
+        "python -m kinesumer.testing.simulate "
+        "--shape manual --minutes 1 --seed 9 --faults all" in shown.output
+    )
+    assert "1 violations" in shown.output
 
 
 def test_unknown_faults_are_refused() -> None:
