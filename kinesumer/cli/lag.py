@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import (
     KinesumerError,
     ShardMissingError,
@@ -12,6 +13,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
+from kinesumer.model import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,9 +55,6 @@ async def _of_stream(
     limit: asyncio.Semaphore,
     lags: Lags,
 ) -> None:
-    from kinesumer.aws.kinesis import open_source
-    from kinesumer.model import Stream
-
     try:
         source = await open_source(clients, Stream(arn))
         await source.describe()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 CONSOLE_MILLISECONDS = 10_000
+OTLP_SECONDS = 2.0
+"""How long an export may take, with its repetitions: the last one delays the end."""
 
 
 @contextmanager
@@ -33,6 +37,8 @@ def telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
         ) from error
     from opentelemetry import metrics, trace
 
+    # It warns of every try; that an export failed in the end is an error.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     metrics.set_meter_provider(meters)
     trace.set_tracer_provider(tracers)
     try:
@@ -44,17 +50,22 @@ def telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
 
 def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvider]:
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    meters = MeterProvider(list(_readers(otlp=otlp, console=console)))
-    tracers = TracerProvider()
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    resource = Resource.create({"service.name": "kinesumer"})
+    readers = list(_readers(otlp=otlp, console=console))
+    meters = MeterProvider(readers, resource=resource)
+    tracers = TracerProvider(resource=resource)
     if otlp:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
         )
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        exporter = OTLPSpanExporter(timeout=_timeout())
+        tracers.add_span_processor(BatchSpanProcessor(exporter))
     return meters, tracers
 
 
@@ -69,9 +80,15 @@ def _readers(*, otlp: bool, console: bool) -> Iterator[MetricReader]:
             OTLPMetricExporter,
         )
 
-        yield PeriodicExportingMetricReader(OTLPMetricExporter())
+        exporter = OTLPMetricExporter(timeout=_timeout())
+        yield PeriodicExportingMetricReader(exporter)
     if console:
         yield PeriodicExportingMetricReader(
             ConsoleMetricExporter(out=sys.stderr),
             export_interval_millis=CONSOLE_MILLISECONDS,
         )
+
+
+def _timeout() -> float | None:
+    """Return the time for an export, unless the standard variable says it."""
+    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else OTLP_SECONDS

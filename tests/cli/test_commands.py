@@ -184,8 +184,23 @@ def test_metrics_go_to_standard_error(
     process = start(*CONSUME, "--metrics-console", "--output=text")
     lines(process, 10)
     process.send_signal(signal.SIGTERM)
-    finished(process)
+    rest, errors = finished(process)
+    assert (process.returncode, rest) == (0, b"")
+    assert b'"name": "kinesumer.records_processed"' in errors
+
+
+def test_a_collector_that_doesnt_answer_is_no_fault(
+    orders: EmbeddedAws,
+    start: Callable[..., Process],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    process = start(*CONSUME, "--otlp", "--output=text")
+    lines(process, 10)
+    process.send_signal(signal.SIGTERM)
+    _, errors = finished(process)
     assert process.returncode == 0
+    assert b"Failed to export" in errors
 
 
 def test_status_shows_who_consumes_what(
