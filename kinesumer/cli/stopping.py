@@ -44,10 +44,12 @@ class Stopping:
         self.stop_at_once()
 
     async def _leave(self) -> None:
-        await self._client.leave()
-        # Who hasn't come as far as consuming has nothing that ends by leaving.
-        await asyncio.sleep(LEFT_SECONDS)
-        self.stop_at_once()
+        try:
+            await self._client.leave()
+            # Who hasn't come as far as consuming has nothing that ends by leaving.
+            await asyncio.sleep(LEFT_SECONDS)
+        finally:
+            self.stop_at_once()
 
     def stop_at_once(self) -> None:
         """Cancel the task that consumes: positions are stored, shards given up."""
@@ -57,5 +59,6 @@ class Stopping:
 
     def done(self) -> None:
         """Stop caring: the client is about to close, or has."""
+        self._consumer = None
         if self._leaving is not None:
             self._leaving.cancel()

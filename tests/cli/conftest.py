@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
+PATIENCE_SECONDS = 30
 COMMAND = [sys.executable, "-m", "kinesumer.cli"]
 
 
@@ -90,3 +91,16 @@ def words(result: Result) -> str:
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
     return lines[0]
+
+
+def lines(process: Process, count: int) -> list[bytes]:
+    """Return the next lines of its standard output."""
+    assert process.stdout is not None
+    found = [process.stdout.readline() for _ in range(count)]
+    assert all(found), process.communicate()
+    return found
+
+
+def finished(process: Process) -> tuple[bytes, bytes]:
+    """Wait for its end; return what was left to read."""
+    return process.communicate(timeout=PATIENCE_SECONDS)

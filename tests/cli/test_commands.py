@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.conftest import COMMAND
+from tests.cli.conftest import COMMAND, PATIENCE_SECONDS, finished, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
     from tests.cli.conftest import Process, Run
 
-PATIENCE_SECONDS = 30
 CONSUME = ["consume", "orders", "--app=a", "--start=TRIM_HORIZON"]
 
 pytestmark = pytest.mark.process
@@ -299,22 +298,9 @@ def test_local_says_that_its_port_is_taken(
     assert errors.startswith(b"error: 127.0.0.1:%d can't be served" % aws.port)
 
 
-def lines(process: Process, count: int) -> list[bytes]:
-    """Return the next lines of its standard output."""
-    assert process.stdout is not None
-    found = [process.stdout.readline() for _ in range(count)]
-    assert all(found), process.communicate()
-    return found
-
-
 def error_line(process: Process) -> bytes:
     assert process.stderr is not None
     return process.stderr.readline()
-
-
-def finished(process: Process) -> tuple[bytes, bytes]:
-    """Wait for its end; return what was left to read."""
-    return process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def exports(process: Process) -> dict[str, str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.conftest import words
+from tests.cli.conftest import finished, lines, words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.local import EmbeddedAws
-    from tests.cli.conftest import Run
+    from tests.cli.conftest import Process, Run
 
 OTHER = "210987654321"
 
@@ -155,6 +158,68 @@ def test_an_app_that_the_table_doesnt_know(aws: EmbeddedAws, run: Run) -> None:
     result = run("status", "--app", "nobody")
     assert result.exit_code == 1
     assert "table kinesumer-state-store knows no app 'nobody'" in words(result)
+
+
+def test_two_processes_with_one_client_id(
+    aws: EmbeddedAws, run: Run, start: Callable[..., Process]
+) -> None:
+    command = consuming(aws)
+    lines(start(*command, "--client-id=pod-0"), 1)
+    result = run(*command, "--client-id=pod-0")
+    assert result.exit_code == 1
+    assert "client id 'pod-0' of app 'a' is in use" in result.stderr
+
+
+def test_clients_of_kinesumer_for_go_under_the_same_app(
+    aws: EmbeddedAws, run: Run
+) -> None:
+    command = consuming(aws)
+    item = {
+        "pk": {"S": "client#a"},
+        "sk": {"S": "a client in Go"},
+        "last_update": {"S": datetime.now(UTC).isoformat()},
+    }
+    request = {"TableName": "kinesumer-state-store", "Item": item}
+    aws.dynamodb("PutItem", json.dumps(request).encode())
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "clients of Kinesumer for Go are alive under app 'a'" in words(result)
+
+
+def test_a_stream_made_anew_under_the_same_name(
+    aws: EmbeddedAws, run: Run, start: Callable[..., Process]
+) -> None:
+    command = consuming(aws)
+    process = start(*command)
+    lines(process, 1)
+    process.send_signal(signal.SIGTERM)
+    finished(process)
+    aws.delete_stream("orders")
+    aws.advance(10)
+    aws.create_stream("orders")
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "made anew" in result.stderr.splitlines()[-1]
+
+
+def test_a_start_older_than_retention_is_only_warned_of(
+    aws: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    command = consuming(aws)[:-1]
+    process = start(*command, "--start=2020-01-01T00:00:00Z")
+    lines(process, 1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = finished(process)
+    assert process.returncode == 0
+    assert b"start is older than the retention of 24 h" in errors
+
+
+def consuming(aws: EmbeddedAws) -> list[str]:
+    """Set up a table and a stream with a record; return how to consume it."""
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.put("orders", b"x")
+    return ["consume", "orders", "--app=a", "--output=text", "--start=TRIM_HORIZON"]
 
 
 def create(aws: EmbeddedAws, keys: tuple[str, str]) -> None:
