@@ -63,6 +63,7 @@ class Kinesumer:
         self._clients: Clients | None = None
         self._group: Group | None = None
         self._records: Records | None = None
+        self._delivery: Delivery | None = None
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
@@ -115,9 +116,14 @@ class Kinesumer:
             if self._starting is None:
                 starting = self._begin(delivery, wanted, start)
                 self._starting = asyncio.create_task(starting)
-            await asyncio.shield(self._starting)
+            try:
+                await asyncio.shield(self._starting)
+            except asyncio.CancelledError:
+                # leave() gave the start up; else it is who asks that was cancelled.
+                if not self._starting.cancelled():
+                    raise
 
-        self._records = Records(delivery, begin)
+        self._delivery, self._records = delivery, Records(delivery, begin)
         return self._records
 
     def mark(self, record: Record) -> None:
@@ -150,8 +156,12 @@ class Kinesumer:
         Call it from a signal handler's task or beside the loop: the others take over
         with a gap of well under a second, where leaving the block alone costs some.
         """
-        if self._group is not None:
+        if self._group is not None and self._group.session is not None:
             await self._group.leave()
+        elif self._delivery is not None:
+            self._delivery.close()
+            if self._starting is not None:
+                self._starting.cancel()
 
     async def _begin(
         self, delivery: Delivery, streams: list[Stream], start: Start

@@ -34,7 +34,7 @@ class Delivery:
         self.records = 0
         """Records handed out in batches that are over."""
         self._clock = clock
-        self._buffer: Buffer
+        self._buffer: Buffer | None = None
         self._hurry: Callable[[], None]
         self._telemetry: Telemetry
         self._auto = marks_by_asking
@@ -56,7 +56,8 @@ class Delivery:
         """End the iteration: by StopAsyncIteration, or by the error that says why."""
         self._closed = True
         self._fatal = self._fatal or fatal
-        self._buffer.wake()
+        if self._buffer is not None:
+            self._buffer.wake()
 
     def take_stock(self) -> None:
         """Bring the holding of the batch at hand up to date."""
@@ -124,6 +125,7 @@ class Delivery:
                 return batch
         self._leave()
         while not self._closed:
+            assert self._buffer is not None
             batch = await self._buffer.get()
             if batch is None:
                 continue
@@ -145,6 +147,7 @@ class Delivery:
         self.take_stock()
         self.records += self._handed
         self._batch = None
+        assert self._buffer is not None
         self._buffer.release(batch.size)
         if batch.holding.wants_commit:
             self._hurry()

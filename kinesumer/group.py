@@ -73,6 +73,7 @@ class Group:
         self._marks_lost: set[ShardKey] = set()
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
+        self._leaving = False
         self._stopping = False
 
     # --- the client's calls ---------------------------------------------------------
@@ -141,6 +142,7 @@ class Group:
         The others take each shard over with a short gap; at most some heartbeats pass.
         """
         self._set_state("leaving")
+        self._leaving = True
         config = self.context.config
         patience = 4 * config.heartbeat_seconds + config.leader_seconds
         try:
@@ -216,7 +218,8 @@ class Group:
         )
 
     def _set_state(self, state: str) -> None:
-        self._heart.tell(lambda heart: heart.set_state(state))
+        if not self._leaving:
+            self._heart.tell(lambda heart: heart.set_state(state))
 
     def _notify(self, event: Event) -> None:
         """Take in what the heart tells (on the client's loop)."""

@@ -148,6 +148,19 @@ async def test_what_needs_a_running_client_says_so(world: World) -> None:
                 await call
 
 
+@in_virtual_time
+async def test_leaving_while_the_client_still_starts_ends_the_iteration(
+    world: World,
+) -> None:
+    world.put("a")
+    async with InMemory(world) as client:
+        records = client.consume("orders", start=OLDEST)
+        first = asyncio.create_task(anext(records, None))
+        await asyncio.sleep(0.1)
+        await client.leave()
+        assert await asyncio.wait_for(first, 1) is None
+
+
 def future(world: World) -> Start:
     now = datetime.fromtimestamp(world.clock.wall(), UTC)
     return Start.at(now + timedelta(hours=1))
