@@ -205,6 +205,11 @@ class Fleet:
 
     # --- clients ---------------------------------------------------------------------
 
+    @property
+    def running(self) -> list[Client]:
+        """The processes that haven't ended."""
+        return [c for c in self.clients if c.process.poll() is None]
+
     def cables(self) -> dict[str, Cable]:
         """Return cables to the services whose loss a test is about."""
         return {service: Cable(self.aws.port) for service in ("dynamodb", "kinesis")}
@@ -224,7 +229,11 @@ class Fleet:
         }
 
     def start(
-        self, *client_ids: str, rejoins: bool = False, cabled: bool = False
+        self,
+        *client_ids: str,
+        start: str = "TRIM_HORIZON",
+        rejoins: bool = False,
+        cabled: bool = False,
     ) -> list[Client]:
         """Start processes at the same moment, each with cables of its own if asked."""
         if not self.watcher.is_watching:
@@ -239,6 +248,7 @@ class Fleet:
                 streams=self._streams,
                 config=self.config,
                 journal=str(self._folder / f"{name}.jsonl"),
+                start=start,
                 rejoins=rejoins,
             )
             cables = self.cables() if cabled else {}
@@ -249,7 +259,7 @@ class Fleet:
 
     def started(self, *client_ids: str, cabled: bool = False) -> list[Client]:
         """Start processes, and wait until every shard is where the plan wants it."""
-        live = {c.client_id for c in self.clients if c.process.poll() is None}
+        live = {client.client_id for client in self.running}
         clients = self.start(*client_ids, cabled=cabled)
         self.settle(*live, *client_ids)
         return clients
@@ -274,6 +284,15 @@ class Fleet:
     def look(self) -> Snapshot:
         """Return what the table says now."""
         return self.watcher.look()
+
+    def sessions(self) -> dict[str, str]:
+        """Return the session of each client that lives."""
+        return {name: row.session for name, row in self.look().live.items()}
+
+    def owned(self, client_id: str) -> set[ShardKey]:
+        """Return the shards that a client owns."""
+        owners = self.look().owners
+        return {key for key, owner in owners.items() if owner == client_id}
 
     def settle(self, *client_ids: str) -> float:
         """Wait until just these clients live, and own what the plan gives them."""
@@ -308,7 +327,7 @@ class Fleet:
 
     def leave(self, *clients: Client) -> None:
         """Ask clients (by default all that live) to leave, and wait for it."""
-        leaving = clients or [c for c in self.clients if c.process.poll() is None]
+        leaving = clients or self.running
         for client in leaving:
             client.leave()
         for client in leaving:

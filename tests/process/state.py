@@ -75,8 +75,12 @@ class Watcher:
 
     def start(self, arns: Sequence[str]) -> None:
         """Watch the shards of these streams."""
-        self._arns = arns
+        self.watch(arns)
         self._thread.start()
+
+    def watch(self, arns: Sequence[str]) -> None:
+        """Watch the shards of these streams from now on."""
+        self._arns = arns
 
     def stop(self) -> None:
         """Stop watching."""

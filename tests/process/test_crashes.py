@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer import Config
 from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ SLACK = 3.0
 
 def takeover(fleet: Fleet, victim: Client) -> float:
     """Kill a client; return how long it took until all its shards were read again."""
-    lost = {k for k, who in fleet.look().owners.items() if who == victim.client_id}
+    lost = fleet.owned(victim.client_id)
     assert lost
     at = victim.kill()
 
@@ -66,3 +67,13 @@ def test_a_killed_leader_loses_nothing(fleet: Fleet) -> None:
 @scenario
 def test_a_killed_client_that_did_not_lead_loses_nothing(fleet: Fleet) -> None:
     crash(fleet, of_leader=False)
+
+
+@scenario
+def test_takeover_with_the_default_configuration(fleet: Fleet) -> None:
+    defaults = Config()
+    fleet.config = {
+        name: getattr(defaults, name)
+        for name in ("heartbeat_seconds", "lease_seconds", "leader_seconds")
+    } | {"max_uncommitted": 1000}
+    crash(fleet, of_leader=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.process.scenarios import scenario
-from tests.process.test_membership import sessions
 
 if TYPE_CHECKING:
     from tests.process.fleet import Fleet
@@ -31,7 +30,7 @@ def test_slow_handlers_keep_their_shards_and_hand_them_over(fleet: Fleet) -> Non
 def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
     fleet.stream("orders")
     a, b = fleet.started("a", "b")
-    before = sessions(fleet)
+    before = fleet.sessions()
     fleet.produce()
     for client in (a, b):
         client.order(block=2.5 * fleet.config["lease_seconds"])
@@ -40,7 +39,7 @@ def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
     fleet.pause(1)
     fleet.drain()
 
-    assert sessions(fleet) == before
+    assert fleet.sessions() == before
     fleet.leave()
     assert fleet.verdict().duplicates == 0
 
@@ -64,6 +63,54 @@ def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
     fleet.note(f"a third client owned everything {took:.1f} s after two hung")
     repeated = fleet.verdict().repeated
     assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+
+
+@scenario
+def test_a_hand_over_waits_for_user_code_no_longer_than_told(fleet: Fleet) -> None:
+    fleet.config["drain_timeout"] = 1.0
+    fleet.stream("orders", 4)
+    [a] = fleet.started("a")
+    fleet.produce()
+    fleet.pause(1)
+    a.order(delay=6)
+    fleet.until(lambda: len(a.handled) > 20, "it is busy")
+    fleet.start("b")
+    took = fleet.settle("a", "b")
+    a.order()
+    fleet.drain()
+    fleet.leave()
+
+    fleet.note(f"a busy client's shards had moved {took:.1f} s after another's start")
+    # What was in hand when the time was over, and nothing else.
+    assert fleet.verdict().duplicates <= 1
+
+
+@scenario
+def test_a_hand_over_of_which_either_side_dies_is_done_by_others(fleet: Fleet) -> None:
+    fleet.stream("orders", 6)
+    a, _ = fleet.started("a", "b")
+    fleet.produce()
+    fleet.pause(1)
+    a.order(delay=3)
+    [c] = fleet.start("c")
+    fleet.until(lambda: has_range(fleet, "c"), "the new one has a range")
+    c.kill()
+    fleet.settle("a", "b")
+    fleet.start("d")
+    fleet.until(lambda: has_range(fleet, "d"), "the new one has a range")
+    a.kill()
+    fleet.settle("b", "d")
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict().repeated
+    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+
+
+def has_range(fleet: Fleet, client_id: str) -> bool:
+    """Tell whether a plan gives a client shards."""
+    member = fleet.look().members.get(client_id)
+    return member is not None and bool(member.range)
 
 
 @scenario
@@ -99,7 +146,7 @@ def test_a_crash_repeats_no_more_than_max_uncommitted(fleet: Fleet) -> None:
     for victim in ("a", "b"):
         fleet.pause(2)
         clients[victim].kill()
-        fleet.settle(*(c for c in clients if clients[c].process.poll() is None))
+        fleet.settle(*(c.client_id for c in fleet.running))
     fleet.drain()
     fleet.leave()
 

@@ -8,7 +8,7 @@ from tests.process import oracle
 from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
-    from tests.process.fleet import Client, Fleet
+    from tests.process.fleet import Fleet
 
 
 @scenario
@@ -100,7 +100,7 @@ def test_a_frozen_client_wakes_up_without_delivering_as_a_zombie(fleet: Fleet) -
 def test_a_short_freeze_costs_nothing(fleet: Fleet) -> None:
     fleet.stream("orders")
     a, _ = fleet.started("a", "b")
-    before = sessions(fleet)
+    before = fleet.sessions()
     fleet.produce()
     for _ in range(3):
         a.freeze()
@@ -109,7 +109,7 @@ def test_a_short_freeze_costs_nothing(fleet: Fleet) -> None:
         fleet.pause(1)
     fleet.drain()
 
-    assert sessions(fleet) == before
+    assert fleet.sessions() == before
     fleet.leave()
     assert fleet.verdict().duplicates == 0
 
@@ -197,17 +197,74 @@ def test_a_rolling_restart_repeats_nothing(fleet: Fleet) -> None:
     assert fleet.verdict().duplicates == 0
 
 
-def sessions(fleet: Fleet) -> dict[str, str]:
-    """Return the session of each client that lives."""
-    return {name: row.session for name, row in fleet.look().live.items()}
+@scenario
+def test_streams_are_added_and_removed_while_others_go_on(fleet: Fleet) -> None:
+    orders = fleet.stream("orders")
+    a, b = fleet.started("a", "b")
+    payments = fleet.stream("payments")
+    fleet.watcher.watch(fleet.arns)
+    fleet.produce()
+    for client in (a, b):
+        client.order(consume=[orders, payments])
+    fleet.until(
+        lambda: {h.shard.stream_arn for h in b.handled} == {orders, payments},
+        "both streams are consumed",
+    )
+    a.order(consume=[payments])
+    fleet.until(
+        lambda: {key.stream_arn for key in fleet.owned("a")} == {payments},
+        "one client has the new stream only",
+    )
+    fleet.settle("a", "b")
+    fleet.drain()
+    fleet.leave()
+
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_latest_is_resolved_once_though_the_first_owner_dies(fleet: Fleet) -> None:
+    fleet.config |= {"commit_seconds": 60.0}
+    arn = fleet.stream("orders")
+    fleet.aws.put(arn, b"-1 too-early", "too-early")
+    a, b = fleet.start("a", "b", start="LATEST")
+    fleet.settle("a", "b")
+    fleet.producer.put(arn, 100)
+    fleet.until(lambda: a.handled, "one client handles records")
+    a.kill()
+    b.kill()
+    fleet.producer.put(arn, 100)
+    fleet.start("c", start="LATEST")
+    fleet.drain()
+    fleet.leave()
+
+    assert min(h.number for h in fleet.handled()) == 0
+    fleet.verdict()
+
+
+@scenario
+def test_the_sticky_assignor_moves_what_has_to_move(fleet: Fleet) -> None:
+    fleet.config |= {"assignor": "sticky"}
+    fleet.stream("orders", 6)
+    fleet.stream("payments", 6)
+    fleet.started("a", "b", "c")
+    fleet.produce()
+    before = fleet.look().owners
+    [d] = fleet.started("d")
+    joined = fleet.look().owners
+    fleet.leave(d)
+    fleet.settle("a", "b", "c")
+    fleet.pause(1)
+    fleet.drain()
+    fleet.leave()
+
+    moved = {key for key in before if joined[key] != before[key]}
+    fleet.note(f"a fourth client moved {len(moved)} of 12 shards")
+    assert moved == {key for key in before if joined[key] == "d"}
+    assert len(moved) == 3
+    assert fleet.verdict().duplicates == 0
 
 
 def epochs(fleet: Fleet) -> dict[object, int]:
     """Return the epoch of each shard: whoever takes one over raises it."""
     return {key: row.epoch for key, row in fleet.look().shards.items()}
-
-
-def owned(fleet: Fleet, client: Client) -> set[object]:
-    """Return the shards that a client owns."""
-    owners = fleet.look().owners
-    return {key for key, owner in owners.items() if owner == client.client_id}

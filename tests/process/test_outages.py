@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
-    from kinesumer.model import ShardKey
     from tests.process.cable import State
     from tests.process.fleet import Client, Fleet
-
-
-def sessions(fleet: Fleet) -> dict[str, str]:
-    """Return the session of each client that lives."""
-    return {name: row.session for name, row in fleet.look().live.items()}
 
 
 def handled_after(client: Client, moment: float) -> list[Any]:
@@ -28,7 +22,7 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
     clients = fleet.started("a", "b", "c")
     fleet.produce()
     fleet.pause(1)
-    before = sessions(fleet)
+    before = fleet.sessions()
     for kind in ("refuse", "drop", "error", "throttle"):
         number = fleet.aws.fault(kind, service="dynamodb", resource=fleet.table)
         fleet.pause(2 * fleet.config["lease_seconds"])
@@ -42,7 +36,7 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
     fleet.pause(fleet.config["lease_seconds"])
     fleet.drain()
 
-    assert sessions(fleet) == before
+    assert fleet.sessions() == before
     fleet.leave()
     fleet.note(f"all go on {back:.1f} s after the store came back")
     assert fleet.verdict().duplicates == 0
@@ -88,7 +82,7 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
     fleet.pause(1)
     ways: dict[str, State] = {"a": "cut", "b": "silent", "c": "one-way"}
     for cut_off, how in ways.items():
-        before = shards_of(fleet, cut_off)
+        before = fleet.owned(cut_off)
         cable = clients[cut_off].cables["dynamodb"]
         cable.set(how)
         fleet.settle(*(clients.keys() - {cut_off}))
@@ -114,17 +108,17 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
 def test_a_client_cut_off_from_kinesis_hands_its_shards_over(fleet: Fleet) -> None:
     fleet.stream("orders")
     a, *_ = fleet.started("a", "b", "c", cabled=True)
-    before = sessions(fleet)
+    before = fleet.sessions()
     fleet.produce()
     a.cables["kinesis"].set("silent")
     fleet.until(lambda: fleet.look().members["a"].state == "degraded", "a says so")
-    moved = fleet.until(lambda: not shards_of(fleet, "a"), "others own its shards")
+    moved = fleet.until(lambda: not fleet.owned("a"), "others own its shards")
     fleet.pause(1)
     a.cables["kinesis"].set("whole")
-    fleet.until(lambda: shards_of(fleet, "a"), "it gets shards again")
+    fleet.until(lambda: fleet.owned("a"), "it gets shards again")
     fleet.drain()
 
-    assert sessions(fleet) == before
+    assert fleet.sessions() == before
     fleet.leave()
     fleet.note(f"shards moved {moved:.1f} s after the client told that it is degraded")
     assert fleet.verdict().duplicates == 0
@@ -171,8 +165,3 @@ def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
     assert a.process.poll() == 1
     assert a.failure.startswith("TimeoutError: the state store didn't answer")
     fleet.verdict()
-
-
-def shards_of(fleet: Fleet, client_id: str) -> set[ShardKey]:
-    owners = fleet.look().owners
-    return {key for key, owner in owners.items() if owner == client_id}

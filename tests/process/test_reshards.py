@@ -70,7 +70,7 @@ def test_reshards_during_a_failover_lose_nothing_and_keep_the_order(
         for arn in arns:
             merge_last_two(fleet, arn)
             split_first(fleet, arn)
-        fleet.settle(*(c for c in clients if clients[c].process.poll() is None))
+        fleet.settle(*(c.client_id for c in fleet.running))
     fleet.drain()
     fleet.leave()
 
