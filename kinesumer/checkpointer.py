@@ -42,19 +42,25 @@ class Checkpointer:
 
     async def run(self) -> None:
         """Commit every interval until cancelled."""
-        pause = self._context.config.commit_seconds
+        clock, interval = self._context.clock, self._context.config.commit_seconds
+        next_all = clock.now() + interval
         while True:
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(max(0.0, next_all - clock.now())):
                     await self._hurry.wait()
-                due = [h for h in self._holdings() if h.wants_commit]
             except TimeoutError:
-                due = list(self._holdings())
+                pass
             self._hurry.clear()
-            pause = self._context.config.commit_seconds
-            if not await self._commit_each(due):
+            due = list(self._holdings())
+            # Shards in a hurry don't put the others' turn off.
+            is_hurried = clock.now() < next_all
+            if is_hurried:
+                due = [h for h in due if h.wants_commit]
+            stored = await self._commit_each(due)
+            if not is_hurried:
                 # Backed off and spread, so that heartbeats and claims get through.
-                pause *= 0.5 + self._context.random.random()
+                spread = 1.0 if stored else 0.5 + self._context.random.random()
+                next_all = clock.now() + interval * spread
 
     async def commit_all(self) -> list[ShardKey]:
         """Store what is done, trying until it is stored; return the shards lost."""

@@ -122,6 +122,18 @@ async def test_shards_with_much_to_store_do_not_wait_for_the_interval(
 
 
 @in_virtual_time
+async def test_shards_in_a_hurry_do_not_put_off_the_others_turn(world: World) -> None:
+    desk = await Desk(world, shards=2, max_uncommitted=4).begin()
+    desk.holdings[1].progress.done_through(1)
+    for count in range(2, 9, 2):
+        desk.holdings[0].progress.done_through(count)
+        desk.checkpointer.hurry()
+        await asyncio.sleep(2)
+    assert desk.row(0).position == Position("8")
+    assert desk.row(1).position == Position("1")
+
+
+@in_virtual_time
 async def test_positions_only_go_forward(world: World) -> None:
     desk = await Desk(world).begin()
     await desk.change(desk.holdings[0], sequence_number="8")
