@@ -47,9 +47,10 @@ class Reachability:
                 self._change(silent)
 
     def _is_silent(self, stream: OpenStream) -> bool:
-        limit = self._context.config.degraded_seconds
-        now = self._context.clock.now()
-        return stream.last_read is not None and now - stream.last_read > limit
+        if stream.failing is None:
+            return False
+        first, last = stream.failing
+        return last - first > self._context.config.degraded_seconds
 
     def _change(self, silent: list[str]) -> None:
         self._is_degraded = bool(silent)
@@ -72,4 +73,4 @@ class Reachability:
         except KinesumerError as error:
             self._context.health.failed(stream.label, error)
         else:
-            stream.last_read = self._context.clock.now()
+            stream.failing = None

@@ -13,6 +13,7 @@ from kinesumer.errors import (
     FatalError,
     KinesumerError,
     ShardMissingError,
+    SourceThrottledError,
     SourceUnavailableError,
     StreamReplacedError,
     TrimmedPositionError,
@@ -83,6 +84,7 @@ class Reader:
     async def _read(self) -> Page | None:
         """Return the next page, or None to try again later."""
         source, label = self._stream.source, self._stream.label
+        began = self._context.clock.now()
         try:
             if self._iterator is None:
                 shard_id = self._holding.key.shard_id
@@ -103,13 +105,15 @@ class Reader:
             return await self._missing(error)
         except SourceUnavailableError as error:
             self._context.health.failed(label, error)
+            if not isinstance(error, SourceThrottledError):
+                self._stream.read_failed(began, self._context.clock.now())
         except FatalError as error:
             if type(error) is FatalError:  # nobody knows yet why
                 await self._refuse_replaced(error)
             raise
         else:
             self._context.health.works(label)
-            self._stream.last_read = self._context.clock.now()
+            self._stream.failing = None
             self._iterator = page.next_iterator
             return page
         return None

@@ -284,7 +284,7 @@ class Rounds:
         holding = Holding(row, self._lease, config.max_uncommitted)
         self.held[row.key] = holding
         stream = self._streams[row.key.stream_arn]
-        stream.last_read = self._context.clock.now()
+        stream.failing = None
         reader = Reader(self._context, stream, holding, self._buffer)
         holding.task = self._tasks.create_task(reader.run())
         self._tasks.create_task(self._until_end(holding))

@@ -30,10 +30,16 @@ class OpenStream:
         self.arn = info.arn
         self.name = info.arn.rpartition("/")[2]
         self.label = f"stream {self.name}"
-        self.last_read: float | None = None
-        """When a read last succeeded, on the client's clock."""
+        self.failing: tuple[float, float] | None = None
+        """Since no read has succeeded: when the first one that failed began, and when
+        the last one failed. A reader that waits for user code doesn't fail."""
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
+
+    def read_failed(self, began: float, now: float) -> None:
+        """Note a read that Kinesis didn't answer."""
+        first, _ = self.failing or (began, now)
+        self.failing = first, now
 
 
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:

@@ -277,6 +277,26 @@ async def test_who_cannot_read_kinesis_gives_its_shards_away_and_gets_them_back(
     assert world.members()["c1"].state == "up"
 
 
+@in_virtual_time
+async def test_a_slow_handler_does_not_count_as_a_kinesis_out_of_reach(
+    world: World,
+) -> None:
+    async def crawl(_: object) -> None:
+        await asyncio.sleep(60)
+
+    world.kinesis.create_stream("orders", 3)
+    slow = world.client("c1", handle=crawl, max_uncommitted=2)
+    others = [world.client(f"c{n}") for n in (2, 3)]
+    await settled(world, slow, *others, shards=3)
+    held = slow.held
+    for _ in range(4):
+        spread(world, *numbers(0, 8))
+    for _ in range(100):
+        await asyncio.sleep(2)
+        assert world.members()["c1"].state == "up"
+        assert slow.held == held
+
+
 # --- other streams ---
 
 

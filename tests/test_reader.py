@@ -31,7 +31,6 @@ async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> 
     world.put("c")
     assert await desk.read(3, seconds=0.5) == ["a", "b", "c"]
     assert {record.fence for record in desk.records} == {(desk.holding.key, 1)}
-    assert desk.stream.last_read == pytest.approx(world.clock.now(), abs=0.5)
     assert desk.holding.millis_behind == 0
 
 
@@ -108,9 +107,11 @@ async def test_an_unreachable_kinesis_is_waited_for(
     desk.source.down = True
     desk.start()
     await asyncio.sleep(600)
-    assert desk.stream.last_read is None
+    assert desk.stream.failing is not None
+    assert desk.stream.failing == pytest.approx((0, 600), abs=6)
     desk.source.down = False
     assert await desk.read(1, seconds=6) == ["a"]
+    assert desk.stream.failing is None
     world.put("b")
     await desk.read(2)
     await asyncio.sleep(10)
@@ -142,7 +143,8 @@ async def test_a_stream_with_a_pace_of_its_own_is_read_at_that(world: World) -> 
 
 
 def user(text: str, hash_key: int | None = None) -> UserRecord:
-    return UserRecord(text.encode(), "key", hash_key)
+    explicit = None if hash_key is None else str(hash_key)
+    return UserRecord(text.encode(), "key", explicit)
 
 
 def put_aggregate(world: World, *texts: str) -> str:
