@@ -1,0 +1,40 @@
+"""How long ``import kinesumer`` takes.
+
+python -m benchmarks.import_time
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from benchmarks.report import Report
+
+RUNS = 7
+AIM_SECONDS = 0.15
+HEAVY = ("aiobotocore.session", "aiohttp", "opentelemetry.metrics, opentelemetry.trace")
+
+
+def main() -> None:
+    """Print the package's time, and what it would be with the heavy parts."""
+    report = Report(f"import: CPU time, best of {RUNS}")
+    report.at_most("import kinesumer", seconds("kinesumer"), AIM_SECONDS, " s")
+    for module in HEAVY:
+        report.note(f"for comparison: {module}", f"{seconds(module):.3f} s")
+    report.print()
+
+
+def seconds(modules: str) -> float:
+    """Return the CPU time of an import in a fresh interpreter, at best."""
+    code = (
+        "import time; began = time.process_time(); "
+        f"import {modules}; print(time.process_time() - began)"
+    )
+    return min(
+        float(subprocess.check_output([sys.executable, "-c", code], text=True))
+        for _ in range(RUNS)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""One client in a process of its own, told what to do by the benchmark that starts it.
+
+    python -m benchmarks.worker APP STREAMS WHAT
+
+WHAT is ``each`` (a line per record: seconds since 1970, stream, shard id, data),
+``first`` (seconds from its start to the first record), ``caught-up`` (CPU seconds of
+IDLE_SECONDS, resident bytes), ``idle`` (the same, as after minutes without a record) or
+``never`` (resident bytes, at most, of a consumer that asks once). A line on standard
+input lets the client leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kinesumer import Kinesumer, Start
+from kinesumer.core import pacing
+
+if TYPE_CHECKING:
+    from kinesumer import Records
+
+IDLE_SECONDS = 20.0
+NEVER_SECONDS = 12.0
+
+
+def say(*words: object) -> None:
+    """Print a line at once."""
+    print(*words, flush=True)
+
+
+async def each(records: Records) -> None:
+    """Tell of every record."""
+    async for record in records:
+        say(time.time(), record.stream, record.shard_id, record.data.decode())
+
+
+async def first(records: Records) -> None:
+    """Tell how long the first record took, and go on."""
+    began = time.monotonic()
+    async for _ in records:
+        say(time.monotonic() - began)
+        break
+    async for _ in records:
+        pass
+
+
+async def caught_up(records: Records) -> None:
+    """Tell what waiting costs when records came a moment ago."""
+    pacing.IDLE_AFTER_SECONDS = 1e9
+    await wait(records)
+
+
+async def wait(records: Records) -> None:
+    """Tell what waiting costs once all shards are held."""
+    waiting = asyncio.ensure_future(anext(aiter(records)))
+    await asyncio.sleep(8)
+    began = time.process_time()
+    await asyncio.sleep(IDLE_SECONDS)
+    say(time.process_time() - began, resident_bytes())
+    waiting.cancel()
+
+
+async def idle(records: Records) -> None:
+    """Tell what waiting costs when shards are read least often."""
+    pacing.IDLE_AFTER_SECONDS = pacing.IDLE_SLOWING_SECONDS = 0.5
+    await wait(records)
+
+
+async def never(records: Records) -> None:
+    """Tell how large the process gets while nobody asks for a second record."""
+    waiting = asyncio.ensure_future(anext(aiter(records)))
+    most, until = 0, time.monotonic() + NEVER_SECONDS
+    while time.monotonic() < until:
+        await asyncio.sleep(0.1)
+        most = max(most, resident_bytes())
+    say(most)
+    waiting.cancel()
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+TASKS = {
+    "each": each,
+    "first": first,
+    "caught-up": caught_up,
+    "idle": idle,
+    "never": never,
+}
+
+
+async def main() -> None:
+    """Run one client."""
+    app, streams, what = sys.argv[1:]
+    async with Kinesumer(app, table="state") as client:
+        records = client.consume(streams.split(","), start=Start.TRIM_HORIZON)
+        task = asyncio.ensure_future(TASKS[what](records))
+        told = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
+        await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await client.leave()
+        await task
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
