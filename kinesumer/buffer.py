@@ -128,7 +128,11 @@ class Buffer:
         if not self._batches:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(future)
-            await future
+            try:
+                await future
+            finally:
+                if future in self._takers:  # it was cancelled
+                    self._takers.remove(future)
         return self._batches.popleft() if self._batches else None
 
     def wake(self) -> None:

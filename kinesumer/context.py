@@ -50,11 +50,13 @@ class Health:
 
     def works(self, what: str) -> None:
         """Note a success; the first one some time after a failure is logged."""
-        if what not in self._failing:
+        # Two threads tell of the state store: look it up once.
+        failing = self._failing.get(what)
+        if failing is None:
             return
-        since, last = self._failing[what]
+        since, last = failing
         if self._clock.now() - last >= CALM_SECONDS:
-            del self._failing[what]
+            self._failing.pop(what, None)
             logger.warning(
                 "%s works again, it failed for %.1f s",
                 what,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -108,15 +109,17 @@ class ThreadHeart:
     def tell(self, change: Callable[[Heart], None]) -> None:
         """Change something of the heart, on its own loop."""
         heart, loop = self._heart, self._loop
-        if heart is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(change, heart)
+        if heart is not None and loop is not None:
+            with suppress(RuntimeError):  # its loop is closed: it is ending
+                loop.call_soon_threadsafe(change, heart)
 
     async def stop(self) -> None:
         """Stop the heart; no beat is sent after this returns."""
-        thread, task, loop = self._thread, self._task, self._loop
-        if thread is None or task is None or loop is None:
-            return
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
-        while thread.is_alive():
+        thread, told = self._thread, False
+        while thread is not None and thread.is_alive():
+            # A thread that has just begun has no task to cancel yet.
+            if not told and self._task is not None and self._loop is not None:
+                told = True
+                with suppress(RuntimeError):  # its loop is closed: it is ending
+                    self._loop.call_soon_threadsafe(self._task.cancel)
             await asyncio.sleep(0.005)
