@@ -27,6 +27,7 @@ class Stopping:
         self._loop = asyncio.get_running_loop()
         self._consumer = asyncio.current_task()
         self._leaving: asyncio.Task[None] | None = None
+        self._is_done = False
         self.at_once = False
         """Set when consuming was cancelled here, which is no error."""
         for number in SIGNALS:
@@ -49,7 +50,8 @@ class Stopping:
             # Who hasn't come as far as consuming has nothing that ends by leaving.
             await asyncio.sleep(LEFT_SECONDS)
         finally:
-            self.stop_at_once()
+            if not self._is_done:
+                self.stop_at_once()
 
     def stop_at_once(self) -> None:
         """Cancel the task that consumes: positions are stored, shards given up."""
@@ -58,7 +60,7 @@ class Stopping:
             self._consumer.cancel()
 
     def done(self) -> None:
-        """Stop caring: the client is about to close, or has."""
-        self._consumer = None
+        """Leave no more: the iteration has ended, and the client closes."""
+        self._is_done = True
         if self._leaving is not None:
             self._leaving.cancel()

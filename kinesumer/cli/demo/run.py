@@ -108,9 +108,8 @@ class Demo:
         at = time.monotonic()
         for _ in range(count):
             await self.processes.start_client(self._streams)
-        story.note(
-            Event(kind="start", at=at, text=f"start {count} client{'s' * (count > 1)}")
-        )
+        names = ", ".join(child.name for child in self.processes.clients)
+        story.note(Event(kind="start", at=at, text=f"start {names}"))
         self._phase = "producing"
 
     async def _produce(self, opened: list[Any], story: Story) -> None:
