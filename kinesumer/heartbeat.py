@@ -73,8 +73,11 @@ class Heart:
         self._incarnation = 0
 
     def set_state(self, state: str) -> None:
-        """Tell the others a new state with a beat at once (on the heart's loop)."""
-        if state != self.state:
+        """Tell the others a new state with a beat at once (on the heart's loop).
+
+        Who leaves stays leaving.
+        """
+        if self.state not in (state, "leaving"):
             self.state = state
             self._hurry.set()
 

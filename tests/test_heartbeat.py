@@ -4,74 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
-from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart, interval_seconds
+from kinesumer.heartbeat import Alive, Died, Failed, interval_seconds
 from kinesumer.heartbeat import lease_ms as lease_ms_of
-from kinesumer.ports import Test, Write
 from kinesumer.wire import rows, writes
-from tests.engine import APP, ARN, FaultyStore, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.core.liveness import Lease
-    from kinesumer.ports import Value
-    from kinesumer.wire.rows import MemberRow
+from tests.body import Body
+from tests.engine import APP, ARN, World, in_virtual_time
 
 H = 2.0
 TRUSTED = 6.0
-
-
-class Body:
-    """A heart, its way to the table, and what it tells."""
-
-    def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
-        self.world = world
-        self.client_id = client_id
-        self.store = FaultyStore(world.table)
-        self.events: list[tuple[float, Event]] = []
-        self.busy_since: float | None = None
-        self.heart = Heart(
-            world.context(client_id, store=self.store, **config),
-            streams=frozenset({ARN}),
-            notify=self._notify,
-            busy_since=lambda: self.busy_since,
-        )
-        self.task = world.loop.create_task(self.heart.run())
-
-    def _notify(self, event: Event) -> None:
-        self.events.append((self.world.clock.now(), event))
-
-    def told(self, kind: type[Event]) -> list[Any]:
-        """Return the events of a kind."""
-        return [event for _, event in self.events if isinstance(event, kind)]
-
-    @property
-    def lease(self) -> Lease:
-        lease: Lease = self.told(Alive)[-1].lease
-        return lease
-
-    @property
-    def row(self) -> MemberRow:
-        return self.world.members()[self.client_id]
-
-    async def registered(self) -> MemberRow:
-        """Wait for the registration, and hand it a plan so that it beats calmly."""
-        await self.world.until(lambda: self.told(Alive))
-        await self.change(range="", index=0)
-        return self.row
-
-    async def change(self, **values: Value) -> None:
-        """Change attributes of the row, as others would."""
-        key = rows.member_key(APP, self.client_id)
-        await self.world.table.write(Write(key, Test("pk", "exists"), values))
-
-    def beats(self) -> list[tuple[int, float]]:
-        """Return the beats acknowledged and when."""
-        alive = [(at, e) for at, e in self.events if isinstance(e, Alive)]
-        return [(event.row.beat, at) for at, event in alive]
 
 
 @in_virtual_time
@@ -178,6 +122,19 @@ async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> N
 
 
 @in_virtual_time
+async def test_a_registration_fenced_before_its_answer_came_is_made_anew(
+    world: World,
+) -> None:
+    body = Body(world)
+    body.store.spoil("unanswered", "session")
+    await world.until(lambda: world.members())
+    await world.table.write(writes.fence(APP, body.row, "now"))
+    await world.until(lambda: body.told(Alive))
+    assert (body.row.incarnation, body.row.dead) == (1, False)
+    assert body.lease.session == body.row.session
+
+
+@in_virtual_time
 async def test_who_is_told_dead_registers_anew_with_another_session(
     world: World,
 ) -> None:
@@ -217,6 +174,16 @@ async def test_a_new_state_is_told_by_a_beat_at_once(world: World) -> None:
     body.heart.set_state("leaving")
     await asyncio.sleep(0.01)
     assert body.row.beat == beats
+
+
+@in_virtual_time
+async def test_who_leaves_stays_leaving_whatever_else_changes(world: World) -> None:
+    body = Body(world)
+    await body.registered()
+    for state in ("leaving", "degraded", "up"):
+        body.heart.set_state(state)
+        await asyncio.sleep(1)
+        assert body.row.state == "leaving"
 
 
 @in_virtual_time
