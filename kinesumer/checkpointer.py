@@ -106,11 +106,12 @@ class Checkpointer:
 def is_stored(holding: Holding, written: Written, position: Position) -> bool:
     """Tell from a refusing row whether the position is there all the same.
 
-    It is if a try that seemed lost was applied: then we still own the shard.
+    It is if a try that seemed lost was applied, or if the shard was released meanwhile:
+    what was written in our epoch is ours.
     """
-    if written.row is None:
+    if holding.progress.has_committed(position):
+        return True
+    row = rows.read_shard(written.row) if written.row else None
+    if row is None or row.position is None or row.epoch != holding.row.epoch:
         return False
-    row, mine = rows.read_shard(written.row), holding.row
-    if row.owner != mine.owner or row.epoch != mine.epoch:
-        return False
-    return row.position is not None and row.position >= position
+    return row.position >= position

@@ -369,10 +369,12 @@ class Rounds:
         written = await self._context.write(write)
         if self.held.get(holding.key) is holding:
             del self.held[holding.key]
-        if written.applied:
-            return True
         now = rows.read_shard(written.row) if written.row else None
-        if now is not None and _covers(now, write, position):
+        if written.applied or (now is not None and _covers(now, write, position)):
+            if position is not None:
+                holding.stored(position)
+            if holding.position is not None:  # done while the write was under way
+                self.lost.add(holding.key)
             return True
         holding.lost = True
         if position is not None:

@@ -185,6 +185,26 @@ async def test_the_late_write_of_a_former_owner_is_refused_and_told(
     assert len(desk.store.sent) == 1
 
 
+@pytest.mark.parametrize("claimed_by_another", [False, True])
+@in_virtual_time
+async def test_a_commit_that_a_release_overtakes_loses_nothing(
+    world: World, claimed_by_another: bool
+) -> None:
+    desk = await Desk(world).begin()
+    (holding,) = desk.holdings
+    desk.done(3)
+    desk.store.latency = 0.1
+    task = world.loop.create_task(desk.checkpointer.commit_all())
+    await asyncio.sleep(0.05)
+    release = writes.release(APP, holding.row, Position("3"))
+    assert (await world.table.write(release)).applied
+    if claimed_by_another:
+        holding.stored(Position("3"))
+        await desk.change(holding, owner="other", epoch=2)
+    assert await task == []
+    assert desk.lost == []
+
+
 @in_virtual_time
 async def test_the_late_write_to_a_pruned_row_is_refused_and_told(
     world: World,

@@ -279,6 +279,25 @@ async def test_a_release_whose_answer_is_lost_is_settled(
 
 
 @in_virtual_time
+async def test_what_is_done_while_the_release_is_under_way_is_told_as_lost(
+    world: World,
+) -> None:
+    owner = await own(world, drain_timeout=1.0)
+    owner.finishes = False
+    world.put("a")
+    await world.until(lambda: owner.texts)
+    holding = owner.holding()
+    owner.store.latency = 0.5
+    owner.plan((), version=2)
+    await world.until(lambda: holding.revoked)
+    await asyncio.sleep(1.2)
+    holding.progress.done_through(1)
+    await owner.owns()
+    assert owner.row().position is None
+    assert owner.rounds.lost == {holding.key}
+
+
+@in_virtual_time
 async def test_a_release_of_what_another_owns_by_now_tells_the_loss(
     world: World,
 ) -> None:

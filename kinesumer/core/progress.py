@@ -107,6 +107,11 @@ class Progress:
         while self._handed_out and self._handed_out[0][0] <= position:
             self._committed_position, self._committed = self._handed_out.popleft()
 
+    def has_committed(self, position: Position) -> bool:
+        """Tell whether this position, or a later one, is stored."""
+        known = self._committed_position
+        return known is not None and known >= position
+
     @property
     def delivered(self) -> int:
         """How many records were delivered."""
