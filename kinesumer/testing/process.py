@@ -136,41 +136,43 @@ class Process:
                 await asyncio.sleep(5 * self.random.random())
 
     async def _consume(self) -> None:
-        sim = self.sim
-        clock = self.machine
-        context = Context(
-            app=sim.shape.app,
-            client_id=self.client_id,
-            config=sim.config,
-            store=self.store,
-            clock=clock,
-            random=self.random,
-            new_id=sim.new_id,
-            health=Health(clock),
-        )
-        delivery = Delivery(clock, marks_by_asking=sim.config.commit == "auto")
-        heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
-        group = Group(context, self._open_source, heart, delivery)
+        group, delivery = self._new_group()
 
         async def begin() -> None:
             if self.group is not group:
                 self.group = group
-                await group.start(self.streams, sim.shape.start)
+                await group.start(self.streams, self.sim.shape.start)
 
-        manual: asyncio.Task[None] | None = None
-        if sim.config.commit == "manual":
-            manual = asyncio.get_running_loop().create_task(self._mark(group))
+        marking: asyncio.Task[None] | None = None
+        if not self.sim.auto:
+            marking = asyncio.get_running_loop().create_task(self._mark(group))
         try:
-            if sim.shape.batches:
+            if self.sim.shape.batches:
                 await self._each_batch(Records(delivery, begin))
             else:
                 await self._each_record(Records(delivery, begin))
         finally:
             self.group = None
-            if manual is not None:
-                manual.cancel()
+            if marking is not None:
+                marking.cancel()
             self._in_hand.clear()
             await self._stop(group)
+
+    def _new_group(self) -> tuple[Group, Delivery]:
+        sim = self.sim
+        context = Context(
+            app=sim.shape.app,
+            client_id=self.client_id,
+            config=sim.config,
+            store=self.store,
+            clock=self.machine,
+            random=self.random,
+            new_id=sim.new_id,
+            health=Health(self.machine),
+        )
+        delivery = Delivery(self.machine, marks_by_asking=sim.auto)
+        heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
+        return Group(context, self._open_source, heart, delivery), delivery
 
     async def _stop(self, group: Group) -> None:
         try:
