@@ -144,7 +144,10 @@ class Heart:
         since = context.clock.now()
         while context.clock.now() - since < before.lease_ms / 1000:
             await asyncio.sleep(context.config.heartbeat_seconds / 4)
+            asked = context.clock.now()
             row = await context.read(key)
+            if context.clock.now() - asked > context.config.heartbeat_seconds:
+                since = context.clock.now()  # an outage: it couldn't beat either
             now = rows.read_member(row) if row else None
             if now is None or now.dead or now.session != before.session:
                 return
@@ -156,7 +159,10 @@ class Heart:
                     f"client id {context.client_id!r} of app {context.app!r} is in use "
                     "by another live process; give each process an id of its own"
                 )
-        await context.write(writes.fence(context.app, before, self._moment()))
+        try:  # once: after an outage a repeated try would hit who couldn't beat yet
+            await context.store.write(writes.fence(context.app, before, self._moment()))
+        except StoreUnavailableError as error:
+            context.health.failed("state store", error)
 
     # --- beating --------------------------------------------------------------------
 

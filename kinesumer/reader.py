@@ -46,7 +46,7 @@ class Reader:
         self._holding = holding
         self._buffer = buffer
         self._after: Position | Start = holding.row.position or holding.row.start
-        self._skipping = True
+        self._skip_to: Position | Start | None = self._after
         self._iterator: str | None = None
         self._reserve = FULL_PAGE_BYTES
         self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
@@ -148,20 +148,24 @@ class Reader:
         if opened.outside:
             self._holding.outside += opened.outside
             self._context.telemetry.outside(self._stream.arn, opened.outside)
-        records = self._skip(opened.records) if self._skipping else opened.records
+        records = self._skip(opened.records, self._skip_to)
         self._after = Position(opened.last)
         return list(self._cut(opened, records, page.millis_behind))
 
-    def _skip(self, records: list[Record]) -> list[Record]:
+    def _skip(
+        self, records: list[Record], skip_to: Position | Start | None
+    ) -> list[Record]:
         """Drop what the checkpoint covers, or what arrived before the start.
 
         An iterator is at the whole aggregate that a checkpoint lies in, and AWS's SDK
         cuts a start by time to whole seconds.
         """
+        if skip_to is None:
+            return records
         for index, record in enumerate(records):
-            if _is_after(record, self._after):
-                self._skipping = False
-                return records[index:]
+            if _is_after(record, skip_to):
+                self._skip_to = None
+                return records[index:] if index else records
         return []
 
     def _cut(

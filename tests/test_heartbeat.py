@@ -274,6 +274,22 @@ async def test_two_live_processes_with_one_id_are_an_error_for_the_second(
 
 
 @in_virtual_time
+async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> None:
+    old = Body(world)
+    await old.registered()
+    await asyncio.sleep(10)
+    new = Body(world)
+    await asyncio.sleep(1)
+    old.store.down = new.store.down = True
+    await asyncio.sleep(60)
+    new.store.down = False
+    await asyncio.sleep(2)
+    old.store.down = False
+    await world.until(lambda: new.told(Failed))
+    assert not old.told(Died)
+
+
+@in_virtual_time
 async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
     world: World,
 ) -> None:

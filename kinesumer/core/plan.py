@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
@@ -139,9 +140,9 @@ def shares(plan: Plan, shards: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return how many shards each client of a plan gets."""
     return {
         client_id: sum(
-            interval.first <= place <= interval.last
+            bisect_right(places, interval.last) - bisect_left(places, interval.first)
             for interval in part.range
-            for place in shards.get(interval.stream_arn, ())
+            if (places := shards.get(interval.stream_arn))
         )
         for client_id, part in plan.items()
     }
