@@ -131,7 +131,10 @@ class Leader:
         assert self.leader is not None
         known = {m.client_id: m for m in self.members}.get(self.leader.client_id)
         key = rows.member_key(self._context.app, self.leader.client_id)
-        row = await self._context.read(key)
+        store = self._context.store
+        row = await self._context.until_available(
+            lambda: store.get(key, consistent=False)
+        )
         now = rows.read_member(row) if row else None
         if now is None or proves_death(self.leader.session, now):
             return False
