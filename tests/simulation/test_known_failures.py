@@ -282,7 +282,6 @@ def test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others() -> 
     assert sim.judge.takeovers == 0
 
 
-@pytest.mark.xfail(strict=True, reason="it takes its own pause for one of Kinesis")
 def test_a_client_whose_event_loop_is_blocked_keeps_its_shards() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
