@@ -143,6 +143,9 @@ class Group:
         """
         self._set_state("leaving")
         self._leaving = True
+        if self.session is not None and self.session.leader.is_alone:
+            self.delivery.close()
+            return
         config = self.context.config
         patience = 4 * config.heartbeat_seconds + config.leader_seconds
         try:

@@ -34,6 +34,9 @@ DEAD_SECONDS = 3600.0
 LATE_SECONDS = 900.0
 """… and for this long on the leader's own clock, whatever the dates say: until then a
 request that was signed before the death might still be accepted."""
+SILENT_SHARE = 0.625
+"""Share of the lease after which a heart that hasn't beaten is thought to be silent:
+between two and three beats."""
 RESHARD_SECONDS = 60.0
 """How often the leader reads all shard rows to see whether shares drifted."""
 
@@ -155,10 +158,27 @@ class Leader:
             # Whoever can't beat itself has no business judging others' beats.
             self._watch.reset()
         stale = self._watch.look(members, now, gap)
-        self.members = plan.alive(members)
+        self.members = [self._judged(m, now) for m in plan.alive(members)]
         for member in stale:
             if self._should_fence(member):
                 await self._fence(member)
+
+    def _judged(self, member: MemberRow, now: float) -> MemberRow:
+        """Call a member silent that has missed two beats: it may be dead.
+
+        Planned without it, others wait for its shards by the time it is fenced, and it
+        is given none that others read well.
+        """
+        patience = SILENT_SHARE * member.lease_ms / 1000
+        if member.state != "up" or self._watch.unchanged_for(member, now) < patience:
+            return member
+        return member._replace(state="silent")
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether this session leads, and nobody could take its shards over."""
+        others = [m for m in self.members if m.session != self._me.session]
+        return self.is_leading and all(m.state == "leaving" for m in others)
 
     def _note_dead(self, sessions: list[str]) -> None:
         now, since = self._context.clock.now(), self._dead_since

@@ -112,7 +112,7 @@ async def test_leaving_hands_over_without_a_record_repeated(world: World) -> Non
 async def test_the_last_client_can_leave_too(world: World) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)
-    await asyncio.wait_for(client.run(client.group.leave()), 10)
+    await asyncio.wait_for(client.run(client.group.leave()), 0.1)
     await client.task
     await client.stop()
     assert world.shard_rows()[P].owner == ""
@@ -183,6 +183,47 @@ async def test_a_client_told_dead_drops_everything_and_comes_back(
     client.group.mark(client.seen[2])
     await client.run(client.group.commit())
     assert world.shard_rows()[P].position == client.seen[0].position
+
+
+@in_virtual_time
+async def test_user_code_in_the_middle_of_a_lost_batch_goes_on_with_the_next(
+    world: World,
+) -> None:
+    async def slow(_: object) -> None:
+        await asyncio.sleep(3)
+
+    world.put(*"abc")
+    client = world.client("c1", handle=slow)
+    await world.until(lambda: client.seen)
+    await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
+    await world.until(lambda: len(client.seen) == 4)
+    assert client.texts == ["a", "a", "b", "c"]
+
+
+@in_virtual_time
+async def test_marks_of_a_session_that_died_are_told_as_lost(world: World) -> None:
+    world.put("a", "b")
+    client = world.client("c1", commit="manual")
+    await world.until(lambda: len(client.seen) == 2)
+    client.group.mark(client.seen[0])
+    await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
+    await world.until(lambda: world.shard_rows()[P].epoch == 2)
+    with pytest.raises(ShardsLostError, match=f"orders/{P}"):
+        await client.run(client.group.commit())
+    await client.run(client.group.commit())
+
+
+@in_virtual_time
+async def test_an_answer_older_than_the_plan_at_hand_changes_nothing(
+    world: World,
+) -> None:
+    client = world.client("c1")
+    await world.until(lambda: client.held)
+    old = world.members()["c1"]._replace(range=(), leader_epoch=0, plan_version=0)
+    client.group._follow(old)
+    await asyncio.sleep(10)
+    assert client.held == [P]
+    assert world.shard_rows()[P].epoch == 1
 
 
 @in_virtual_time

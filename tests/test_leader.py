@@ -126,6 +126,19 @@ async def test_who_leaves_or_cannot_read_gets_nothing(world: World) -> None:
 
 
 @in_virtual_time
+async def test_a_silent_member_is_planned_without_before_it_is_dead(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world, "c1", "c2")
+    await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    fleet.silence("c1")
+    await asyncio.sleep(7)
+    assert not world.members()["c1"].dead
+    assert shares(world) == {"c0": 2, "c1": 0, "c2": 2}
+
+
+@in_virtual_time
 async def test_streams_that_the_leader_cannot_reach_are_kept_by_who_asks(
     world: World,
 ) -> None:
@@ -296,6 +309,22 @@ async def test_standbys_step_up_in_order_of_their_index(world: World) -> None:
 
 
 @in_virtual_time
+async def test_a_standby_that_notices_first_lets_those_before_it_go_first(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world)
+    first = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    third = await sit(fleet, "c2")
+    await asyncio.sleep(0.1)
+    second = await sit(fleet, "c1")
+    await asyncio.sleep(10)
+    first.leave()
+    await asyncio.sleep(12)
+    assert (second.leads, third.leads) == (True, False)
+
+
+@in_virtual_time
 async def test_a_leaders_plans_count_on_from_its_predecessors(world: World) -> None:
     first, second, _ = await three(world)
     before = leader_row(world)
@@ -375,4 +404,20 @@ async def test_rows_of_the_long_dead_are_pruned_and_no_sooner(world: World) -> N
     await asyncio.sleep(3600)
     assert fleet.row("c1").dead
     await asyncio.sleep(LATE_SECONDS + 600)
+    assert sorted(world.members()) == ["c0"]
+
+
+@in_virtual_time
+async def test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world, "c1")
+    await world.table.write(
+        writes.leave(APP, fleet.row("c1"), "2001-01-01T00:00:00.000Z")
+    )
+    fleet.silence("c1")
+    await sit(fleet, "c0")
+    await asyncio.sleep(LATE_SECONDS - 10)
+    assert fleet.row("c1").dead
+    await asyncio.sleep(1200)
     assert sorted(world.members()) == ["c0"]

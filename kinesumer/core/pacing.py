@@ -35,8 +35,8 @@ class Pacing:
     ) -> float:
         """Return when to start the next read after one that began at ``started``.
 
-        Behind: as soon as AWS allows. Caught up: a steady pace, slower after ten seconds
-        without records.
+        Behind: as soon as AWS allows. Caught up: a steady pace, slower after ten
+        seconds without records.
         """
         self._failures = 0
         if records:

@@ -37,12 +37,12 @@ def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
 def takers(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
-    Those that leave get none. Those that can't reach Kinesis get none either, as long
-    as most of the others can: else the fault isn't theirs.
+    Those that leave get none. Those that can't reach Kinesis, or whose beats don't
+    come, get none either, as long as half of all are well: else it isn't their fault.
     """
     staying = [m for m in members if m.state != "leaving"]
-    healthy = [m for m in staying if m.state != "degraded"]
-    return healthy if 2 * len(healthy) > len(staying) else staying
+    well = [m for m in staying if m.state not in ("degraded", "silent")]
+    return well if 2 * len(well) >= len(staying) else staying
 
 
 def make_plan(

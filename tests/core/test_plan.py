@@ -57,13 +57,15 @@ def ids(members: list[MemberRow]) -> str:
         ("up leaving up", "c0 c2"),
         ("up degraded up", "c0 c2"),
         ("up degraded degraded", "c0 c1 c2"),
-        ("up degraded", "c0 c1"),
+        ("up degraded", "c0"),
+        ("up silent up", "c0 c2"),
+        ("degraded silent", "c0 c1"),
         ("degraded degraded", "c0 c1"),
         ("leaving leaving", ""),
-        ("up degraded leaving", "c0 c1"),
+        ("up degraded leaving", "c0"),
     ],
 )
-def test_leavers_get_nothing_and_the_degraded_only_if_most_are(
+def test_leavers_get_nothing_and_the_unwell_only_if_more_than_half_are(
     states: str, taking: str
 ) -> None:
     members = [member(f"c{n}", state=s) for n, s in enumerate(states.split())]
