@@ -35,12 +35,13 @@ def idle(made: Fleet) -> int:
     report = Report(f"{SHARDS} idle shards in one client")
     for what, aim in (("idle", IDLE_CPU), ("caught-up", None)):
         said = made.start(what, "quiet", what).line()
-        cpu, resident = said.split()
+        cpu, kernel, resident = said.split()
         share = 100 * float(cpu) / IDLE_SECONDS
         if aim is None:
             report.note("caught up, read 4 times a second", f"{share:.3g} % of a core")
         else:
             report.at_most("idle, read once a second", share, aim, " % of a core")
+            report.note("  thereof in the kernel", f"{float(kernel) / float(cpu):.0%}")
             report.at_most("resident", int(resident) / MIB, IDLE_BYTES / MIB, " MiB")
     report.print()
     return int(resident)

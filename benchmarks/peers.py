@@ -61,21 +61,20 @@ async def async_kinesis(records: int) -> float:
         def parse(self, data: Any) -> Any:
             yield data
 
-    count, began = 0, 0.0
+    count, began = -records // 4, 0.0  # what was read ahead when the clock starts
     endpoint = os.environ["AWS_ENDPOINT_URL_KINESIS"]
     async with Consumer(
         STREAM,
         endpoint_url=endpoint,
         region_name="us-east-1",
         processor=Bytes(),
-        max_queue_size=100_000,
         sleep_time_no_records=0.01,
     ) as consumer:
         while True:
             async for _ in consumer:
+                count += 1
                 if not count:
                     began = time.process_time()
-                count += 1
                 if count == records:
                     return count / (time.process_time() - began)
 

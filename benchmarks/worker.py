@@ -4,14 +4,15 @@
 
 WHAT is ``each`` (a line per record: seconds since 1970, stream, shard id, data),
 ``first`` (seconds from its start to the first record), ``caught-up`` (CPU seconds of
-IDLE_SECONDS, resident bytes), ``idle`` (the same, as after minutes without a record) or
-``never`` (resident bytes, at most, of a consumer that asks once). A line on standard
-input lets the client leave.
+IDLE_SECONDS, thereof in the kernel, resident bytes), ``idle`` (the same, without a
+record for long) or ``never`` (resident bytes, at most, of a consumer that asks once). A
+line on standard input lets the client leave.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -58,9 +59,11 @@ async def wait(records: Records) -> None:
     """Tell what waiting costs once all shards are held."""
     waiting = asyncio.ensure_future(anext(aiter(records)))
     await asyncio.sleep(8)
-    began = time.process_time()
+    began = os.times()
     await asyncio.sleep(IDLE_SECONDS)
-    say(time.process_time() - began, resident_bytes())
+    ended = os.times()
+    user, system = ended.user - began.user, ended.system - began.system
+    say(user + system, system, resident_bytes())
     waiting.cancel()
 
 

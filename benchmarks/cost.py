@@ -1,0 +1,184 @@
+"""What the state store is asked and what DynamoDB would bill, against the formula.
+
+    python -m benchmarks.cost
+
+3 clients × 16 shards: processes over HTTP, counted by the embedded AWS. 100 × 1,000:
+in memory and in virtual time. The formula, in write units a minute: 60 N / H, and 12 S
+where all shards are active (a commit each 5 s).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import nullcontext
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from benchmarks.fleet import fleet, producing
+from benchmarks.report import Report
+from kinesumer import Config, Start, Stream
+from kinesumer.context import Context, Health
+from kinesumer.delivery import Delivery, Records
+from kinesumer.group import Group
+from kinesumer.heart_runner import TaskHeart
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.virtual import VirtualLoop
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing.memory import MemorySource
+
+SLACK = 1.05
+READS = {(100, 1000): 814}
+"""Read units of protocol.md section 10."""
+HEARTBEAT = Config().heartbeat_seconds
+SETTLE_SECONDS = 15.0
+WINDOW_SECONDS = 40.0
+"""A multiple of the intervals of heartbeats and commits."""
+VIRTUAL_SECONDS = 120.0
+
+
+class Bill(NamedTuple):
+    """What was used."""
+
+    write_units: float
+    read_units: float
+    requests: float
+
+    def a_minute(self, before: Bill, seconds: float) -> Bill:
+        """Return what was used since, a minute."""
+        pairs = zip(self, before, strict=True)
+        return Bill(*(60 * (now - then) / seconds for now, then in pairs))
+
+
+def main() -> None:
+    """Print a table for each fleet."""
+    report_on(3, 16, *over_http(3, 16))
+    report_on(100, 1000, *in_memory(100, 1000))
+
+
+def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
+    """Print figures and the formula."""
+    report = Report(f"{clients} clients × {shards:,} shards: DynamoDB a minute")
+    beats = 60 * clients / HEARTBEAT
+    for name, bill, formula in (
+        ("all active", active, beats + 12 * shards),
+        ("idle", idle, beats),
+    ):
+        report.at_most(f"{name}, write units", bill.write_units, SLACK * formula)
+        report.note(f"{name}, formula", f"{formula:,.4g}")
+        if (clients, shards) in READS and bill is active:
+            aim = SLACK * READS[clients, shards]
+            report.at_most(f"{name}, read units", bill.read_units, aim)
+        else:
+            report.note(f"{name}, read units", f"{bill.read_units:,.4g}")
+        report.note(f"{name}, requests", f"{bill.requests:,.4g}")
+    report.print()
+
+
+# --- over HTTP, in real time ----------------------------------------------------
+
+
+def over_http(clients: int, shards: int) -> tuple[Bill, Bill]:
+    """Return what is used while all shards are active, and while none is."""
+    found = []
+    with fleet() as made:
+        streams = ["orders", "payments"]
+        for stream in streams:
+            made.aws.create_stream(stream, shards=shards // 2)
+        for _ in range(clients):
+            made.start("app", ",".join(streams), "each")
+        for active in (True, False):
+            with producing(made.aws, streams, 10 * shards) if active else nullcontext():
+                time.sleep(SETTLE_SECONDS)
+                before = billed(made.aws)
+                time.sleep(WINDOW_SECONDS)
+                found.append(billed(made.aws).a_minute(before, WINDOW_SECONDS))
+    return found[0], found[1]
+
+
+def billed(aws: EmbeddedAws) -> Bill:
+    """Return what all clients used of DynamoDB so far."""
+    counts = [c for c in aws.journal.counts() if c.service == "dynamodb"]
+    return Bill(
+        sum(c.write_units for c in counts),
+        sum(c.read_units for c in counts),
+        sum(c.requests for c in counts),
+    )
+
+
+# --- in memory, in virtual time -------------------------------------------------
+
+
+def in_memory(clients: int, shards: int) -> tuple[Bill, Bill]:
+    """Return what is used while all shards are active, and while none is."""
+    loop = VirtualLoop(random.Random(1))
+    return loop.run(World(loop, shards).measure(clients))
+
+
+class World:
+    """A store, a stream, and clients that consume it."""
+
+    def __init__(self, loop: VirtualLoop, shards: int) -> None:
+        self.clock = loop.services
+        self.store = MemoryStore(self.clock)
+        self.kinesis = MemoryKinesis(self.clock)
+        self.stream = self.kinesis.create_stream("orders", shards)
+        self._ids = count()
+        self._active = True
+
+    async def measure(self: Self, clients: int) -> tuple[Bill, Bill]:
+        """Let all shards be active, then none."""
+        for number in range(clients):
+            asyncio.ensure_future(self._consume(f"client-{number:03}"))  # noqa: RUF006
+        producer = asyncio.ensure_future(self._produce())
+        active = await self._window()
+        producer.cancel()
+        return active, await self._window()
+
+    async def _window(self) -> Bill:
+        await asyncio.sleep(2 * SETTLE_SECONDS)
+        before = self._billed()
+        await asyncio.sleep(VIRTUAL_SECONDS)
+        return self._billed().a_minute(before, VIRTUAL_SECONDS)
+
+    def _billed(self) -> Bill:
+        usage = self.store.usage
+        return Bill(usage.write_units, usage.read_units, usage.requests.total())
+
+    async def _produce(self) -> None:
+        while True:
+            for shard in self.stream.open:
+                self.kinesis.put("orders", b"x", "", shard.shard.first_hash)
+            await asyncio.sleep(2.5)
+
+    async def _consume(self, client_id: str) -> None:
+        context = Context(
+            app="app",
+            client_id=client_id,
+            config=Config(),
+            store=self.store,
+            clock=self.clock,
+            random=random.Random(client_id),
+            new_id=lambda: f"id-{next(self._ids)}",
+            health=Health(self.clock),
+        )
+
+        async def open_source(stream: Stream) -> MemorySource:
+            return self.kinesis.source(stream.name)
+
+        delivery = Delivery(self.clock, marks_by_asking=True)
+        group = Group(context, open_source, TaskHeart(context), delivery)
+
+        async def begin() -> None:
+            # Read seldom: reading costs the state store nothing, but this run time.
+            await group.start(Stream("orders", pace_seconds=2.5), Start.TRIM_HORIZON)
+
+        async for _ in Records(delivery, begin):
+            pass
+
+
+if __name__ == "__main__":
+    main()
