@@ -193,6 +193,18 @@ async def test_who_takes_a_latest_over_reads_closed_shards_too(world: World) -> 
 
 
 @in_virtual_time
+async def test_whose_start_was_not_the_first_reads_closed_shards_too(
+    world: World,
+) -> None:
+    world.kinesis.split("orders", P)
+    keeper = Keeper(world, Start.LATEST)
+    keeper.store.spoil("unanswered", "start")
+    await keeper.keep()
+    assert not shards(world)[P].ended
+    assert not shards(world)[LOW].ready
+
+
+@in_virtual_time
 async def test_a_truncated_listing_lays_no_baseline(world: World) -> None:
     world.kinesis.create_stream("orders", 4)
     keeper = Keeper(world)

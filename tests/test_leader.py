@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
 from kinesumer.core import plan
 from kinesumer.keeper import keep
-from kinesumer.leader import GLANCE_SECONDS, LATE_SECONDS, RESHARD_SECONDS
+from kinesumer.leader import LATE_SECONDS, RESHARD_SECONDS
 from kinesumer.model import HASH_KEYS, Interval
 from kinesumer.wire import writes
 from tests.engine import APP, ARN, World, in_virtual_time
-from tests.fleet import Fleet, Seat, fleet_of, lay_baseline, leader_row, sit
+from tests.fleet import Fleet, fleet_of, lay_baseline, leader_row, sit
 
 if TYPE_CHECKING:
     from kinesumer.model import Range
@@ -281,115 +279,6 @@ async def test_members_that_do_not_lead_fence_only_the_leader(world: World) -> N
     fleet.silence("c0")
     await asyncio.sleep(12)
     assert fleet.row("c0").dead
-
-
-# --- election ---
-
-
-async def three(world: World) -> list[Seat]:
-    fleet = await fleet_of(world)
-    seats = [await sit(fleet, f"c{n}") for n in range(3)]
-    await asyncio.sleep(10)
-    assert [seat.leads for seat in seats] == [True, False, False]
-    return seats
-
-
-@in_virtual_time
-async def test_standbys_step_up_in_order_of_their_index(world: World) -> None:
-    first, second, third = await three(world)
-    first.leave()
-    await asyncio.sleep(8 + 2 + 2)
-    assert (second.leads, third.leads) == (True, False)
-    assert leader_row(world).leader_epoch == 2
-    second.leave()
-    await asyncio.sleep(8 + 2 + 2)
-    assert third.leads
-    assert leader_row(world).leader_epoch == 3
-    assert world.members()["c2"].range == WHOLE
-
-
-@in_virtual_time
-async def test_a_standby_that_notices_first_lets_those_before_it_go_first(
-    world: World,
-) -> None:
-    fleet = await fleet_of(world)
-    first = await sit(fleet, "c0")
-    await asyncio.sleep(5)
-    third = await sit(fleet, "c2")
-    await asyncio.sleep(0.1)
-    second = await sit(fleet, "c1")
-    await asyncio.sleep(10)
-    first.leave()
-    await asyncio.sleep(12)
-    assert (second.leads, third.leads) == (True, False)
-
-
-@in_virtual_time
-async def test_a_leaders_plans_count_on_from_its_predecessors(world: World) -> None:
-    first, second, _ = await three(world)
-    before = leader_row(world)
-    first.leave()
-    await asyncio.sleep(14)
-    assert second.leads
-    assert leader_row(world).plan_version > before.plan_version
-    assert shares(world) == {"c1": 2, "c2": 2}
-
-
-@in_virtual_time
-async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
-    fleet = await fleet_of(world)
-    leader = await sit(fleet, "c5")
-    await asyncio.sleep(5)
-    newcomer = await sit(fleet, "c0")
-    await asyncio.sleep(60)
-    assert (leader.leads, newcomer.leads) == (True, False)
-
-
-@in_virtual_time
-async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
-    fleet = await fleet_of(world, "c1", "c2")
-    leader = await sit(fleet, "c0")
-    last = await sit(fleet, "c3")
-    await asyncio.sleep(30)
-    table, before = world.table.usage, dict(world.table.usage.requests)
-    leader.task.cancel()
-    await asyncio.sleep(60)
-    gets = table.requests["get"] - before["get"]
-    queries = table.requests["query"] - before["query"]
-    assert 5 <= gets <= 60 / GLANCE_SECONDS + 1
-    assert queries == 0
-    fleet.silence("c0", "c1", "c2")
-    await asyncio.sleep(45)
-    assert last.leads
-
-
-@in_virtual_time
-async def test_who_lost_the_lead_stops_planning_when_it_is_told(world: World) -> None:
-    fleet = await fleet_of(world)
-    old = await sit(fleet, "c0")
-    await asyncio.sleep(5)
-    other = await fleet.join("c1")
-    take = writes.lead(APP, other, leader_row(world))
-    assert (await world.table.write(take)).applied
-    before = fleet.row("c0").plan
-    await asyncio.sleep(10)
-    assert not old.leads
-    assert fleet.row("c0").plan == before
-
-
-@pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-@pytest.mark.parametrize("attribute", ["leader_epoch", "plan_version", "range"])
-@in_virtual_time
-async def test_lost_answers_of_election_and_plan_are_settled(
-    world: World, how: str, attribute: str
-) -> None:
-    fleet = await fleet_of(world, "c1")
-    member = await fleet.join("c0")
-    seat = Seat(fleet, member, (ARN,))
-    seat.store.spoil(how, attribute)
-    await asyncio.sleep(5)
-    assert seat.leads
-    assert shares(world) == {"c0": 2, "c1": 2}
 
 
 # --- pruning ---
