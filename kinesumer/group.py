@@ -10,7 +10,7 @@ from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.errors import ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart
-from kinesumer.identity import check_group, refuse_go_fleet
+from kinesumer.identity import Identity, check_group, refuse_go_fleet
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
 from kinesumer.model import Start
@@ -67,9 +67,10 @@ class Group:
         self._start = Start.LATEST
         self._open_source = open_source
         self._heart = heart
-        self._group_id: str | None = None
+        self._identity: Identity | None = None
         self._registered = asyncio.Event()
         self._keep_now = asyncio.Event()
+        self._refreshing = asyncio.Lock()
         self._marks_lost: set[ShardKey] = set()
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
@@ -121,14 +122,15 @@ class Group:
 
     async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
         """Consume these streams from now on, in place of the ones before."""
-        opened = await self._open(as_streams(streams))
-        for arn, stream in opened.items():
-            self.streams.setdefault(arn, stream)
-        asked = self._asked = frozenset(opened)
-        self._heart.tell(lambda heart: heart.set_streams(asked))
-        if self.session is not None:
-            await self._ask(self.session)
-        self._keep_now.set()
+        async with self._refreshing:
+            opened = await self._open(as_streams(streams))
+            for arn, stream in opened.items():
+                self.streams.setdefault(arn, stream)
+            asked = self._asked = frozenset(opened)
+            self._heart.tell(lambda heart: heart.set_streams(asked))
+            if self.session is not None:
+                await self._ask(self.session)
+            self._keep_now.set()
 
     async def _ask(self, session: Session) -> None:
         asked = self._asked
@@ -248,6 +250,9 @@ class Group:
             return
         if session.member.plan > member.plan:
             return
+        if member.streams != self._asked and not self._refreshing.locked():
+            # An earlier request came late, and asks for what isn't wanted any more.
+            self._tasks.create_task(self._ask(session))
         if member.keeps - session.member.keeps:
             self._keep_now.set()
         session.member = member
@@ -305,7 +310,7 @@ class Group:
             task.cancel()
 
     async def _check_group(self) -> None:
-        self._group_id = await check_group(self.context, self._group_id)
+        self._identity = await check_group(self.context, self._identity)
 
     # --- shard rows -----------------------------------------------------------------
 

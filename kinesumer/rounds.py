@@ -357,7 +357,9 @@ class Rounds:
                 listed = await self._context.until_available(
                     stream.source.list_shards, stream.label
                 )
-                if parent in {shard.shard_id for shard in listed}:
+                ids = {shard.shard_id for shard in listed}
+                # A listing without the child was cut off: it may lack the parent too.
+                if parent in ids or child.key.shard_id not in ids:
                     return False
             elif not rows.read_shard(row).ended:
                 return False

@@ -38,10 +38,12 @@ async def test_a_table_emptied_or_replaced_is_told(world: World) -> None:
     context = world.context()
     known = await check_group(context, None)
     world.table.create_table("table-2")
-    with pytest.raises(StateStoreReplacedError, match="now gone"):
+    with pytest.raises(StateStoreReplacedError, match="no such group"):
         await check_group(context, known)
     await check_group(context, None)
-    with pytest.raises(StateStoreReplacedError, match=f"group {known} is now id-"):
+    with pytest.raises(
+        StateStoreReplacedError, match=f"group {known.group_id}; now table-2, id-"
+    ):
         await check_group(context, known)
 
 

@@ -99,12 +99,15 @@ class Repairs(NamedTuple):
 def repairs(arn: str, rows: Sequence[ShardRow], shards: Sequence[Shard]) -> Repairs:
     """Compare rows with a complete listing.
 
-    A listed shard without a row gets one only if no descendant of it has a row: else
-    its row was pruned, and reading it again would repeat it.
+    A listed shard without a row gets one only if no descendant of it may be read: else
+    its row was pruned, and reading it again would repeat it. A listing that ends before
+    the newest row was cut off (shard ids grow): it proves nothing.
     """
     by_id = {row.key.shard_id: row for row in rows}
     listed = {shard.shard_id for shard in shards}
-    past = _ancestors(by_id, shards)
+    if by_id and max(by_id) > max(listed):
+        return Repairs([], [], [])
+    past = _ancestors((i for i, row in by_id.items() if row.ready or row.ended), shards)
     missing = [s for s in shards if s.shard_id not in by_id and s.shard_id not in past]
     pending = {shard.shard_id for shard in missing}
     create = []

@@ -22,9 +22,9 @@ STREAM = StreamRow(ARN, 1.0, SINCE)
 HALF = HASH_KEYS // 2
 LAST = HASH_KEYS - 1
 
-PARENT = Shard("p", 0, LAST, closed=True)
-LOW = Shard("low", 0, HALF - 1, ("p",))
-HIGH = Shard("high", HALF, LAST, ("p",))
+PARENT = Shard("a", 0, LAST, closed=True)
+LOW = Shard("low", 0, HALF - 1, ("a",))
+HIGH = Shard("high", HALF, LAST, ("a",))
 SPLIT = [PARENT, LOW, HIGH]
 MERGED = Shard("m", 0, LAST, ("low", "high"))
 
@@ -45,7 +45,7 @@ def test_leaves_are_the_shards_without_children_by_hash_key() -> None:
 @pytest.mark.parametrize(
     ("listing", "complete"),
     [
-        ([Shard("p", 0, LAST)], True),
+        ([Shard("a", 0, LAST)], True),
         (SPLIT, True),
         ([*SPLIT, MERGED], True),
         ([LOW, HIGH], True),
@@ -66,25 +66,25 @@ def test_a_listing_counts_only_if_its_leaves_tile_the_hash_space(
 
 
 def test_open_shards_begin_at_the_streams_start_and_can_be_claimed() -> None:
-    first = lineage.first_rows(Origin(STREAM), [Shard("p", 0, LAST)])
-    assert first == [ShardRow(ShardKey(ARN, "p"), 0, LAST, SINCE, ready=True)]
+    first = lineage.first_rows(Origin(STREAM), [Shard("a", 0, LAST)])
+    assert first == [ShardRow(ShardKey(ARN, "a"), 0, LAST, SINCE, ready=True)]
 
 
 def test_children_wait_for_their_parents_and_have_the_same_start() -> None:
     rows = {r.key.shard_id: r for r in lineage.first_rows(Origin(STREAM), SPLIT)}
     assert {name: r.ready for name, r in rows.items()} == {
-        "p": True,
+        "a": True,
         "low": False,
         "high": False,
     }
     assert {r.start for r in rows.values()} == {SINCE}
-    assert rows["low"].parents == {"p"}
+    assert rows["low"].parents == {"a"}
 
 
 def test_shards_closed_before_the_start_have_ended_and_their_children_are_ready() -> (
     None
 ):
-    origin = Origin(STREAM, before_start=frozenset({"p"}))
+    origin = Origin(STREAM, before_start=frozenset({"a"}))
     first = lineage.first_rows(origin, SPLIT)
     assert [(r.ended, r.ready) for r in first] == [
         (True, True),
@@ -98,10 +98,10 @@ def test_an_expired_parent_counts_as_ended() -> None:
 
 
 def test_checkpoints_of_go_are_taken_over_even_in_a_closed_shard() -> None:
-    origin = Origin(STREAM, frozenset({"p"}), {"p": Position("7")})
+    origin = Origin(STREAM, frozenset({"a"}), {"a": Position("7")})
     rows = {r.key.shard_id: r for r in lineage.first_rows(origin, SPLIT)}
-    assert rows["p"].position == Position("7")
-    assert not rows["p"].ended
+    assert rows["a"].position == Position("7")
+    assert not rows["a"].ended
     assert not rows["low"].ready
     assert rows["low"].start == Start.TRIM_HORIZON
 
@@ -157,7 +157,7 @@ def test_grandchildren_wait_for_children_that_are_created_with_them() -> None:
 def test_a_forgotten_shard_that_has_ended_is_pruned_and_only_that() -> None:
     rows = [row(PARENT, ended=True, ready=True), row(LOW, ready=True), row(HIGH)]
     repairs = lineage.repairs(ARN, rows, [HIGH])
-    assert ids(repairs.prune) == ["p"]
+    assert ids(repairs.prune) == ["a"]
     assert ids(repairs.ready) == ["high"]
 
 
@@ -172,6 +172,19 @@ def test_the_row_of_a_grandparent_is_not_made_again_either() -> None:
 
 def test_a_parent_that_neither_table_nor_kinesis_knows_counts_as_ended() -> None:
     assert ids(lineage.repairs(ARN, [row(LOW)], [LOW, HIGH]).ready) == ["low"]
+
+
+def test_a_child_that_waits_proves_nothing_of_a_parent_without_a_row() -> None:
+    # The owner of "high" made the row of the merged child before "low" had one.
+    rows = [row(PARENT, ready=True), row(HIGH, ended=True, ready=True), row(MERGED)]
+    repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED])
+    assert ids(repairs.create) == ["low"]
+    assert repairs.ready == []
+
+
+def test_a_listing_that_ends_before_the_newest_row_proves_nothing() -> None:
+    rows = [row(PARENT, ended=True, ready=True), row(LOW), row(HIGH, ready=True)]
+    assert lineage.repairs(ARN, rows, [PARENT]) == Repairs([], [], [])
 
 
 @st.composite

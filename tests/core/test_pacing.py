@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, Pacing
+from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, CALL_SECONDS, Pacing
 
 START = 1000.0
 
@@ -29,7 +29,7 @@ def wait(
 
 
 def test_a_shard_that_is_behind_is_read_five_times_a_second() -> None:
-    assert wait(Pacing(START), behind=1) == pytest.approx(0.2)
+    assert wait(Pacing(START), behind=1) == pytest.approx(CALL_SECONDS)
 
 
 @pytest.mark.parametrize("behind", [0, 5000])
@@ -61,7 +61,9 @@ def test_one_record_ends_idleness() -> None:
 
 
 def test_an_idle_shard_that_is_behind_is_read_fast() -> None:
-    assert wait(Pacing(START), START + 900, records=0, behind=1) == pytest.approx(0.2)
+    assert wait(Pacing(START), START + 900, records=0, behind=1) == pytest.approx(
+        CALL_SECONDS
+    )
 
 
 @pytest.mark.parametrize("behind", [0, 1])
@@ -72,7 +74,9 @@ def test_a_streams_own_pace_is_never_exceeded(behind: int) -> None:
 
 
 def test_no_pace_is_faster_than_aws_allows() -> None:
-    assert wait(Pacing(START, pace_seconds=0.01), behind=1) == pytest.approx(0.2)
+    assert wait(Pacing(START, pace_seconds=0.01), behind=1) == pytest.approx(
+        CALL_SECONDS
+    )
 
 
 def test_failures_in_a_row_double_the_longest_wait_up_to_its_limit() -> None:
@@ -96,4 +100,4 @@ def test_jitter_spreads_tries_over_the_whole_wait(jitter: float, failures: int) 
     for _ in range(failures):
         pacing.after_failure(START, 1.0)
     longest = min(0.5 * 2**failures, BACKOFF_LIMIT_SECONDS)
-    assert pacing.after_failure(0.0, jitter) == max(0.2, jitter * longest)
+    assert pacing.after_failure(0.0, jitter) == max(CALL_SECONDS, jitter * longest)

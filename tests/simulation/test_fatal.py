@@ -93,7 +93,6 @@ def test_a_stream_made_anew_while_nobody_consumes_is_refused() -> None:
     simulate(play, shards=(4,))
 
 
-@pytest.mark.xfail(strict=True, reason="the engine doesn't compare table ids yet")
 def test_a_table_restored_from_a_backup_ends_every_client() -> None:
     """A backup brings old checkpoints and epochs back, in a table with another id."""
 
