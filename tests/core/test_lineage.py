@@ -156,7 +156,7 @@ def test_grandchildren_wait_for_children_that_are_created_with_them() -> None:
 
 def test_a_forgotten_shard_that_has_ended_is_pruned_and_only_that() -> None:
     rows = [row(PARENT, ended=True, ready=True), row(LOW, ready=True), row(HIGH)]
-    repairs = lineage.repairs(ARN, rows, [HIGH])
+    repairs = lineage.repairs(ARN, rows, [LOW])
     assert ids(repairs.prune) == ["a"]
     assert ids(repairs.ready) == ["high"]
 
