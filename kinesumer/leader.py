@@ -126,8 +126,11 @@ class Leader:
         return interval_seconds(config.heartbeat_seconds, self._me.clients)
 
     def _is_glancing(self) -> bool:
+        # Who leads stays so, however many clients with lower ids have joined since.
+        if self.leader is None or self.is_leading:
+            return False
         index = self._me.index
-        return index is not None and index >= plan.STANDBYS and self.leader is not None
+        return index is not None and index >= plan.STANDBYS
 
     async def _leader_beats(self) -> bool:
         """Read the leader's row only: enough for those that aren't standbys."""

@@ -187,6 +187,23 @@ async def test_a_silent_member_is_fenced_after_its_lease_and_replaced_at_once(
 
 
 @in_virtual_time
+async def test_a_leader_goes_on_watching_though_many_lower_ids_have_joined(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world)
+    seat = await sit(fleet, "c9")
+    await asyncio.sleep(5)
+    for client_id in ("c0", "c1", "c2", "c3"):
+        await fleet.join(client_id)
+    await asyncio.sleep(10)
+    assert seat.leads
+    assert fleet.row("c9").index == 4
+    fleet.silence("c0")
+    await asyncio.sleep(11)
+    assert fleet.row("c0").dead
+
+
+@in_virtual_time
 async def test_the_lease_that_a_member_states_is_respected(world: World) -> None:
     fleet = await fleet_of(world)
     await fleet.join("c1", lease_ms=40_000)

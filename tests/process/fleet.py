@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -359,10 +360,15 @@ class Fleet:
 
     def _report_lines(self) -> Iterator[str]:
         yield f"records: {len(self.handled())} handled"
+        for client in self.running:
+            client.process.send_signal(signal.SIGUSR1)
+        with suppress(RuntimeError):  # the test may have deleted the table
+            yield from map(str, self.look().rows())
         for client in self.clients:
             yield f"--- {client.client_id}: exit status {client.process.poll()}"
             yield from map(str, client.events[-5:])
-            yield from client.log.read_text().splitlines()[-40:]
+            yield f"its whole log: {client.log}"
+            yield from client.log.read_text().splitlines()[-30:]
 
     def _parents(self) -> dict[ShardKey, list[ShardKey]]:
         return {

@@ -13,7 +13,7 @@ from kinesumer.core.ownership import contains
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kinesumer.local import EmbeddedAws
     from kinesumer.model import ShardKey
@@ -43,6 +43,12 @@ class Snapshot(NamedTuple):
     def owners(self) -> dict[ShardKey, str]:
         """Which client owns each shard that has an owner."""
         return {key: row.owner_id for key, row in self.shards.items() if row.owner}
+
+    def rows(self) -> Iterator[object]:
+        """Yield every row, for people."""
+        yield f"leader: {self.leader}"
+        yield from self.members.values()
+        yield from self.shards.values()
 
     def is_settled(self) -> bool:
         """Tell whether every open shard is owned by whom the plan gives it to."""

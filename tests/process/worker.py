@@ -108,6 +108,7 @@ class Worker:
     async def run(self) -> int:
         """Return the exit status."""
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, tell_tasks)
         listen(lambda line: loop.call_soon_threadsafe(self.obey, line))
         while True:
             try:
@@ -182,6 +183,12 @@ class Worker:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def tell_tasks() -> None:
+    """Print where every task is: for tests that failed."""
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
 
 
 def listen(tell: Callable[[str], object]) -> None:
