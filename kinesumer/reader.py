@@ -23,7 +23,7 @@ from kinesumer.wire.aggregation import Opened, open_records
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
@@ -48,6 +48,8 @@ class Reader:
         self._after: Position | Start = holding.row.position or holding.row.start
         self._skip_to: Position | Start | None = self._after
         self._iterator: str | None = None
+        self._answers = False
+        """Whether Kinesis answered the last call."""
         self._reserve = FULL_PAGE_BYTES
         self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
 
@@ -61,16 +63,20 @@ class Reader:
 
     async def _turn(self) -> float:
         """Bring a page into the buffer, keep nothing of it; return when to go on."""
-        clock = self._context.clock
+        clock, page = self._context.clock, None
+        if not self._answers:
+            # Asked without holding room: streams that do answer need it.
+            page = await self._call(self._find)
+            if not self._answers:
+                return self._later()
         reserved = self._reserve
         await self._buffer.reserve(reserved)
         kept = 0
         try:
             started = clock.now()
-            page = await self._read()
+            page = page or await self._call(self._read)
             if page is None:
-                jitter = self._context.random.random()
-                return self._pacing.after_failure(clock.now(), jitter)
+                return self._later()
             batches = self._open(page)
             kept = sum(batch.size for batch in batches)
         finally:
@@ -81,16 +87,27 @@ class Reader:
             self._holding.children = page.children
         return next_at
 
-    async def _read(self) -> Page | None:
-        """Return the next page, or None to try again later."""
-        source, label = self._stream.source, self._stream.label
-        began = self._context.clock.now()
+    async def _find(self) -> None:
+        source, shard_id = self._stream.source, self._holding.key.shard_id
+        self._iterator = await source.get_iterator(shard_id, self._after)
+
+    async def _read(self) -> Page:
+        if self._iterator is None:
+            await self._find()
+        assert self._iterator is not None
+        limit = self._context.config.page_records
+        page = await self._stream.source.get_records(self._iterator, limit)
+        self._context.health.works(self._stream.label)
+        self._stream.failing = None
+        self._iterator = page.next_iterator
+        return page
+
+    async def _call(self, work: Callable[[], Awaitable[Page | None]]) -> Page | None:
+        """Return the page of a call that has one, or None if there is none yet."""
+        label, began = self._stream.label, self._context.clock.now()
+        self._answers = True
         try:
-            if self._iterator is None:
-                shard_id = self._holding.key.shard_id
-                self._iterator = await source.get_iterator(shard_id, self._after)
-            limit = self._context.config.page_records
-            page = await source.get_records(self._iterator, limit)
+            return await work()
         except ExpiredIteratorError:
             self._iterator = None
         except TrimmedPositionError as error:
@@ -107,15 +124,11 @@ class Reader:
             self._context.health.failed(label, error)
             if not isinstance(error, SourceThrottledError):
                 self._stream.read_failed(began, self._context.clock.now())
+                self._answers, self._iterator = False, None
         except FatalError as error:
             if type(error) is FatalError:  # nobody knows yet why
                 await self._refuse_replaced(error)
             raise
-        else:
-            self._context.health.works(label)
-            self._stream.failing = None
-            self._iterator = page.next_iterator
-            return page
         return None
 
     async def _missing(self, error: ShardMissingError) -> Page:
@@ -191,6 +204,10 @@ class Reader:
                 self._buffer.put(batch)
         finally:
             self._buffer.release(waiting)
+
+    def _later(self) -> float:
+        jitter = self._context.random.random()
+        return self._pacing.after_failure(self._context.clock.now(), jitter)
 
     def _next_read(self, started: float, page: Page, size: int) -> float:
         # Behind, the next page may be a full one; caught up, it holds a moment's worth.

@@ -10,6 +10,7 @@ import pytest
 from kinesumer.errors import (
     ExpiredIteratorError,
     SourceThrottledError,
+    SourceUnavailableError,
     StreamMissingError,
     StreamReplacedError,
     TrimmedPositionError,
@@ -209,6 +210,32 @@ async def test_records_outside_the_hash_range_are_delivered_and_counted(
     desk.start()
     assert await desk.read(2) == ["in", "out"]
     assert desk.holding.outside == 1
+
+
+@in_virtual_time
+async def test_a_kinesis_that_does_not_answer_holds_no_room_in_the_buffer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = ReaderDesk(world)
+    desk.source.errors.append(SourceUnavailableError("timed out"))
+    hanging = asyncio.Event()
+    find = desk.source.get_iterator
+
+    async def hang(shard_id: str, after: Position | Start) -> str:
+        await hanging.wait()
+        return await find(shard_id, after)
+
+    monkeypatch.setattr(desk.source, "get_iterator", hang)
+    desk.start()
+    for _ in range(2):
+        await asyncio.sleep(10)
+        assert desk.buffer.used == 0
+        hanging.set()
+        await asyncio.sleep(0.01)
+        hanging.clear()
+    hanging.set()
+    world.put("a")
+    assert await desk.read(1) == ["a"]
 
 
 # --- starts ---
