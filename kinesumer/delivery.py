@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from kinesumer.telemetry import Telemetry
 
 PAUSE_SECONDS = 0.05
+BREATH_SECONDS = 0.05
+"""User code that never awaits lets the event loop run this often all the same: else
+nothing is committed or handed over before the end of a batch."""
+BREATH_STEPS = 10
+"""Steps of the loop each time: enough to take in an answer and send what follows."""
 
 
 class Delivery:
@@ -84,13 +89,15 @@ class Delivery:
             assert self._batch is not None
             holding, lease = self._batch.holding, self._batch.holding.lease
             self._in_hand = 1
+            breathe_at = now() + BREATH_SECONDS
             for handed, record in enumerate(self._rest(), self._handed + 1):
                 moment = now()
-                if moment >= lease.deadline or holding.revoked:
+                if moment >= lease.deadline or holding.revoked or moment >= breathe_at:
                     self._in_hand = 0
-                    if not await self._permitted(holding):
+                    if not (await self._breathe() and await self._permitted(holding)):
                         break
                     self._in_hand, moment = 1, now()
+                    breathe_at = moment + BREATH_SECONDS
                 self._handed = handed
                 self.busy_since = moment
                 yield record
@@ -151,6 +158,13 @@ class Delivery:
         self._buffer.release(batch.size)
         if batch.holding.wants_commit:
             self._hurry()
+
+    async def _breathe(self) -> bool:
+        """Let the other tasks run; False if the iteration was closed meanwhile."""
+        self.busy_since = None
+        for _ in range(BREATH_STEPS):
+            await asyncio.sleep(0)
+        return not self._closed
 
     async def _permitted(self, holding: Holding) -> bool:
         """Wait while the lease has lapsed; False if the shard isn't ours any more."""

@@ -60,6 +60,8 @@ class Chaos:
         self._undo.append((second + self._chance.uniform(0.2, 2.5) * lease, undo))
 
     def _any(self) -> Client:
+        if not self._fleet.running:
+            self._join()
         return self._chance.choice(self._fleet.running)
 
     def _note(self, what: str, whom: str) -> None:
@@ -139,4 +141,7 @@ def test_whatever_happens_nothing_is_lost(fleet: Fleet) -> None:
     fleet.settle(*{c.client_id for c in fleet.running})
     fleet.leave()
 
+    failures = [client.failure for client in fleet.clients if client.failure]
+    # Who leaves while the store is down says so; nothing else ends a client.
+    assert all(failure.startswith("TimeoutError: ") for failure in failures)
     fleet.note(f"repeated: {fleet.verdict().duplicates} of {len(fleet.handled())}")

@@ -45,6 +45,34 @@ def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
 
 
 @scenario
+def test_handlers_that_never_await_let_commits_and_hand_overs_through(
+    fleet: Fleet,
+) -> None:
+    fleet.config["max_uncommitted"] = 10_000
+    arn = fleet.stream("orders", 2)
+    [a] = fleet.started("a")
+    a.order(spin=0.01)
+    fleet.pause(0.5)
+    fleet.producer.put(arn, 3000)
+    fleet.until(
+        lambda: any(row.position for row in fleet.look().shards.values()),
+        "something is committed",
+    )
+    committed = len(a.handled)
+    fleet.start("b")
+    fleet.settle("a", "b")
+    moved = len(a.handled)
+    a.order()
+    fleet.drain()
+    fleet.leave()
+
+    fleet.note(f"committed after {committed} records, moved after {moved} of 3000")
+    assert committed < 1000
+    assert moved < 2500
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
 def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
     fleet.stream("orders", 6)
     fleet.config["max_processing_time"] = 4.0

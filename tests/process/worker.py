@@ -58,6 +58,8 @@ class Orders(msgspec.Struct):
     """Take this long for each record, without blocking the event loop."""
     block: float = 0.0
     """Block the event loop for this long, once."""
+    spin: float = 0.0
+    """Block the event loop for this long with every record, and never await."""
     fail: bool = False
     """Raise with the next record in hand."""
     leave_block: bool = False
@@ -161,6 +163,8 @@ class Worker:
             self._journal.event("blocking", record.shard_id)
             time.sleep(seconds)  # noqa: ASYNC251 - what users do by mistake
             self._journal.event("unblocked")
+        if orders.spin:
+            time.sleep(orders.spin)  # noqa: ASYNC251
         if orders.fail:
             orders.fail = False
             self._journal.event("raising", record.data.decode())
