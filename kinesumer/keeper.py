@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from kinesumer.context import logger
 from kinesumer.core import lineage
 from kinesumer.errors import StreamReplacedError
-from kinesumer.leader import LATE_SECONDS, read_shards
+from kinesumer.leader import read_shards
 from kinesumer.model import Position, Start
+from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
 
@@ -39,11 +40,10 @@ async def keep(context: Context, stream: OpenStream) -> bool:
         check_identity(row, info)
     if row is None or not row.baseline:
         return await _lay_baseline(context, stream, row, info)
-    # Rows first: a shard that is listed after it was missing here is new, not pruned.
-    found = await read_shards(context, stream.arn, consistent=True)
     shards = await _list(context, stream)
-    if not lineage.is_complete(shards):
+    if shards == stream.settled or not lineage.is_complete(shards):
         return False
+    found = await read_shards(context, stream.arn)
     repairs = lineage.repairs(stream.arn, found, shards)
     await write_all(
         context, [writes.create_shard(context.app, new) for new in repairs.create]
@@ -58,6 +58,9 @@ async def keep(context: Context, stream: OpenStream) -> bool:
             ),
         ],
     )
+    # Nothing to repair, nothing under way: so it stays until the listing changes.
+    is_settled = not any(repairs) and all(row.ready or row.ended for row in found)
+    stream.settled = shards if is_settled else None
     return bool(repairs.create or repairs.ready)
 
 

@@ -7,7 +7,6 @@ wrong leader can cause movement, never loss, since plans are advice.
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
@@ -15,6 +14,7 @@ from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import Watch, proves_death
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.heartbeat import interval_seconds
+from kinesumer.pruning import Pruner
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -28,12 +28,10 @@ STEP_SECONDS = 0.2
 """Standbys step up in order of index, this far apart."""
 GLANCE_SECONDS = 10.0
 """How often clients that aren't standbys look whether somebody leads."""
-PRUNE_SECONDS = 600.0
-DEAD_SECONDS = 3600.0
-"""Dead rows are kept for an hour by their date, for people to see."""
-LATE_SECONDS = 900.0
-"""… and for this long on the leader's own clock, whatever the dates say: until then a
-request that was signed before the death might still be accepted."""
+FIRST_SECONDS = 1.0
+"""A new group's first plan waits for who starts at the same moment: until nobody has
+joined for so long."""
+FIRST_LOOK_SECONDS = 0.25
 SILENT_SHARE = 0.625
 """Share of the lease after which a heart that hasn't beaten is thought to be silent:
 between two and three beats."""
@@ -69,9 +67,11 @@ class Leader:
         self._planned: list[MemberRow] | None = None
         self._plan: plan.Plan = {}
         self._joined_at: float | None = None
-        self._dead_since: dict[str, float] = {}
+        self._pruner = Pruner(context)
+        self._newest: tuple[frozenset[str], float] = (frozenset(), 0.0)
+        self._is_first = False
         self._shards: dict[str, list[int]] = {}
-        self._next_shards = self._next_prune = 0.0
+        self._next_shards = 0.0
         self._replan = True
 
     def follow(self, member: MemberRow) -> None:
@@ -113,12 +113,14 @@ class Leader:
         if not self.is_leading and not await self._step_up():
             return
         await self._plan_if_changed()
-        await self._prune()
+        await self._pruner.prune()
 
     # --- looking --------------------------------------------------------------------
 
     def _interval(self) -> float:
         config = self._context.config
+        if self._is_first:
+            return FIRST_LOOK_SECONDS
         if self.is_leading:
             return config.leader_seconds
         if self._is_glancing():
@@ -153,7 +155,9 @@ class Leader:
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(lambda: context.store.query(partition))
         members = [rows.read_member(row) for row in found]
-        self._note_dead([m.session for m in members if m.dead])
+        sessions = [m.session for m in members if m.dead]
+        self.dead.update(sessions)
+        self._pruner.see(sessions)
         config = context.config
         gap = self._interval() + 2 * config.leader_seconds
         now = context.clock.now()
@@ -182,11 +186,6 @@ class Leader:
         """Tell whether this session leads, and nobody could take its shards over."""
         others = [m for m in self.members if m.session != self._me.session]
         return self.is_leading and all(m.state == "leaving" for m in others)
-
-    def _note_dead(self, sessions: list[str]) -> None:
-        now, since = self._context.clock.now(), self._dead_since
-        self.dead.update(sessions)
-        self._dead_since = {session: since.get(session, now) for session in sessions}
 
     def _should_fence(self, member: MemberRow) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
@@ -271,8 +270,10 @@ class Leader:
     async def _plan_if_changed(self) -> None:
         now = self._context.clock.now()
         await self._read_shards(now)
-        if not self._shards:
-            return  # the first baseline is being laid: an empty plan helps nobody
+        self._is_first = self._waits_for_others(now)
+        # An empty plan, before the first baseline is laid, would help nobody.
+        if self._is_first or not self._shards:
+            return
         if self._is_due(now):
             self._plan = self._make_plan()
             self._planned, self._joined_at = self.members, None
@@ -280,6 +281,15 @@ class Leader:
         todo = plan.to_assign(self._plan, self.members)
         if todo:
             await self._publish(todo)
+
+    def _waits_for_others(self, now: float) -> bool:
+        """Tell whether a new group's first plan should wait for who just starts."""
+        if self.leader is None or self.leader[2:] != (1, 0):
+            return False
+        sessions = frozenset(m.session for m in self.members)
+        if sessions != self._newest[0]:
+            self._newest = (sessions, now)
+        return now - self._newest[1] < FIRST_SECONDS
 
     def _is_due(self, now: float) -> bool:
         changed = plan.change(self._planned, self.members)
@@ -365,30 +375,6 @@ class Leader:
         written = await self._context.write(write)
         if written.row is not None and member.session == self._me.session:
             self._assigned(rows.read_member(written.row))
-
-    # --- pruning --------------------------------------------------------------------
-
-    async def _prune(self) -> None:
-        """Delete rows of members that have been dead for an hour."""
-        context = self._context
-        if context.clock.now() < self._next_prune:
-            return
-        self._next_prune = context.clock.now() + PRUNE_SECONDS
-        moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
-        partition = rows.member_key(context.app, "").pk
-        keys = await context.until_available(
-            lambda: context.store.not_updated_since(partition, moment)
-        )
-        late = context.clock.now() - LATE_SECONDS
-        for key in keys:
-            row = await context.read(key)
-            member = rows.read_member(row) if row else None
-            if (
-                member is not None
-                and member.dead
-                and self._dead_since.get(member.session, math.inf) <= late
-            ):
-                await context.write(writes.prune_member(context.app, member))
 
 
 async def read_shards(

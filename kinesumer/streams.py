@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from kinesumer.context import Context
-    from kinesumer.model import StreamInfo
+    from kinesumer.model import Shard, StreamInfo
     from kinesumer.ports import StreamSource
 
 StreamLike = str | Stream
@@ -33,6 +33,8 @@ class OpenStream:
         self.failing: tuple[float, float] | None = None
         """Since no read has succeeded: when the first one that failed began, and when
         the last one failed. A reader that waits for user code doesn't fail."""
+        self.settled: Sequence[Shard] | None = None
+        """The listing with which all rows were in step, if a keeper has seen that."""
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
 

@@ -9,9 +9,9 @@ import pytest
 
 from kinesumer.errors import StateStoreMissingError, StreamReplacedError
 from kinesumer.keeper import keep
-from kinesumer.leader import LATE_SECONDS
 from kinesumer.model import HASH_KEYS, Position, Start
 from kinesumer.ports import Key, Test, Write
+from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import rows, writes
 from tests.engine import APP, FaultySource, FaultyStore, World, in_virtual_time
 

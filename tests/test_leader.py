@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core import plan
 from kinesumer.keeper import keep
-from kinesumer.leader import LATE_SECONDS, RESHARD_SECONDS
+from kinesumer.leader import RESHARD_SECONDS
 from kinesumer.model import HASH_KEYS, Interval
+from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import writes
 from tests.engine import APP, ARN, World, in_virtual_time
 from tests.fleet import Fleet, fleet_of, lay_baseline, leader_row, sit
@@ -35,11 +36,11 @@ def shares(world: World) -> dict[str, int]:
 
 
 @in_virtual_time
-async def test_the_first_client_leads_and_takes_everything_at_once(
+async def test_the_first_client_leads_and_soon_takes_everything(
     world: World,
 ) -> None:
     seat = await sit(await fleet_of(world), "c0")
-    await world.until(lambda: seat.assigned, seconds=0.1)
+    await world.until(lambda: seat.assigned, seconds=1.3)
     assert seat.leads
     assert seat.elections == 1
     (mine,) = seat.assigned
@@ -63,11 +64,24 @@ async def test_no_plan_is_made_before_a_baseline_stands(world: World) -> None:
 async def test_members_get_even_parts_in_order_of_their_ids(world: World) -> None:
     fleet = await fleet_of(world, "c1", "c3", "c2")
     await sit(fleet, "c0")
-    await asyncio.sleep(1)
+    await asyncio.sleep(1.5)
     assert shares(world) == {"c0": 1, "c1": 1, "c2": 1, "c3": 1}
     firsts = [(m.range or WHOLE)[0].first for _, m in sorted(world.members().items())]
     assert firsts == [n * HASH_KEYS // 4 for n in range(4)]
     assert [m.index for _, m in sorted(world.members().items())] == [0, 1, 2, 3]
+
+
+@in_virtual_time
+async def test_who_starts_with_the_first_client_is_in_the_first_plan(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world)
+    await sit(fleet, "c0")
+    await asyncio.sleep(0.7)
+    await fleet.join("c1")
+    await asyncio.sleep(1.5)
+    assert shares(world) == {"c0": 2, "c1": 2}
+    assert leader_row(world).plan_version == 1
 
 
 @in_virtual_time

@@ -285,7 +285,8 @@ def _outside(parts: list[Record], source: Source) -> int:
     if not parts or (first == 0 and last == HASH_KEYS - 1):
         return 0
     given = [part.explicit_hash_key for part in parts]
-    hashed = [_hash_of(part) for part in parts[:: -(-len(parts) // KEYS_HASHED)]]
+    sample = {p.partition_key: p for p in parts[:: -(-len(parts) // KEYS_HASHED)]}
+    hashed = [_hash_of(part) for part in sample.values()]
     if given.count(None) < len(given):
         hashed += [int(hash_key) for hash_key in set(given) if hash_key is not None]
     if first <= min(hashed) and max(hashed) <= last:
