@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.fleet import Seat, fleet_of, leader_row, sit
 
 if TYPE_CHECKING:
     from kinesumer.model import Range
+    from kinesumer.ports import Row
 
 LAST = HASH_KEYS - 1
 WHOLE: Range = (Interval(ARN, 0, LAST),)
@@ -107,6 +108,25 @@ async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
     fleet.silence("c0", "c1", "c2")
     await asyncio.sleep(45)
     assert last.leads
+
+
+@in_virtual_time
+async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await fleet_of(world, "c1")
+    take = writes.lead(APP, await fleet.join("c0"), None)
+    assert (await world.table.write(take)).applied
+    seat = Seat(fleet, fleet.row("c1"), (ARN,))
+    query = seat.store.query
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
+
+    monkeypatch.setattr(seat.store, "query", stale)
+    await asyncio.sleep(60)
+    assert not seat.leads
+    assert leader_row(world).client_id == "c0"
 
 
 @in_virtual_time

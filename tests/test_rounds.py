@@ -338,6 +338,18 @@ async def test_a_dropped_shard_with_unstored_records_is_told_as_lost(
 
 
 @in_virtual_time
+async def test_a_dropped_shard_gives_back_what_is_queued_of_it(world: World) -> None:
+    owner = await own(world)
+    owner.consuming.cancel()
+    world.put("a")
+    await asyncio.sleep(2)
+    assert owner.buffer.used > 0
+    owner.rounds.drop(owner.holding())
+    await asyncio.sleep(1)
+    assert owner.buffer.used == 0
+
+
+@in_virtual_time
 async def test_a_dropped_shard_with_nothing_to_store_is_no_loss(world: World) -> None:
     owner = await own(world)
     owner.rounds.drop_all()
