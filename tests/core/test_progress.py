@@ -193,6 +193,17 @@ def test_what_was_done_since_a_commit_began_stays_pending() -> None:
     assert progress.pending() == at(2)
 
 
+def test_it_tells_which_positions_are_stored() -> None:
+    progress = Progress()
+    progress.deliver(records(1, 2, 3))
+    assert not progress.has_committed(at(1))
+    progress.done_through(2)
+    progress.committed(progress.position() or at(0))
+    assert progress.has_committed(at(1))
+    assert progress.has_committed(at(2))
+    assert not progress.has_committed(at(3))
+
+
 def test_a_late_answer_to_an_older_commit_takes_nothing_back() -> None:
     progress = Progress()
     progress.deliver(records(1, 2))
