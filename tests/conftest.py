@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
@@ -49,6 +50,16 @@ def aws_calls() -> Iterator[set[AwsCall]]:
 
     with mock.patch.object(Journal, "add", recording):
         yield calls
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Put log levels back: commands that run in this process set their own."""
+    loggers = [logging.getLogger(name) for name in (None, "kinesumer")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)
