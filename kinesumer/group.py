@@ -9,7 +9,7 @@ from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.errors import ShardsLostError
-from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart
+from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
@@ -185,6 +185,7 @@ class Group:
         session = self.session
         if session is None:
             return
+        self._heart.tell(lambda heart: heart.stop_watching())
         for task in session.tasks:
             task.cancel()
         held = list(session.rounds.held.values())
@@ -215,6 +216,7 @@ class Group:
             self.delivery.close(self._fatal)
 
     def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
+        self._post = notify
         return Heart(
             context,
             streams=self._asked,
@@ -235,6 +237,8 @@ class Group:
                 self._tasks.create_task(_raise(error))
             case Died():
                 self._session_died()
+            case Elected():
+                self._keep_now.set()
             case Alive(lease, member):
                 known = self.session
                 if known is None or known.member.session != lease.session:
@@ -266,8 +270,9 @@ class Group:
             lease,
             member,
             reachable=lambda: self._asked,
-            assigned=self._follow,
-            elected=self._keep_now.set,
+            # Both are called on the heart's loop.
+            assigned=lambda row: self._post(Alive(lease, row)),
+            elected=lambda: self._post(Elected()),
         )
         rounds = Rounds(
             self.context,
@@ -281,9 +286,9 @@ class Group:
         session = self.session = Session(member, leader, rounds)
         session.tasks = [
             self._tasks.create_task(self._check_group()),
-            self._tasks.create_task(leader.run()),
             self._tasks.create_task(rounds.run()),
         ]
+        self._heart.tell(lambda heart: heart.watch_members(leader))
         if member.streams != self._asked:  # refresh() came in between
             session.tasks.append(self._tasks.create_task(self._ask(session)))
         self._registered.set()
@@ -339,7 +344,8 @@ class Group:
 
     async def _keep_one(self, arn: str) -> None:
         if await keep(self.context, self.streams[arn]) and self.session is not None:
-            self.session.leader.shards_changed()
+            leader = self.session.leader
+            self._heart.tell(lambda _: leader.shards_changed())
             self.session.rounds.look_again()
 
     # --- odds and ends --------------------------------------------------------------

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.context import Context
+    from kinesumer.leader import Leader
     from kinesumer.ports import Write, Written
 
 TRUST = 0.75
@@ -48,7 +49,11 @@ class Failed(NamedTuple):
     error: BaseException
 
 
-Event = Alive | Died | Failed
+class Elected(NamedTuple):
+    """The session leads from now on."""
+
+
+Event = Alive | Died | Failed | Elected
 
 
 class Heart:
@@ -70,7 +75,7 @@ class Heart:
         self._busy_since = busy_since
         self._hurry = asyncio.Event()
         self._lease_ms = round(context.config.lease_seconds * 1000)
-        self._incarnation = 0
+        self._leading: asyncio.Task[None] | None = None
 
     def set_state(self, state: str) -> None:
         """Tell the others a new state with a beat at once (on the heart's loop).
@@ -85,6 +90,28 @@ class Heart:
         """Change what the next registration asks for (on the heart's loop)."""
         self.streams = streams
 
+    def watch_members(self, leader: Leader) -> None:
+        """Let a session's leader work here (on the heart's loop), until it dies.
+
+        Whoever leads must see deaths also while its own user code blocks.
+        """
+        if leader.is_over:
+            return
+        leader.work_with(self._context)
+        loop = asyncio.get_running_loop()
+        self._leading = loop.create_task(self._watch_members(leader))
+
+    def stop_watching(self) -> None:
+        """Stop fencing and planning (on the heart's loop)."""
+        if self._leading is not None:
+            self._leading.cancel()
+
+    async def _watch_members(self, leader: Leader) -> None:
+        try:
+            await leader.run()
+        except Exception as error:
+            self._notify(Failed(error))
+
     async def run(self) -> None:
         """Live one session after the other."""
         try:
@@ -93,10 +120,15 @@ class Heart:
                 self._notify(Alive(lease, member))
                 await self._live(member, lease)
                 lease.end()
+                self.stop_watching()
                 self._notify(Died(lease))
                 await self._wait_for_progress()
         except Exception as error:
             self._notify(Failed(error))
+        finally:
+            self.stop_watching()
+            if self._leading is not None:
+                await asyncio.wait([self._leading])
 
     # --- registration ---------------------------------------------------------------
 

@@ -74,9 +74,19 @@ class Leader:
         self._next_shards = 0.0
         self._replan = True
 
+    def work_with(self, context: Context) -> None:
+        """Use the ports of the loop that this runs on."""
+        self._context = context
+        self._pruner = Pruner(context)
+
     def follow(self, member: MemberRow) -> None:
         """Take in one's own row, as the last heartbeat returned it."""
         self._me = member
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the session that this works for is dead."""
+        return self._lease.dead
 
     @property
     def is_leading(self) -> bool:

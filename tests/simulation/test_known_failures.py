@@ -298,6 +298,24 @@ def test_a_client_whose_event_loop_is_blocked_keeps_its_shards() -> None:
     assert sim.judge.redelivered == 0
 
 
+def test_a_leader_whose_event_loop_is_blocked_still_notices_deaths() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        leads = leader(sim)
+        victim, heir = (p for p in sim.processes if p is not leads)
+        lost = held_by(sim, victim)
+        leads.machine.block(120)
+        await asyncio.sleep(5)
+        victim.kill()
+        await asyncio.sleep(20)
+        assert leader(sim) is leads
+        assert any(shard in held_by(sim, heir) for shard in lost)
+        await finish(sim, 120)
+        check_settled(sim)
+
+    simulate(play)
+
+
 def test_a_sleeping_computer_wakes_up_without_a_right_to_deliver() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
