@@ -7,9 +7,6 @@ from typing import Literal
 
 from kinesumer.errors import ConfigurationError
 
-BEATS_PER_SECOND_LIMIT = 250
-"""Clients up to which the heartbeat interval stays as configured (N / 250 s above)."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
