@@ -66,11 +66,23 @@ class StreamReplacedError(FatalError):
     """A stream was deleted and made anew under the same name: positions are void."""
 
 
+class DataLossError(FatalError):
+    """Records still to be read are gone: retention or a deletion took them."""
+
+
+class CorruptOffsetError(FatalError):
+    """A Spark query's checkpoint holds an offset that can't be read."""
+
+
 # --- membership ----------------------------------------------------------------------
 
 
 class ClientIdInUseError(FatalError):
     """Another live process consumes under the same client id."""
+
+
+class GroupHeldError(FatalError):
+    """A Spark query and plain clients can't consume as one group at the same time."""
 
 
 class GoFleetAliveError(FatalError):

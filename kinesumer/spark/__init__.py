@@ -1,0 +1,1 @@
+"""Amazon Kinesis for PySpark: ``format("kinesumer")``."""

@@ -1,0 +1,66 @@
+"""What Spark asks of ``format("kinesumer")``: its readers and writers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from kinesumer.spark.columns import DEFAULT_SCHEMA
+from kinesumer.spark.options import connection_from, parse_read, parse_write
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class KinesumerDataSource(DataSource):
+    """Kinesis streams as tables; Spark pickles it to every process that takes part."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        # Resolved on the driver, so that executors reach the same endpoints.
+        self._connection = connection_from(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "kinesumer"
+
+    def schema(self) -> str:
+        """Return the columns of a source that was given no schema."""
+        parse_read(self.options, self._connection)
+        return DEFAULT_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a bounded piece of the streams."""
+        from kinesumer.spark.batch_reader import BatchReader
+
+        return BatchReader(parse_read(self.options, self._connection), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads the streams batch by batch."""
+        from kinesumer.spark.stream_reader import StreamReader
+
+        return StreamReader(parse_read(self.options, self._connection), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what puts the rows of a query."""
+        from kinesumer.spark.sink import BatchWriter
+
+        return BatchWriter(parse_write(self.options, self._connection), schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return what puts the rows of a streaming query."""
+        from kinesumer.spark.sink import StreamWriter
+
+        return StreamWriter(parse_write(self.options, self._connection), schema)
