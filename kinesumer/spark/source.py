@@ -45,7 +45,7 @@ class KinesumerDataSource(DataSource):
 
         return BatchReader(parse_read(self.options, self._connection), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads the streams batch by batch."""
         from kinesumer.spark.stream_reader import StreamReader
 
@@ -57,7 +57,7 @@ class KinesumerDataSource(DataSource):
 
         return BatchWriter(parse_write(self.options, self._connection), schema)
 
-    def streamWriter(  # noqa: N802
+    def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return what puts the rows of a streaming query."""
