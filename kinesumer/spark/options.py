@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
+from kinesumer.spark.option_table import (
+    BATCH,
+    OPTIONS,
+    REFUSED,
+    SECRETS,
+    SPARKS_OWN,
+    STREAM,
+    WRITE,
+    Option,
+)
+from kinesumer.spark.positions import parse_position
+from kinesumer.spark.stream_list import parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,15 +87,237 @@ class WriteOptions:
 
 
 def connection_from(options: Mapping[str, str]) -> Connection:
-    """Return how AWS is reached: by the options, else by the environment."""
-    raise NotImplementedError(options)
+    """Return how AWS is reached: by the options, else by the environment.
+
+    Raises ConfigurationError for an option that doesn't exist or that is a credential:
+    it comes before anything else, so that no secret gets further.
+    """
+    given = _Given(options)
+    kinesis = given.url("endpointUrl")
+    region = given.text("region") or _region_of(kinesis)
+    return Connection(
+        region=region
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or None,
+        kinesis_endpoint=kinesis or _configured("KINESIS"),
+        dynamodb_endpoint=given.url("dynamodbEndpointUrl") or _configured("DYNAMODB"),
+        sts_endpoint=given.url("stsEndpointUrl") or _configured("STS"),
+    )
 
 
-def parse_read(options: Mapping[str, str], connection: Connection) -> ReadOptions:
-    """Return a source's options. Raises ConfigurationError with an option's name."""
-    raise NotImplementedError(options, connection)
+def parse_read(
+    options: Mapping[str, str], connection: Connection, use: str | None = None
+) -> ReadOptions:
+    """Return a source's options. Raises ConfigurationError with an option's name.
+
+    ``use`` is STREAM or BATCH; None takes the options of both.
+    """
+    given = _Given(options, *((STREAM, BATCH) if use is None else (use,)))
+    starting, positions = _starting(given, use)
+    ending = given.text("endingPosition")
+    app, table = given.text("app"), given.text("table")
+    if (app is None) != (table is None):
+        missing = "app" if app is None else "table"
+        raise ConfigurationError(f"option {missing} is missing: app needs table")
+    if isinstance(starting, FromStore) and app is None:
+        raise ConfigurationError(
+            "option startingPosition=checkpoint needs the options app and table"
+        )
+    return ReadOptions(
+        streams=_streams(given),
+        connection=connection,
+        starting=starting,
+        starting_positions=positions,
+        ending=None if ending is None else _ending(ending),
+        max_partitions=given.count("maxPartitions"),
+        max_rows_per_batch=given.count("maxRowsPerBatch"),
+        max_bytes_per_batch=given.bytes("maxBytesPerBatch"),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        deaggregate=given.flag("deaggregate", default=True),
+        app=app,
+        table=table,
+    )
 
 
 def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOptions:
     """Return a sink's options. Raises ConfigurationError with an option's name."""
-    raise NotImplementedError(options, connection)
+    given = _Given(options, WRITE)
+    streams = _streams(given)
+    if len(streams) > 1:
+        names = ", ".join(stream.name for stream in streams)
+        raise ConfigurationError(
+            f"option streams: a sink puts into one stream, not into {names}"
+        )
+    if streams[0].start is not None:
+        raise ConfigurationError("option streams: a sink has no startingPosition")
+    return WriteOptions(
+        stream=streams[0],
+        connection=connection,
+        ordered=given.flag("ordered", default=False),
+        aggregate=given.flag("aggregate", default=False),
+        dead_letter_path=given.text("deadLetterPath"),
+    )
+
+
+class _Given:
+    """Options by their own names, whatever the case and the spelling they came in."""
+
+    def __init__(self, options: Mapping[str, str], *uses: str) -> None:
+        self._values: dict[str, str] = {}
+        spelled: dict[str, str] = {}
+        for key, value in options.items():
+            if key.lower() in SPARKS_OWN:
+                continue
+            option = _option(key)
+            if uses and not set(uses) & set(option.uses):
+                raise ConfigurationError(
+                    f"option {option.name} isn't for {' and '.join(uses)}, "
+                    f"but for {' and '.join(option.uses)}"
+                )
+            if option.name in spelled:
+                raise ConfigurationError(
+                    f"option {option.name} is given twice: as {spelled[option.name]} "
+                    f"and as {key}"
+                )
+            spelled[option.name] = key
+            self._values[option.name] = value
+
+    def text(self, name: str) -> str | None:
+        """Return an option that must not be empty."""
+        value = self._values.get(name)
+        if value is not None and not value.strip():
+            raise ConfigurationError(f"option {name} is empty")
+        return None if value is None else value.strip()
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise ConfigurationError(f"option {name}={value!r} is no true or false")
+        return value.lower() == "true"
+
+    def count(self, name: str) -> int | None:
+        """Return a number of at least 1."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdecimal() and int(value) > 0):
+            raise ConfigurationError(f"option {name}={value!r} is no number above 0")
+        return int(value)
+
+    def bytes(self, name: str) -> int | None:
+        """Return a number of bytes, written as Spark writes them: 1048576, 64m, 1g."""
+        value = self.text(name)
+        if value is None:
+            return None
+        match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)b?", value.lower(), re.ASCII)
+        if match is None or int(match[1]) == 0:
+            raise ConfigurationError(
+                f"option {name}={value!r} is no number of bytes above 0, such as "
+                "67108864 or 64m"
+            )
+        return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
+
+    def url(self, name: str) -> str | None:
+        """Return an endpoint. Credentials in it are refused, and not repeated."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            parts.port  # noqa: B018  raises ValueError
+        except ValueError:
+            raise ConfigurationError(f"option {name} is no URL") from None
+        if parts.username is not None or parts.password is not None:
+            raise ConfigurationError(f"option {name} holds credentials: remove them")
+        if "://" not in value:  # Databricks takes a host's name alone
+            value, parts = f"https://{value}", urlsplit(f"https://{value}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigurationError(f"option {name}={value!r} is no http(s) URL")
+        return value
+
+
+def _option(key: str) -> Option:
+    """Return the option that a user's key means. Raises ConfigurationError."""
+    folded = key.lower()
+    if folded in _BY_KEY:
+        return _BY_KEY[folded]
+    if folded.rpartition(".")[2].replace("_", "") in SECRETS:
+        raise ConfigurationError(
+            f"option {key}: no credentials in options, they end up in logs; set them "
+            "where the standard chain finds them, or use roleArn"
+        )
+    if folded in _REFUSED:
+        name = _REFUSED[folded]
+        raise ConfigurationError(f"option {name} doesn't exist: {REFUSED[name]}")
+    close = get_close_matches(folded, _BY_KEY, n=1, cutoff=0.5)
+    hint = f"; did you mean {_SPELLING[close[0]]}?" if close else ""
+    raise ConfigurationError(
+        f"option {key} doesn't exist{hint} "
+        f"(there are {', '.join(option.name for option in OPTIONS)})"
+    )
+
+
+_SPELLING = {
+    name.lower(): name for option in OPTIONS for name in (option.name, *option.aliases)
+}
+_BY_KEY = {
+    name.lower(): option
+    for option in OPTIONS
+    for name in (option.name, *option.aliases)
+}
+_REFUSED = {name.lower(): name for name in REFUSED}
+
+
+def _streams(given: _Given) -> tuple[Stream, ...]:
+    text = given.text("streams")
+    if text is None:
+        raise ConfigurationError(
+            "option streams is missing: name one or more streams, by name or ARN"
+        )
+    return parse_streams(
+        text,
+        role_arn=given.text("roleArn"),
+        external_id=given.text("roleExternalId"),
+        session_name=given.text("roleSessionName"),
+    )
+
+
+def _starting(given: _Given, use: str | None) -> tuple[Starting, Offset | None]:
+    default = Start.TRIM_HORIZON if use == BATCH else Start.LATEST
+    text = given.text("startingPosition")
+    if text is None:
+        return default, None
+    if text.lower() == "checkpoint":
+        return FromStore(), None
+    position = parse_position("startingPosition", text)
+    if isinstance(position, Start):
+        return position, None
+    return default, position
+
+
+def _ending(text: str) -> Start | Offset | None:
+    position = parse_position("endingPosition", text)
+    if position == Start.TRIM_HORIZON:
+        raise ConfigurationError("option endingPosition=TRIM_HORIZON reads nothing")
+    return None if position == Start.LATEST else position
+
+
+def _configured(service: str) -> str | None:
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    general = os.environ.get("AWS_ENDPOINT_URL")
+    return os.environ.get(f"AWS_ENDPOINT_URL_{service}") or general or None
+
+
+def _region_of(endpoint: str | None) -> str | None:
+    """Return the region in the name of one of AWS's own endpoints."""
+    host = urlsplit(endpoint).hostname if endpoint else None
+    found = re.search(
+        r"kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws|api\.aws)",
+        host or "",
+    )
+    return found[1] if found else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kinesumer.spark.columns import DEFAULT_SCHEMA
+from kinesumer.spark.option_table import BATCH, STREAM
 from kinesumer.spark.options import connection_from, parse_read, parse_write
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ class KinesumerDataSource(DataSource):
         """Return what reads a bounded piece of the streams."""
         from kinesumer.spark.batch_reader import BatchReader
 
-        return BatchReader(parse_read(self.options, self._connection), schema)
+        return BatchReader(parse_read(self.options, self._connection, BATCH), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads the streams batch by batch."""
         from kinesumer.spark.stream_reader import StreamReader
 
-        return StreamReader(parse_read(self.options, self._connection), schema)
+        options = parse_read(self.options, self._connection, STREAM)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what puts the rows of a query."""

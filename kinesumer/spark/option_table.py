@@ -1,0 +1,245 @@
+"""Every option of ``format("kinesumer")``: the documentation's table is this one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STREAM, BATCH, WRITE = "readStream", "read", "write"
+READ = (STREAM, BATCH)
+ALL = (STREAM, BATCH, WRITE)
+
+
+class Option(NamedTuple):
+    """One option: where it may be given, and what it means."""
+
+    name: str
+    uses: tuple[str, ...]
+    default: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    """How other connectors spell it. Read as this one; giving both is refused."""
+
+
+OPTIONS = (
+    Option(
+        "streams",
+        ALL,
+        "required",
+        "names or ARNs, separated by commas, or a JSON array of names and of objects "
+        'with `"name"` or `"arn"`, and if wanted `"region"`, `"roleArn"`, '
+        '`"externalId"`, `"roleSessionName"`, `"startingPosition"`; '
+        "`kinesumer.spark.streams_option()` writes it. A sink takes one stream",
+        ("streamName", "streamARN", "stream", "kinesis.streamName"),
+    ),
+    Option(
+        "region",
+        ALL,
+        "`AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's",
+        "region of streams given by name, of the state store and of STS",
+        ("kinesis.region", "kinesis.kinesisRegion"),
+    ),
+    Option(
+        "roleArn",
+        ALL,
+        "none",
+        "role to assume, on the driver and on executors, for the ARNs of the role's "
+        "account; for names only if no ARN of that account is listed",
+        ("kinesis.stsRoleArn",),
+    ),
+    Option(
+        "roleExternalId",
+        ALL,
+        "none",
+        "external id that the role asks for",
+        ("externalId",),
+    ),
+    Option(
+        "roleSessionName",
+        ALL,
+        "`kinesumer`",
+        "the session's name in CloudTrail",
+        ("kinesis.stsSessionName",),
+    ),
+    Option(
+        "startingPosition",
+        READ,
+        "`LATEST`; for `read` `TRIM_HORIZON`",
+        "where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), "
+        "`AT_TIMESTAMP 2026-11-20T12:00:00Z`, `checkpoint` (what the state store "
+        'holds of `app`), or JSON of positions `{"orders": {"shardId-000000000000": '
+        '"4960…", "shardId-000000000001": "TRIM_HORIZON"}}`, or an offset that '
+        "Spark's log holds. A query with a checkpoint of its own goes on from there",
+        ("initialPosition", "kinesis.startingPosition"),
+    ),
+    Option(
+        "endingPosition",
+        (BATCH,),
+        "`LATEST`",
+        "where a batch read ends: `LATEST` (what is there when it is planned), "
+        "`AT_TIMESTAMP …` (exclusive), or JSON of positions (inclusive)",
+    ),
+    Option(
+        "maxPartitions",
+        READ,
+        "Spark's default parallelism",
+        "most tasks that a batch is read by; each reads a contiguous range of shards",
+    ),
+    Option(
+        "maxRowsPerBatch",
+        (STREAM,),
+        "no limit",
+        "about how many Kinesis records a batch may hold: a soft limit",
+    ),
+    Option(
+        "maxBytesPerBatch",
+        (STREAM,),
+        "no limit",
+        "about how many bytes a batch may hold (`64m`, `1g`): a soft limit",
+    ),
+    Option(
+        "failOnDataLoss",
+        READ,
+        "`true`",
+        "`false`: log and count records that retention took before they were read, "
+        "instead of failing",
+        ("kinesis.failOnDataLoss",),
+    ),
+    Option(
+        "deaggregate",
+        READ,
+        "`true`",
+        "`false`: KPL aggregates are delivered as they are",
+    ),
+    Option(
+        "app",
+        READ,
+        "none",
+        "group under which positions are mirrored to the state store; needs `table`",
+    ),
+    Option(
+        "table",
+        READ,
+        "none",
+        "the state store's DynamoDB table; needs `app`",
+    ),
+    Option(
+        "ordered",
+        (WRITE,),
+        "`false`",
+        "`true`: rows of one partition key arrive in their order within a task, also "
+        "when records are retried",
+    ),
+    Option(
+        "aggregate",
+        (WRITE,),
+        "`false`",
+        "`true`: rows are packed into KPL aggregates",
+        ("kinesis.sink.aggregationEnabled",),
+    ),
+    Option(
+        "deadLetterPath",
+        (WRITE,),
+        "none: the batch fails",
+        "directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that "
+        "Kinesis can't take, one JSON-lines file for each task attempt that has any",
+    ),
+    Option(
+        "endpointUrl",
+        ALL,
+        "`AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's",
+        "where Kinesis is reached",
+        ("endpoint", "kinesis.endpointUrl"),
+    ),
+    Option(
+        "dynamodbEndpointUrl",
+        READ,
+        "`AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's",
+        "where the state store is reached",
+    ),
+    Option(
+        "stsEndpointUrl",
+        ALL,
+        "`AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's",
+        "where roles are assumed",
+        ("stsEndpoint", "kinesis.stsEndpointUrl"),
+    ),
+)
+
+SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode")
+"""What Spark puts among a source's or a sink's options: none of our business."""
+
+SECRETS = (
+    "awsaccesskey",
+    "awssecretkey",
+    "awsaccesskeyid",
+    "awssecretaccesskey",
+    "awssessiontoken",
+    "accesskey",
+    "accesskeyid",
+    "secretkey",
+    "secretaccesskey",
+    "sessiontoken",
+    "token",
+    "password",
+    "proxypassword",
+    "proxyusername",
+)
+"""Credentials under any prefix: options end up in plans, logs and event files."""
+
+_FAN_OUT = "enhanced fan-out isn't used: shards are polled; remove it"
+_PACE = "reads follow what Kinesis allows a shard by themselves; remove it"
+_RETRIES = "calls are retried with backoff by themselves; remove it"
+_METADATA = "positions are in the query's own checkpoint; remove it"
+_NO_PREFETCH = "nothing is fetched ahead of a batch; limit it with maxBytesPerBatch"
+_SHARDS = "every trigger looks for new shards; remove it"
+_PRODUCER = "rows are put in full requests at once; remove it"
+
+REFUSED = {
+    "path": "load() and start() take no path; name the streams in option streams",
+    # Databricks
+    "consumerMode": _FAN_OUT,
+    "consumerName": _FAN_OUT,
+    "consumerNamePrefix": _FAN_OUT,
+    "consumerRefreshInterval": _FAN_OUT,
+    "registeredConsumerId": _FAN_OUT,
+    "registeredConsumerIdType": _FAN_OUT,
+    "requireConsumerDeregistration": _FAN_OUT,
+    "fetchBufferSize": _NO_PREFETCH,
+    "maxFetchDuration": _NO_PREFETCH,
+    "maxFetchRate": _PACE,
+    "minFetchPeriod": _PACE,
+    "maxRecordsPerFetch": "pages are as large as Kinesis gives them; limit a batch "
+    "with maxRowsPerBatch",
+    "shardsPerTask": "give the number of tasks instead: maxPartitions",
+    "shardFetchInterval": _SHARDS,
+    "maxShardsPerDescribe": _SHARDS,
+    "coalesceThresholdBlockSize": _NO_PREFETCH,
+    "coalesceBinSize": _NO_PREFETCH,
+    "serviceCredential": "roles come from roleArn, keys from the standard chain",
+    # awslabs
+    "kinesis.consumerType": _FAN_OUT,
+    "kinesis.consumerName": _FAN_OUT,
+    "kinesis.subscribeToShard.timeoutSec": _FAN_OUT,
+    "kinesis.subscribeToShard.maxRetries": _FAN_OUT,
+    "kinesis.maxFetchRecordsPerShard": "limit the whole batch with maxRowsPerBatch",
+    "kinesis.maxFetchTimePerShardSec": "a batch's end is known before it is read; "
+    "limit it with maxRowsPerBatch or maxBytesPerBatch",
+    "kinesis.getRecords.numberOfRecordsPerFetch": _PACE,
+    "kinesis.getRecords.fetchIntervalMs": _PACE,
+    "kinesis.describeShardInterval": _SHARDS,
+    "kinesis.checkNewRecordThreads": _SHARDS,
+    "kinesis.minBatchesToRetain": _METADATA,
+    "kinesis.metadataCommitterType": _METADATA,
+    "kinesis.metadataPath": _METADATA,
+    "kinesis.metadataNumRetries": _METADATA,
+    "kinesis.metadataRetryIntervalsMs": _METADATA,
+    "kinesis.metadataMaxRetryIntervalMs": _METADATA,
+    "kinesis.dynamodb.tableName": _METADATA,
+    "kinesis.clientNumRetries": _RETRIES,
+    "kinesis.clientRetryIntervalsMs": _RETRIES,
+    "kinesis.clientMaxRetryIntervalMs": _RETRIES,
+    "kinesis.sink.flushWaitTimeMs": _PRODUCER,
+    "kinesis.sink.recordMaxBufferedTimeMs": _PRODUCER,
+    "kinesis.sink.maxConnections": _PRODUCER,
+}
+"""Other connectors' options without a counterpart, and why none is needed."""

@@ -1,0 +1,122 @@
+"""Positions as a user writes them: in one option's text."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.errors import ConfigurationError, CorruptOffsetError
+from kinesumer.model import Position, Start
+from kinesumer.spark.offsets import After, Offset, Place, StreamOffset, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNKNOWN = 0.0
+"""When a stream was created, or a position seen, where a user's JSON doesn't say."""
+
+_FORMS = "LATEST, TRIM_HORIZON, AT_TIMESTAMP 2026-11-20T12:00:00Z, or JSON of positions"
+
+
+def parse_position(name: str, text: str) -> Start | Offset:
+    """Return a position, or positions by stream. Raises ConfigurationError.
+
+    An Offset made of ``{stream: {shard: …}}`` has what the user calls a stream as its
+    keys, names or ARNs; its times are UNKNOWN.
+    """
+    if text.lstrip().startswith("{"):
+        return _parse_json(name, text)
+    return parse_start(name, text)
+
+
+def parse_start(name: str, text: str) -> Start:
+    """Return one position for all shards. Raises ConfigurationError."""
+    word, _, rest = text.strip().partition(" ")
+    match word.upper(), rest.strip():
+        case "LATEST", "":
+            return Start.LATEST
+        case "TRIM_HORIZON" | "EARLIEST", "":
+            return Start.TRIM_HORIZON
+        case "AT_TIMESTAMP", moment:
+            return _at(name, moment)
+    raise ConfigurationError(f"option {name}={text!r} is none of {_FORMS}")
+
+
+def _at(name: str, text: str) -> Start:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"option {name}: {text!r} is no time; "
+            "write AT_TIMESTAMP 2026-11-20T12:00:00Z"
+        ) from error
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            f"option {name}: {text!r} has no time zone; "
+            f"write {text}Z for UTC, or an offset such as {text}+01:00"
+        )
+    if moment.timestamp() < 0:
+        raise ConfigurationError(f"option {name}: {text!r} is before 1970")
+    return Start.at(moment)
+
+
+def _parse_json(name: str, text: str) -> Start | Offset:
+    value = _object(name, text)
+    if not value:
+        raise ConfigurationError(f"option {name}={text!r} names no stream")
+    folded = {key.lower(): item for key, item in value.items()}
+    if "at_timestamp" in folded:
+        return _as_databricks_writes_it(name, folded)
+    if "streams" in value and "version" in value:
+        try:
+            return from_json(value)
+        except CorruptOffsetError as error:
+            raise ConfigurationError(f"option {name}: {error}") from error
+    return {
+        stream: StreamOffset(UNKNOWN, _shards(name, stream, shards))
+        for stream, shards in value.items()
+    }
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"option {name} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"option {name} is no JSON object: {text}")
+    return value
+
+
+def _as_databricks_writes_it(name: str, value: Mapping[str, Any]) -> Start:
+    moment, pattern = str(value["at_timestamp"]), value.get("format")
+    if pattern is not None:
+        raise ConfigurationError(
+            f'option {name}: "format" isn\'t read; give "at_timestamp" as ISO 8601 '
+            "with a time zone, e.g. 2026-11-20T12:00:00Z"
+        )
+    return _at(name, moment)
+
+
+def _shards(name: str, stream: str, shards: object) -> dict[str, Place]:
+    if not isinstance(shards, dict) or not shards:
+        raise ConfigurationError(
+            f"option {name}: stream {stream!r} needs an object of shards, e.g. "
+            '{"shardId-000000000000": "TRIM_HORIZON"}'
+        )
+    return {
+        shard: _place(name, f"{stream}/{shard}", place)
+        for shard, place in shards.items()
+    }
+
+
+def _place(name: str, shard: str, place: object) -> Place:
+    if isinstance(place, str) and place.isascii() and place.isdecimal():
+        return After(Position(place), UNKNOWN)
+    if isinstance(place, str) and place.upper() != "LATEST":
+        return parse_start(f"{name}, {shard}", place)
+    raise ConfigurationError(
+        f"option {name}: {shard} is at {place!r}, which is neither a sequence number "
+        "(in quotes), TRIM_HORIZON nor AT_TIMESTAMP with a time"
+    )
