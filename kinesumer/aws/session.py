@@ -9,6 +9,7 @@ import time
 from contextlib import AsyncExitStack
 from functools import cache, partial
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from aiobotocore.config import AioConfig
@@ -28,7 +29,7 @@ from kinesumer.aws.faults import no_credentials as credentials_error
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -55,7 +56,10 @@ class Opened(NamedTuple):
 
 
 class Clients:
-    """All AWS clients of one event loop: made when asked for, closed together."""
+    """All AWS clients of one event loop: made when asked for, closed together.
+
+    ``endpoints`` maps services to URLs; by default the session's configuration decides.
+    """
 
     def __init__(
         self,
@@ -64,12 +68,14 @@ class Clients:
         region: str | None = None,
         role_session_name: str = "kinesumer",
         now: Callable[[], float] = time.monotonic,
+        endpoints: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
         self._session = AioSession() if session is None else session
         self._create = _factory(self._session)
         self._region = region
         self._role_session_name = role_session_name
         self._now = now
+        self._endpoints = endpoints
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._credentials: Credentials | None = None
@@ -126,7 +132,12 @@ class Clients:
             create, expired = session.create_client, role_credentials.forget
         try:
             client = await self._stack.enter_async_context(
-                create(service, region_name=region, config=config(service))
+                create(
+                    service,
+                    region_name=region,
+                    endpoint_url=self._endpoints.get(service),
+                    config=config(service),
+                )
             )
         except (*FOREIGN, ValueError) as error:  # ValueError: a malformed endpoint
             raise _refused(error) from error
@@ -137,7 +148,10 @@ class Clients:
 
             def sts() -> AbstractAsyncContextManager[StsClient]:
                 client = self._create(
-                    "sts", region_name=self.region, config=config("sts")
+                    "sts",
+                    region_name=self.region,
+                    endpoint_url=self._endpoints.get("sts"),
+                    config=config("sts"),
                 )
                 return cast("AbstractAsyncContextManager[StsClient]", client)
 

@@ -17,7 +17,14 @@ class Sources:
     """Sources by stream, sharing clients by region and role. Belongs to one loop."""
 
     def __init__(self, connection: Connection) -> None:
-        self._clients = Clients(region=connection.region)
+        self.clients = Clients(
+            region=connection.region,
+            endpoints={
+                "kinesis": connection.kinesis_endpoint,
+                "dynamodb": connection.dynamodb_endpoint,
+                "sts": connection.sts_endpoint,
+            },
+        )
         self._sources: dict[Stream, KinesisSource] = {}
         self._lock = asyncio.Lock()
 
@@ -25,7 +32,7 @@ class Sources:
         """Return the source for a stream, through its role and in its region."""
         async with self._lock:
             if stream not in self._sources:
-                self._sources[stream] = await open_source(self._clients, stream)
+                self._sources[stream] = await open_source(self.clients, stream)
             return self._sources[stream]
 
 
