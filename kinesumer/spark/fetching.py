@@ -1,0 +1,211 @@
+"""Fetches one range of a shard: exactly it, at Kinesis's pace, through its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.core.pacing import Pacing
+from kinesumer.errors import (
+    DataLossError,
+    ExpiredIteratorError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model import Position, ShardKey, Start
+from kinesumer.spark.cutting import Cut
+from kinesumer.spark.offsets import After, End
+from kinesumer.wire.records import payload_bytes
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.model import Page, Record
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.iterators import Iterators
+    from kinesumer.spark.offsets import Place
+    from kinesumer.spark.ranges import ShardRange
+
+logger = logging.getLogger("kinesumer.spark")
+
+CALL_SECONDS = 0.25
+"""AWS allows five reads a second and shard: one is left for the driver's probe."""
+GIVE_UP_SECONDS = 600.0
+"""Without any answer for so long, the task fails."""
+CAUGHT_UP_READS = 4
+"""So many empty pages at the shard's tip mean that nothing will come any more."""
+PAGE_BYTES = 2_000_000
+"""What a page should hold: with four reads a second, four times what AWS lets through,
+and little memory."""
+FIRST_LIMIT, MOST_RECORDS = 2_000, 10_000
+
+
+class World:
+    """What fetching needs besides its range."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: random.Random,
+        iterators: Iterators,
+        *,
+        fail_on_data_loss: bool,
+        deaggregate: bool,
+    ) -> None:
+        self.clock, self.random, self.iterators = clock, random, iterators
+        self.fail_on_data_loss = fail_on_data_loss
+        self.deaggregate = deaggregate
+
+
+class Fetch:
+    """One range's fetching."""
+
+    def __init__(
+        self,
+        world: World,
+        given: ShardRange,
+        open_source: Callable[[], Awaitable[StreamSource]],
+        pace_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._world, self._range, self._open = world, given, open_source
+        self._key = ShardKey(given.stream_arn, given.shard_id)
+        self._cut = Cut(given, deaggregate=world.deaggregate)
+        self._iterator: str | None = None
+        self._limit = FIRST_LIMIT
+        self._caught_up = 0
+        self._over = self._cut.reached
+        now = world.clock.now()
+        self._next_at = self._answered = now
+        self._pacing = Pacing(now, max(pace_seconds, CALL_SECONDS))
+        self.page_bytes = given.estimated_bytes
+        """What the next page may take while it is decoded."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the range has been read."""
+        return self._over
+
+    async def wait(self) -> None:
+        """Wait until Kinesis may be asked again."""
+        delay = self._next_at - self._world.clock.now()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    async def turn(self) -> list[Record]:
+        """Ask Kinesis once; return the range's next records, often none."""
+        clock = self._world.clock
+        started = clock.now()
+        try:
+            page = await self._read(started)
+        except ExpiredIteratorError:
+            self._iterator = None
+            return []
+        except TrimmedPositionError as error:
+            self._lost(f"retention has passed it ({error})")
+            self._cut.after, self._iterator = Start.TRIM_HORIZON, None
+            return []
+        except ShardMissingError as error:
+            self._lost(f"Kinesis no longer knows the shard ({error})")
+            self._over = True
+            return []
+        except SourceUnavailableError as error:
+            self._later(error)
+            return []
+        self._answered = clock.now()
+        return self._take(started, page)
+
+    async def _read(self, now: float) -> Page:
+        after, iterators = self._cut.after, self._world.iterators
+        source = await self._open()
+        if self._iterator is None and isinstance(after, Position):
+            self._iterator = iterators.take(self._key, after, now)
+        if self._iterator is None:
+            self._iterator = await source.get_iterator(self._key.shard_id, after)
+        return await source.get_records(self._iterator, self._limit)
+
+    def _take(self, started: float, page: Page) -> list[Record]:
+        records, cut = page.records, self._cut
+        payload = payload_bytes(page)
+        self._next_at = self._pacing.after_page(
+            started,
+            records=len(records),
+            payload_bytes=payload,
+            millis_behind=page.millis_behind,
+        )
+        if records:
+            size = max(1, payload // len(records))
+            self._limit = max(1, min(MOST_RECORDS, PAGE_BYTES // size))
+            self.page_bytes = 3 * payload
+        taken = cut.take(records)
+        self._iterator = page.next_iterator
+        self._judge(page)
+        return taken
+
+    def _judge(self, page: Page) -> None:
+        """Find out if the range is over, and whether all of it came."""
+        cut = self._cut
+        if cut.reached:
+            self._over = True
+            self._keep(page)
+        elif cut.passed:
+            self._over = True
+            self._lost("records up to there are gone, but later ones came")
+        elif page.next_iterator is None:
+            self._over = True
+            if cut.last is not None:
+                self._lost("the shard ends before it")
+        elif page.records or page.millis_behind:
+            self._caught_up = 0
+        else:
+            self._caught_up += 1
+            if self._caught_up >= CAUGHT_UP_READS:
+                self._over = True
+                self._lost("the shard holds nothing more")
+
+    def _keep(self, page: Page) -> None:
+        """Let the next batch go on with the iterator if it continues this range."""
+        last, now = self._cut.last, self._world.clock.now()
+        if (
+            page.next_iterator is not None
+            and last is not None
+            and last.sub_sequence_number is None
+            and page.records
+            and page.records[-1].sequence_number == last.sequence_number
+        ):
+            self._world.iterators.keep(self._key, last, page.next_iterator, now)
+
+    def _later(self, error: SourceUnavailableError) -> None:
+        world = self._world
+        now = world.clock.now()
+        if now - self._answered > GIVE_UP_SECONDS:
+            raise error
+        self._next_at = self._pacing.after_failure(now, world.random.random())
+
+    def _lost(self, why: str) -> None:
+        given = self._range
+        message = (
+            f"{given.stream_arn}, {given.shard_id}: records after "
+            f"{_said(given.first)} up to {_said(given.last)} can't all be read: {why}; "
+            "they are lost to this query. To go on with what is left, set the option "
+            "failOnDataLoss=false; to read the stream anew, start with a new checkpoint"
+        )
+        if self._world.fail_on_data_loss:
+            raise DataLossError(message)
+        logger.error("%s", message)
+
+
+def _said(place: Place) -> str:
+    match place:
+        case After(position=position):
+            sub = position.sub_sequence_number
+            part = "" if sub is None else f", part {sub}"
+            return f"{position.sequence_number}{part}"
+        case End():
+            return "the shard's end"
+        case Start(timestamp=None):
+            return "the shard's beginning"
+        case Start(timestamp=timestamp):
+            return f"the time {timestamp}"

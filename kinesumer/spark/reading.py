@@ -1,0 +1,177 @@
+"""Reads a task's ranges on an executor, as Arrow batches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kinesumer.clock import SystemClock
+from kinesumer.model import ShardKey
+from kinesumer.spark.arrow import MOST_ROWS, Columns
+from kinesumer.spark.fetching import Fetch, World
+from kinesumer.spark.iterators import Iterators
+from kinesumer.spark.room import Room
+from kinesumer.spark.sources import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from pyspark.sql.types import StructType
+
+    from kinesumer.model import Stream
+    from kinesumer.ports import StreamSource
+    from kinesumer.spark.options import ReadOptions
+    from kinesumer.spark.ranges import Task
+
+WAITING_BYTES = 16_000_000
+"""What may wait in one process between fetching and Spark."""
+UNKNOWN_PAGE_BYTES = 4_000_000
+SMALL_PAGE_BYTES = 64_000
+FEWEST_ROWS = 1_000
+BATCH_BYTES = 4_000_000
+"""Fewer rows than that make a batch if they take so many bytes."""
+
+Open = "Callable[[Stream], Awaitable[StreamSource]]"
+
+
+def read(
+    task: Task, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows of exactly a task's ranges; of each shard in its order.
+
+    Raises ConfigurationError if the schema asks for what isn't there, and, while
+    iterating, DataLossError if not all of a range can be read.
+    """
+    columns = Columns(schema)
+    worker = _worker(os.getpid())
+    world = World(
+        SystemClock(),
+        random.Random(),
+        worker.iterators,
+        fail_on_data_loss=options.fail_on_data_loss,
+        deaggregate=options.deaggregate,
+    )
+
+    async def open_source(stream: Stream) -> StreamSource:
+        return await sources(options.connection).open(stream)
+
+    return Reading(worker.loop, world, task, columns, open_source).batches()
+
+
+class Worker:
+    """What a process keeps from one task to the next."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.iterators = Iterators()
+
+
+@cache
+def _worker(_process: int) -> Worker:
+    """Return this process's. Spark forks its workers: each has its own."""
+    return Worker()
+
+
+class Reading:
+    """One task's reading: shards are fetched concurrently, Spark takes batches."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        world: World,
+        task: Task,
+        columns: Columns,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
+    ) -> None:
+        self._loop, self._world, self._task = loop, world, task
+        self._columns, self._open_source = columns, open_source
+        self._room = Room(WAITING_BYTES, loop.create_future)
+        self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches until the ranges are over. Fetching stops when it is closed."""
+        fetching = self._loop.create_task(self._fetch_all())
+        try:
+            waiting: list[pa.RecordBatch] = []
+            while (
+                batch := self._loop.run_until_complete(self._queue.get())
+            ) is not None:
+                waiting.append(batch)
+                rows, size = _sum(waiting)
+                if rows >= FEWEST_ROWS or size >= BATCH_BYTES:
+                    yield from _cut(_joined(waiting))
+                    waiting.clear()
+                    self._room.release(size)
+            self._loop.run_until_complete(fetching)
+            if waiting:
+                yield _joined(waiting)
+        finally:
+            self._stop(fetching)
+
+    def _stop(self, fetching: asyncio.Task[None]) -> None:
+        if fetching.done():
+            return
+        fetching.cancel()
+        if not self._loop.is_running():
+            self._loop.run_until_complete(asyncio.wait([fetching]))
+
+    async def _fetch_all(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for given in self._task.ranges:
+                    stream = self._stream(given.stream_arn)
+                    fetch = Fetch(
+                        self._world,
+                        given,
+                        partial(self._open_source, stream),
+                        stream.pace_seconds,
+                    )
+                    key = ShardKey(given.stream_arn, given.shard_id)
+                    group.create_task(self._fetch(fetch, key))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._queue.put_nowait(None)
+
+    def _stream(self, arn: str) -> Stream:
+        return next(stream for stream in self._task.streams if stream.name == arn)
+
+    async def _fetch(self, fetch: Fetch, key: ShardKey) -> None:
+        while not fetch.over:
+            await fetch.wait()
+            reserved = max(SMALL_PAGE_BYTES, fetch.page_bytes or UNKNOWN_PAGE_BYTES)
+            await self._room.reserve(reserved)
+            kept = 0
+            try:
+                records = await fetch.turn()
+                if records:
+                    batch = self._columns.batch(key, records)
+                    kept = batch.nbytes
+                    self._queue.put_nowait(batch)
+            finally:
+                self._room.release(reserved - kept)
+
+
+def _sum(batches: list[pa.RecordBatch]) -> tuple[int, int]:
+    rows = sum(batch.num_rows for batch in batches)
+    return rows, sum(batch.nbytes for batch in batches)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    [joined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows <= MOST_ROWS:
+        yield batch
+        return
+    for first in range(0, batch.num_rows, MOST_ROWS):
+        yield batch.slice(first, MOST_ROWS)

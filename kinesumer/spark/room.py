@@ -1,0 +1,53 @@
+"""How much may wait between fetching and Spark."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+
+class Room:
+    """So many bytes, given in the order of asking. A request larger than all waits
+    until it is alone."""
+
+    def __init__(self, size: int, future: Callable[[], asyncio.Future[None]]) -> None:
+        self._size, self._used = size, 0
+        self._future = future
+        self._asking: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def used(self) -> int:
+        """Bytes that are taken."""
+        return self._used
+
+    async def reserve(self, size: int) -> None:
+        """Wait until so many bytes are free, and take them."""
+        if not self._asking and self._fits(size):
+            self._used += size
+            return
+        asked = (size, self._future())
+        self._asking.append(asked)
+        try:
+            await asked[1]
+        except BaseException:
+            if asked in self._asking:
+                self._asking.remove(asked)
+            else:
+                self._used -= size
+            self.release(0)
+            raise
+
+    def release(self, size: int) -> None:
+        """Give bytes back; a negative size takes more than was reserved."""
+        self._used -= size
+        while self._asking and self._fits(self._asking[0][0]):
+            size, granted = self._asking.popleft()
+            self._used += size
+            granted.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._size
