@@ -170,8 +170,8 @@ class Reader:
     ) -> list[Record]:
         """Drop what the checkpoint covers, or what arrived before the start.
 
-        An iterator is at the whole aggregate that a checkpoint lies in, and AWS's SDK
-        cuts a start by time to whole seconds.
+        An iterator is at the whole aggregate that a checkpoint lies in, and one at a
+        time may be a little early: Kinesis has milliseconds, others whole seconds.
         """
         if skip_to is None:
             return records

@@ -54,8 +54,8 @@ class DynamoDBClient(Protocol):
 
 async def open_store(clients: Clients, table: str) -> DynamoStateStore:
     """Return the state store in a table, through the event loop's own client."""
-    client, expired = await clients.open("dynamodb")
-    return DynamoStateStore(client, table, expired=expired)
+    opened = await clients.open("dynamodb")
+    return DynamoStateStore(opened.client, table, expired=opened.expired)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 import aiohttp
+import msgspec
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -141,6 +142,27 @@ def _answered(error: ClientError) -> Fault:
     if kind is None and status >= 500:
         kind = Kind.UNAVAILABLE
     return Fault(kind or Kind.OTHER, code, text)
+
+
+class _Refusal(msgspec.Struct):
+    code: str | None = msgspec.field(default=None, name="__type")
+    message: str | None = None
+    capital: str | None = msgspec.field(default=None, name="Message")
+
+
+def refusal(operation: str, status: int, body: bytes) -> ClientError:
+    """Return an answer that isn't a success as the error that botocore makes of it."""
+    try:
+        said = msgspec.json.decode(body, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not from Kinesis, but from something on the way there.
+        said = _Refusal(message=body.decode(errors="replace"))
+    # "namespace#Code:link", of which only the code says anything.
+    code = (said.code or str(status)).partition(":")[0].rpartition("#")[2]
+    error = {"Code": code, "Message": said.message or said.capital or ""}
+    return ClientError(
+        {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, operation
+    )
 
 
 def fatal(fault: Fault, action: str, resource: str) -> FatalError | ConfigurationError:

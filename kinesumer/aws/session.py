@@ -46,12 +46,13 @@ class Session(Protocol):
 
 
 class Opened(NamedTuple):
-    """A client, and what to do when AWS says that its keys have expired.
+    """A client, its credentials, and what to do when AWS calls their keys expired.
 
     ``expired`` returns whether there will be new ones.
     """
 
     client: Any
+    credentials: Credentials
     expired: Callable[[], bool]
 
 
@@ -128,8 +129,9 @@ class Clients:
         create: Callable[..., AbstractAsyncContextManager[Any]] = self._create
         expired: Callable[[], bool] = partial(renewable, credentials)
         if role is not None:
-            session, role_credentials = self._assumed(role)
-            create, expired = session.create_client, role_credentials.forget
+            session, assumed = self._assumed(role)
+            create, expired = session.create_client, assumed.forget
+            credentials = assumed
         try:
             client = await self._stack.enter_async_context(
                 create(
@@ -141,7 +143,7 @@ class Clients:
             )
         except (*FOREIGN, ValueError) as error:  # ValueError: a malformed endpoint
             raise _refused(error) from error
-        return Opened(client, expired)
+        return Opened(client, credentials, expired)
 
     def _assumed(self, role: Role) -> tuple[AioSession, RoleCredentials]:
         if role not in self._roles:

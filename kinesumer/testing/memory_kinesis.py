@@ -297,7 +297,7 @@ class MemorySource:
             return len(shard.log)
         if after.type == "TRIM_HORIZON" or after.timestamp is None:
             return shard.trimmed
-        # The service knows whole seconds only, so it begins early, never late.
+        # As a service that knows whole seconds only: it begins early, never late.
         return max(shard.trimmed, shard.place_since(after.timestamp // 1))
 
     def _place_of(self, shard: MemoryShard, after: Position) -> int:

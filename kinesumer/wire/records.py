@@ -1,4 +1,4 @@
-"""GetRecords answers, decoded straight into the model."""
+"""Answers of the calls that read a shard, decoded straight into the model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ class _Answer(msgspec.Struct, rename="pascal"):
     child_shards: list[_Child] | None = None
 
 
+class _Place(msgspec.Struct, rename="pascal"):
+    shard_iterator: str
+
+
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
+_UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_page(body: bytes) -> Page:
@@ -44,7 +50,7 @@ def decode_page(body: bytes) -> Page:
     """
     try:
         answer = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except _UNDECODED as fault:
         _refuse(body, str(fault), fault)
     return Page(
         answer.records,
@@ -53,6 +59,20 @@ def decode_page(body: bytes) -> Page:
         tuple(_child(child, body) for child in answer.child_shards or ()),
         len(body),
     )
+
+
+def decode_iterator(body: bytes) -> str:
+    """Return the iterator in the body of a GetShardIterator answer.
+
+    Raises SourceUnavailableError if it holds none.
+    """
+    try:
+        return _decode_place(body).shard_iterator
+    except _UNDECODED as fault:
+        raise SourceUnavailableError(
+            f"an answer to GetShardIterator of {len(body):,} bytes holds no iterator: "
+            f"{fault}; check what answers at the Kinesis endpoint"
+        ) from fault
 
 
 def payload_bytes(page: Page) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,6 +24,8 @@ class Seen(NamedTuple):
     access_key: str
     user_agent: str
     body: dict[str, Any]
+    headers: Mapping[str, str]
+    raw: bytes
 
 
 class AwsStub:
@@ -58,6 +60,14 @@ class AwsStub:
                 body=json.dumps(body).encode(),
                 content_type="application/x-amz-json-1.1",
             )
+
+        self._answers[operation].append(handler)
+
+    def answer_raw(self, operation: str, body: bytes, status: int) -> None:
+        """Answer with these bytes."""
+
+        async def handler(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=status, body=body)
 
         self._answers[operation].append(handler)
 
@@ -151,7 +161,8 @@ class AwsStub:
         signature = request.headers.get("Authorization", "Credential=/")
         key = signature.partition("Credential=")[2].partition("/")[0]
         agent = request.headers.get("User-Agent", "")
-        self.seen.append(Seen(operation, key, agent, body))
+        raw = await request.read()
+        self.seen.append(Seen(operation, key, agent, body, request.headers, raw))
         answers = self._answers[operation]
         handler = answers.popleft() if len(answers) > 1 else answers[0]
         return await handler(request)  # type: ignore[arg-type]

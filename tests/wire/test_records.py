@@ -1,4 +1,4 @@
-"""GetRecords answers become records, or an error that says why not."""
+"""Answers become records and iterators, or an error that says why not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model import HASH_KEYS, ChildShard, Position
-from kinesumer.wire.records import decode_page, payload_bytes
+from kinesumer.wire.records import decode_iterator, decode_page, payload_bytes
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -141,6 +141,16 @@ def test_what_isnt_a_page_is_refused(body: bytes) -> None:
         SourceUnavailableError, match=f"GetRecords of {len(body):,} bytes isn't a page"
     ):
         decode_page(body)
+
+
+def test_an_iterator_is_taken_from_its_answer() -> None:
+    assert decode_iterator(b'{"ShardIterator":"AAA=","More":1}') == "AAA="
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"ShardIterator":1}', b'{"\xff'])
+def test_what_holds_no_iterator_is_refused(body: bytes) -> None:
+    with pytest.raises(SourceUnavailableError, match=f"{len(body)} bytes holds no"):
+        decode_iterator(body)
 
 
 @given(st.binary(max_size=300))
