@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kinesumer.core.pacing import Pacing
+from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.iterators import Iterators
     from kinesumer.spark.offsets import Place
+    from kinesumer.spark.options import ReadOptions
     from kinesumer.spark.ranges import ShardRange
 
 logger = logging.getLogger("kinesumer.spark")
 
-CALL_SECONDS = 0.25
-"""AWS allows five reads a second and shard: one is left for the driver's probe."""
+CAUGHT_UP_SECONDS = 0.25
+"""Between reads at the shard's tip, where what is left of a range is about to come."""
 GIVE_UP_SECONDS = 600.0
 """Without any answer for so long, the task fails."""
 CAUGHT_UP_READS = 4
@@ -51,13 +52,10 @@ class World:
         clock: Clock,
         random: random.Random,
         iterators: Iterators,
-        *,
-        fail_on_data_loss: bool,
-        deaggregate: bool,
+        options: ReadOptions,
     ) -> None:
         self.clock, self.random, self.iterators = clock, random, iterators
-        self.fail_on_data_loss = fail_on_data_loss
-        self.deaggregate = deaggregate
+        self.options = options
 
 
 class Fetch:
@@ -68,18 +66,16 @@ class Fetch:
         world: World,
         given: ShardRange,
         open_source: Callable[[], Awaitable[StreamSource]],
-        pace_seconds: float = CALL_SECONDS,
     ) -> None:
         self._world, self._range, self._open = world, given, open_source
         self._key = ShardKey(given.stream_arn, given.shard_id)
-        self._cut = Cut(given, deaggregate=world.deaggregate)
+        self._cut = Cut(given, deaggregate=world.options.deaggregate)
         self._iterator: str | None = None
         self._limit = FIRST_LIMIT
         self._caught_up = 0
         self._over = self._cut.reached
-        now = world.clock.now()
-        self._next_at = self._answered = now
-        self._pacing = Pacing(now, max(pace_seconds, CALL_SECONDS))
+        self._failures = 0
+        self._next_at = self._answered = world.clock.now()
         self.page_bytes = given.estimated_bytes
         """What the next page may take while it is decoded."""
 
@@ -114,7 +110,7 @@ class Fetch:
         except SourceUnavailableError as error:
             self._later(error)
             return []
-        self._answered = clock.now()
+        self._answered, self._failures = clock.now(), 0
         return self._take(started, page)
 
     async def _read(self, now: float) -> Page:
@@ -129,12 +125,7 @@ class Fetch:
     def _take(self, started: float, page: Page) -> list[Record]:
         records, cut = page.records, self._cut
         payload = payload_bytes(page)
-        self._next_at = self._pacing.after_page(
-            started,
-            records=len(records),
-            payload_bytes=payload,
-            millis_behind=page.millis_behind,
-        )
+        self._next_at = started + self._pause(page, payload)
         if records:
             size = max(1, payload // len(records))
             self._limit = max(1, min(MOST_RECORDS, PAGE_BYTES // size))
@@ -143,6 +134,14 @@ class Fetch:
         self._iterator = page.next_iterator
         self._judge(page)
         return taken
+
+    def _pause(self, page: Page, payload: int) -> float:
+        """Return how long Kinesis is left alone after a page, from its asking on."""
+        options = self._world.options
+        period = options.min_fetch_period
+        if not page.millis_behind:
+            period = max(period, CAUGHT_UP_SECONDS)
+        return max(period, payload / (options.max_fetch_rate * 1e6))
 
     def _judge(self, page: Page) -> None:
         """Find out if the range is over, and whether all of it came."""
@@ -182,7 +181,10 @@ class Fetch:
         now = world.clock.now()
         if now - self._answered > GIVE_UP_SECONDS:
             raise error
-        self._next_at = self._pacing.after_failure(now, world.random.random())
+        most = min(BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS * 2 ** min(self._failures, 9))
+        self._failures += 1
+        jitter = world.random.random() * most
+        self._next_at = now + max(world.options.min_fetch_period, jitter)
 
     def _lost(self, why: str) -> None:
         given = self._range
@@ -192,7 +194,7 @@ class Fetch:
             "they are lost to this query. To go on with what is left, set the option "
             "failOnDataLoss=false; to read the stream anew, start with a new checkpoint"
         )
-        if self._world.fail_on_data_loss:
+        if self._world.options.fail_on_data_loss:
             raise DataLossError(message)
         logger.error("%s", message)
 

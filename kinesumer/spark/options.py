@@ -68,6 +68,12 @@ class ReadOptions:
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
     fail_on_data_loss: bool = True
+    min_fetch_period: float = 0.25
+    """Seconds between two reads of a shard. AWS allows five reads a second by all
+    readers together: one is left for the driver's probe."""
+    max_fetch_rate: float = 2.0
+    """MB a second that are read of a shard: as much as AWS allows. Only a server
+    without limits, such as an emulator, gives more."""
     deaggregate: bool = True
     app: str | None = None
     table: str | None = None

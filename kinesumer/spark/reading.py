@@ -36,8 +36,6 @@ FEWEST_ROWS = 1_000
 BATCH_BYTES = 4_000_000
 """Fewer rows than that make a batch if they take so many bytes."""
 
-Open = "Callable[[Stream], Awaitable[StreamSource]]"
-
 
 def read(
     task: Task, options: ReadOptions, schema: StructType
@@ -53,8 +51,7 @@ def read(
         SystemClock(),
         random.Random(),
         worker.iterators,
-        fail_on_data_loss=options.fail_on_data_loss,
-        deaggregate=options.deaggregate,
+        options,
     )
 
     async def open_source(stream: Stream) -> StreamSource:
@@ -125,12 +122,8 @@ class Reading:
             async with asyncio.TaskGroup() as group:
                 for given in self._task.ranges:
                     stream = self._stream(given.stream_arn)
-                    fetch = Fetch(
-                        self._world,
-                        given,
-                        partial(self._open_source, stream),
-                        stream.pace_seconds,
-                    )
+                    opening = partial(self._open_source, stream)
+                    fetch = Fetch(self._world, given, opening)
                     key = ShardKey(given.stream_arn, given.shard_id)
                     group.create_task(self._fetch(fetch, key))
         except BaseExceptionGroup as errors:
