@@ -17,6 +17,7 @@ from kinesumer.group import Group
 from kinesumer.heart_runner import ThreadHeart
 from kinesumer.model import Start
 from kinesumer.streams import as_streams
+from kinesumer.wire.rows import QUERY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,11 @@ class Kinesumer:
         if client_id is None:
             client_id = _new_client_id()
         self.client_id = _checked("client_id", client_id)
+        if client_id == QUERY_ID:
+            raise ConfigurationError(
+                f"client_id={client_id!r} is what Spark queries are called: choose "
+                "another one"
+            )
         self.table = _checked("table", table)
         self.config = config
         self._region = region

@@ -10,7 +10,7 @@ from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.errors import ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
-from kinesumer.identity import Identity, check_group, refuse_go_fleet
+from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
 from kinesumer.model import Start
@@ -88,6 +88,7 @@ class Group:
         self._asked = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
         await refuse_go_fleet(self.context)
+        await refuse_query(self.context)
         loop = asyncio.get_running_loop()
         self._run = loop.create_task(self._main(), name="kinesumer")
         registered = loop.create_task(self._registered.wait())
@@ -316,6 +317,7 @@ class Group:
 
     async def _check_group(self) -> None:
         self._identity = await check_group(self.context, self._identity)
+        await refuse_query(self.context)
 
     # --- shard rows -----------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class Heart:
         streams: frozenset[str],
         notify: Callable[[Event], None],
         busy_since: Callable[[], float | None],
+        kind: str = rows.CLIENT,
     ) -> None:
         self.state = "up"
         self.streams = streams
@@ -73,6 +74,7 @@ class Heart:
         self._context = context
         self._notify = notify
         self._busy_since = busy_since
+        self._kind = kind
         self._hurry = asyncio.Event()
         self._lease_ms = round(context.config.lease_seconds * 1000)
         self._leading: asyncio.Task[None] | None = None
@@ -161,6 +163,7 @@ class Heart:
             weight=config.weight,
             state=self.state,
             streams=self.streams,
+            kind=self._kind,
         )
 
     def _lease(self, session: str, first_sent: float) -> Lease:

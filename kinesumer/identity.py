@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.errors import GoFleetAliveError, StateStoreReplacedError
+from kinesumer.context import logger
+from kinesumer.core.liveness import Pulses, Watch
+from kinesumer.errors import (
+    GoFleetAliveError,
+    GroupHeldError,
+    StateStoreReplacedError,
+    StoreUnavailableError,
+)
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kinesumer.context import Context
+    from kinesumer.wire.rows import MemberRow
 
 GO_FRESH_SECONDS = 60.0
 """A client row of Kinesumer for Go this young belongs to a live one."""
@@ -64,3 +75,60 @@ async def refuse_go_fleet(context: Context) -> None:
             f"{', '.join(fresh)}; stop them, wait a minute and start again, or use "
             "another app name"
         )
+
+
+async def refuse_query(context: Context) -> None:
+    """Raise GroupHeldError if a Spark query holds this app's group; fence a dead one.
+
+    Both register before they look, so that of two who start at once one sees the other.
+    """
+    key = rows.member_key(context.app, rows.QUERY_ID)
+
+    async def read() -> list[MemberRow]:
+        row = await context.read(key)
+        return [rows.read_member(row)] if row else []
+
+    for query in await find_living(context, read):
+        raise GroupHeldError(
+            f"a Spark query holds app {context.app!r}: member {query.client_id}, "
+            f"session {query.session}; stop the query and start again, or use another "
+            "app name"
+        )
+
+
+async def find_living(
+    context: Context, read: Callable[[], Awaitable[list[MemberRow]]]
+) -> list[MemberRow]:
+    """Watch members until one is seen to live, which is returned, or all are dead.
+
+    Whose heartbeat doesn't change for its lease is fenced.
+    """
+    pulses, watch = Pulses(), Watch()
+    beat_seconds = context.config.heartbeat_seconds
+    while True:
+        asked = context.clock.now()
+        members = [member for member in await read() if not member.dead]
+        beating = pulses.beating(members)
+        if beating or not members:
+            return beating
+        if context.clock.now() - asked > beat_seconds:
+            watch.reset()  # an outage: they couldn't beat either
+        for member in watch.look(members, context.clock.now(), beat_seconds):
+            await _fence(context, member)
+        await asyncio.sleep(beat_seconds / 4)
+
+
+async def _fence(context: Context, member: MemberRow) -> None:
+    """Try once: after an outage a repeated try would hit who couldn't beat yet."""
+    moment = rows.timestamp_text(context.clock.wall())
+    try:
+        await context.store.write(writes.fence(context.app, member, moment))
+    except StoreUnavailableError as error:
+        context.health.failed("state store", error)
+        return
+    logger.warning(
+        "%s is dead: no heartbeat for %.1f s",
+        member.client_id,
+        member.lease_ms / 1000,
+        extra={"client_id": member.client_id, "session": member.session},
+    )

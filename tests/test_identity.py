@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from kinesumer.errors import GoFleetAliveError, StateStoreReplacedError
-from kinesumer.identity import check_group, refuse_go_fleet
+from kinesumer.errors import GoFleetAliveError, GroupHeldError, StateStoreReplacedError
+from kinesumer.identity import check_group, refuse_go_fleet, refuse_query
 from kinesumer.ports import Key, Test, Write
-from kinesumer.wire import rows
+from kinesumer.wire import rows, writes
 from tests.engine import APP, FaultyStore, World, in_virtual_time
+from tests.fleet import Fleet
 
 
 @in_virtual_time
@@ -68,3 +69,63 @@ async def test_live_go_clients_are_named(world: World) -> None:
 async def test_dead_go_clients_are_nothing_to_refuse(world: World) -> None:
     await go_client(world, "go-1", rows.timestamp_text(world.clock.wall() - 3600))
     await refuse_go_fleet(world.context())
+
+
+async def query_in(world: World) -> Fleet:
+    """Register a query whose heart beats."""
+    fleet = Fleet(world)
+    await fleet.join(rows.QUERY_ID, session="on host-7", kind=rows.QUERY)
+    return fleet
+
+
+@in_virtual_time
+async def test_a_live_query_is_named(world: World) -> None:
+    await query_in(world)
+    with pytest.raises(
+        GroupHeldError, match="'app': member spark-query, session on host-7; stop the"
+    ):
+        await refuse_query(world.context())
+
+
+@in_virtual_time
+async def test_a_query_that_left_costs_no_wait(world: World) -> None:
+    fleet = await query_in(world)
+    query = fleet.row(rows.QUERY_ID)
+    await world.table.write(writes.leave(APP, query, "now"))
+    before = world.clock.now()
+    await refuse_query(world.context())
+    assert world.clock.now() == before
+
+
+@in_virtual_time
+async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
+    fleet = await query_in(world)
+    fleet.silence(rows.QUERY_ID)
+    before = world.clock.now()
+    await refuse_query(world.context())
+    assert 8.0 <= world.clock.now() - before < 9.0
+    assert fleet.row(rows.QUERY_ID).dead
+
+
+@in_virtual_time
+async def test_an_outage_of_the_store_is_no_death_of_a_query(world: World) -> None:
+    fleet, store = await query_in(world), FaultyStore(world.table)
+    asking = asyncio.ensure_future(refuse_query(world.context(store=store)))
+    await asyncio.sleep(0.8)
+    store.down = fleet.unavailable = True
+    await asyncio.sleep(20.0)
+    store.down = False
+    await asyncio.sleep(7.0)
+    fleet.unavailable = False
+    with pytest.raises(GroupHeldError):
+        await asking
+    assert not fleet.row(rows.QUERY_ID).dead
+
+
+@in_virtual_time
+async def test_a_fence_that_is_not_taken_is_tried_again(world: World) -> None:
+    fleet, store = await query_in(world), FaultyStore(world.table)
+    fleet.silence(rows.QUERY_ID)
+    store.spoil("lost", "dead")
+    await refuse_query(world.context(store=store))
+    assert fleet.row(rows.QUERY_ID).dead

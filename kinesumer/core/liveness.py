@@ -82,6 +82,27 @@ class Watch:
         return now - seen.since
 
 
+class Pulses:
+    """Counts the beats that one observer sees of each session: who beats is alive."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def beating(self, members: Iterable[MemberRow]) -> list[MemberRow]:
+        """Take in what was read and return the members that have beaten twice.
+
+        Once may be a request that came late, and who leaves will soon be gone.
+        """
+        found = []
+        for member in members:
+            beat, changes = self._seen.get(member.session, (member.beat, 0))
+            changes += beat != member.beat and member.state != "leaving"
+            self._seen[member.session] = member.beat, changes
+            if changes > 1:
+                found.append(member)
+        return found
+
+
 def proves_death(session: str, row: MemberRow | None) -> bool:
     """Tell whether a consistently read row proves that a session is dead.
 

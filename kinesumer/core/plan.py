@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.wire.rows import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +31,12 @@ Plan = dict[str, Assignment]
 
 
 def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
-    """Return the members that aren't marked dead; place in the list is the index."""
-    return sorted((m for m in members if not m.dead), key=lambda m: m.client_id)
+    """Return the clients that aren't marked dead; place in the list is the index.
+
+    A query takes no part in plans; it is watched and fenced like anybody.
+    """
+    found = (m for m in members if not m.dead and m.kind == CLIENT)
+    return sorted(found, key=lambda m: m.client_id)
 
 
 def takers(members: Sequence[MemberRow]) -> list[MemberRow]:

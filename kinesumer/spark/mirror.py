@@ -2,10 +2,10 @@
 
 What the driver calls, all on its background loop::
 
-    mirror = await open_mirror(options)  # registers; raises GroupHeldError and its kind
-    offset = await mirror.stored()       # where the group is: startingPosition=checkpoint
-    mirror.committed(offset)             # after each batch: its end, or the next start
-    await mirror.stop()                  # in the reader's stop(): last positions, Leave
+    mirror = await open_mirror(options)  # registers; raises GroupHeldError, …
+    offset = await mirror.stored()  # where the group is: startingPosition=checkpoint
+    mirror.committed(offset)  # after each batch: its end, or the next one's start
+    await mirror.stop()  # in the reader's stop(): last positions, Leave
 
 ``kinesumer.spark.ending.stop_on_sigterm()``, called once in the main thread, makes
 Spark call the reader's ``stop()`` when it ends the driver's Python process.

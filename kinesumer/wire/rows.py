@@ -13,6 +13,10 @@ from kinesumer.ports import Key, Row, Value
 GROUP_SK = "group"
 LEADER_SK = "leader"
 STREAM_PREFIX = "stream#"
+CLIENT, QUERY = "client", "query"
+"""Kinds of members: plain clients share a group; a Spark query has it for itself."""
+QUERY_ID = "spark-query"
+"""The client id of all queries: a group has one at a time."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 
@@ -40,6 +44,7 @@ class MemberRow(NamedTuple):
     leader_epoch: int = 0
     plan_version: int = 0
     last_update: str = ""
+    kind: str = CLIENT
 
     @property
     def plan(self) -> tuple[int, int]:
@@ -196,6 +201,7 @@ def read_member(row: Row) -> MemberRow:
         leader_epoch=_get(row, "leader_epoch", int, 0),
         plan_version=_get(row, "plan_version", int, 0),
         last_update=_get(row, "last_update", str, ""),
+        kind=_get(row, "kind", str, CLIENT),
     )
 
 

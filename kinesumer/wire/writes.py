@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.model import HASH_KEYS, Interval
 from kinesumer.ports import All, Condition, Either, Test, Value, Write
 from kinesumer.wire import rows
 
@@ -42,6 +43,11 @@ def register(
         "streams": member.streams,
         "last_update": moment,
     }
+    if member.kind == rows.QUERY:
+        # No leader plans for it: it says itself that all shards are its own.
+        whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))
+        range_ = rows.range_text(tuple(whole), member.streams)
+        values.update(kind=rows.QUERY, index=0, range=range_)
     return Write(
         rows.member_key(app, member.client_id), condition, values, replace=True
     )

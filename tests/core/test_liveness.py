@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.core.liveness import Lease, Watch, proves_death
+from kinesumer.core.liveness import Lease, Pulses, Watch, proves_death
 from kinesumer.wire.rows import MemberRow
 
 MEMBER = MemberRow("c1", "s1", beat=4, lease_ms=8000)
@@ -113,3 +113,23 @@ def test_a_mark_a_successor_or_a_pruned_row_prove_a_death(
     row: MemberRow | None, dead: bool
 ) -> None:
     assert proves_death("s1", row) is dead
+
+
+def beats(pulses: Pulses, *beats: int, state: str = "up") -> list[bool]:
+    """Show these beats one after the other; tell at each whether the member lives."""
+    member = MEMBER._replace(state=state)
+    return [bool(pulses.beating([member._replace(beat=beat)])) for beat in beats]
+
+
+def test_two_beats_seen_are_a_life_and_one_may_be_a_late_request() -> None:
+    assert beats(Pulses(), 4, 4, 5, 5, 6, 6) == [False] * 4 + [True] * 2
+
+
+def test_the_beats_of_another_session_are_counted_anew() -> None:
+    pulses = Pulses()
+    assert beats(pulses, 4, 5) == [False, False]
+    assert pulses.beating([MEMBER._replace(session="s2", beat=6)]) == []
+
+
+def test_who_leaves_is_waited_for() -> None:
+    assert not any(beats(Pulses(), 4, 5, 6, 7, state="leaving"))

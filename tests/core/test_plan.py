@@ -46,6 +46,11 @@ def test_the_living_are_ordered_by_id() -> None:
     assert plan.alive([c2, dead, c1]) == [c1, c2]
 
 
+def test_a_query_takes_no_part_in_plans() -> None:
+    c1, query = member("c1"), member("a query", kind="query")
+    assert plan.alive([query, c1]) == [c1]
+
+
 def ids(members: list[MemberRow]) -> str:
     return " ".join(m.client_id for m in members)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model import Interval, Position
+from kinesumer.model import HASH_KEYS, Interval, Position
 from kinesumer.ports import Written
 from kinesumer.testing.conditions import holds
 from kinesumer.wire import rows, writes
@@ -58,6 +58,15 @@ def after(name: str) -> Row:
 
 def test_a_registered_row_reads_as_the_member() -> None:
     assert rows.read_member(after("register a new id")) == MINE._replace(beat=0)
+
+
+def test_a_query_says_itself_that_everything_is_its_own() -> None:
+    streams = frozenset({"b", "a"})
+    query = MINE._replace(kind=rows.QUERY, streams=streams, beat=0)
+    row = write_over(None, writes.register(APP, query, None, NOW)).row
+    assert row is not None
+    whole = tuple(Interval(arn, 0, HASH_KEYS - 1) for arn in ("a", "b"))
+    assert rows.read_member(row) == query._replace(index=0, range=whole)
 
 
 def test_registering_over_the_dead_leaves_nothing_of_its_plan() -> None:
