@@ -124,8 +124,8 @@ def parse_read(
     ending = given.text("endingPosition")
     app, table = given.text("app"), given.text("table")
     if (app is None) != (table is None):
-        missing = "app" if app is None else "table"
-        raise ConfigurationError(f"option {missing} is missing: app needs table")
+        one, other = ("table", "app") if app is None else ("app", "table")
+        raise ConfigurationError(f"option {one} needs the option {other}")
     if isinstance(starting, FromStore) and app is None:
         raise ConfigurationError(
             "option startingPosition=checkpoint needs the options app and table"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -91,12 +92,32 @@ def _object(name: str, text: str) -> dict[str, Any]:
 
 def _as_databricks_writes_it(name: str, value: Mapping[str, Any]) -> Start:
     moment, pattern = str(value["at_timestamp"]), value.get("format")
-    if pattern is not None:
+    if pattern is None:
+        return _at(name, moment)
+    directives = _JAVA_TIME.sub(lambda match: _DIRECTIVES[match[0][0]], str(pattern))
+    try:
+        parsed = datetime.strptime(moment, directives)
+    except ValueError as error:
         raise ConfigurationError(
-            f'option {name}: "format" isn\'t read; give "at_timestamp" as ISO 8601 '
-            "with a time zone, e.g. 2026-11-20T12:00:00Z"
-        )
-    return _at(name, moment)
+            f"option {name}: {moment!r} isn't of the format {pattern!r}; give the time "
+            "zone as an offset such as +0100, or write 2026-11-20T12:00:00Z without "
+            'a "format"'
+        ) from error
+    return _at(name, parsed.isoformat())
+
+
+_DIRECTIVES = {
+    "y": "%Y",
+    "M": "%m",
+    "d": "%d",
+    "H": "%H",
+    "m": "%M",
+    "s": "%S",
+    "S": "%f",
+    "Z": "%z",
+    "X": "%z",
+}
+_JAVA_TIME = re.compile(r"yyyy|MM|dd|HH|mm|ss|S+|Z+|X+")
 
 
 def _shards(name: str, stream: str, shards: object) -> dict[str, Place]:

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from kinesumer.spark.columns import DEFAULT_SCHEMA
 from kinesumer.spark.option_table import BATCH, STREAM
 from kinesumer.spark.options import connection_from, parse_read, parse_write
+from kinesumer.spark.versions import require_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -26,6 +27,7 @@ class KinesumerDataSource(DataSource):
     """Kinesis streams as tables; Spark pickles it to every process that takes part."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        require_pyspark()
         super().__init__(options)
         # Resolved on the driver, so that executors reach the same endpoints.
         self._connection = connection_from(options)
