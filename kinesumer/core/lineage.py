@@ -11,7 +11,7 @@ from kinesumer.model import HASH_KEYS, Position, Shard, ShardKey, Start
 from kinesumer.wire.rows import ShardRow, StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def leaves(shards: Sequence[Shard]) -> list[Shard]:
@@ -107,7 +107,8 @@ def repairs(arn: str, rows: Sequence[ShardRow], shards: Sequence[Shard]) -> Repa
     listed = {shard.shard_id for shard in shards}
     if by_id and max(by_id) > max(listed):
         return Repairs([], [], [])
-    past = _ancestors((i for i, row in by_id.items() if row.ready or row.ended), shards)
+    parents = {shard.shard_id: shard.parents for shard in shards}
+    past = ancestors((i for i, row in by_id.items() if row.ready or row.ended), parents)
     missing = [s for s in shards if s.shard_id not in by_id and s.shard_id not in past]
     pending = {shard.shard_id for shard in missing}
     create = []
@@ -127,8 +128,8 @@ def repairs(arn: str, rows: Sequence[ShardRow], shards: Sequence[Shard]) -> Repa
     )
 
 
-def _ancestors(known: Iterable[str], shards: Sequence[Shard]) -> set[str]:
-    parents = {shard.shard_id: shard.parents for shard in shards}
+def ancestors(known: Iterable[str], parents: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the parents of these shards, their parents, and so on."""
     found: set[str] = set()
     waiting = list(known)
     while waiting:

@@ -13,35 +13,186 @@ Spark call the reader's ``stop()`` when it ends the driver's Python process.
 
 from __future__ import annotations
 
+import asyncio
+import random
+import socket
+import uuid
 from typing import TYPE_CHECKING
 
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.clock import SystemClock
+from kinesumer.config import Config
+from kinesumer.context import Context, Health, logger
+from kinesumer.identity import check_group, refuse_go_fleet
+from kinesumer.keeper import check_identity
+from kinesumer.model import Start
+from kinesumer.spark.membership import Membership
+from kinesumer.spark.sources import sources
+from kinesumer.spark.stored import stored_offset
+from kinesumer.spark.stream_rows import StreamRows
+from kinesumer.streams import open_streams
+from kinesumer.wire import rows
+
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets import Offset
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kinesumer.identity import Identity
+    from kinesumer.spark.offsets import Offset, Place
     from kinesumer.spark.options import ReadOptions
+    from kinesumer.streams import OpenStream
+    from kinesumer.wire.rows import MemberRow
+
+STOP_SECONDS = 4.0
+"""How long the last positions may take: who ends the process may not wait longer."""
+LEAVE_SECONDS = 2.0
+KEEP_SECONDS = 600.0
+"""How often rows of forgotten shards are looked for."""
 
 
 class Mirror:
     """Keeps the group's shard rows in step with what a query has read."""
+
+    def __init__(
+        self, context: Context, table: str, streams: Mapping[str, OpenStream]
+    ) -> None:
+        self._context = context
+        self._table = table
+        self._streams = streams
+        self._rows = {arn: StreamRows(context, s) for arn, s in streams.items()}
+        self._offset: Offset = {}
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._membership = Membership(context, frozenset(streams), self._changed.set)
+        self._identity: Identity | None = None
+        self._checked = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Register, unless others hold the group or a stream was made anew."""
+        context = self._context
+        self._identity = await check_group(context, None)
+        await refuse_go_fleet(context)
+        for stream in self._streams.values():
+            row = await context.read(rows.stream_key(context.app, stream.arn))
+            if row is not None:
+                check_identity(rows.read_stream(row), stream.info)
+        await self._membership.join()
+        self._task = self._loop.create_task(self._run(), name="kinesumer-mirror")
 
     async def stored(self) -> Offset:
         """Return where the group is in every stream of the query.
 
         Raises ConfigurationError for a stream that the group has no rows of.
         """
-        raise NotImplementedError
+        return await stored_offset(self._context, self._table, self._streams)
 
     def committed(self, offset: Offset) -> None:
         """Note how far the query has read; written soon, and now and then only.
 
-        Returns at once. Raises GroupHeldError if plain clients (or another query) have
-        taken the group over while this process was suspended; what fails otherwise is
-        only logged.
+        Returns at once, on any thread. Raises GroupHeldError if plain clients (or
+        another query) have taken the group over while this process was suspended; what
+        fails otherwise is only logged.
         """
-        raise NotImplementedError
+        if self._membership.refused is not None:
+            raise self._membership.refused
+        if offset != self._offset:
+            self._offset = offset
+            self._loop.call_soon_threadsafe(self._changed.set)
 
     async def stop(self) -> None:
         """Write the last positions and leave the group; takes a few seconds at most."""
-        raise NotImplementedError
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._write_last()
+        except Exception as error:
+            logger.warning("the last positions couldn't be stored: %s", error)
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._membership.leave()
+        except Exception as error:
+            logger.warning(
+                "the group couldn't be left, it is free when the lease is over: %s",
+                error,
+            )
+
+    # --- in the background ------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Write positions whenever there are new ones, at most every interval."""
+        while True:
+            in_step = True
+            try:
+                async with asyncio.timeout(KEEP_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                in_step = await self._try(self._keep)
+            else:
+                self._changed.clear()
+                in_step = await self._try(self._write)
+            if not in_step:
+                self._changed.set()
+            await asyncio.sleep(self._context.config.commit_seconds)
+
+    async def _try(self, work: Callable[[], Awaitable[bool]]) -> bool:
+        """Do something that may fail: the query goes on without."""
+        try:
+            done = await work()
+        except Exception as error:
+            self._context.health.failed("storing positions", error)
+            return False
+        self._context.health.works("storing positions")
+        return done
+
+    async def _write(self) -> bool:
+        """Bring all rows in step with the offset; False: try again soon."""
+        member = self._membership.member
+        if member is None or not self._offset:
+            return True  # joining, or the first batch, sets _changed
+        await self._check_group(member)
+        todo = (
+            of_stream.follow(member, self._places(arn))
+            for arn, of_stream in self._rows.items()
+        )
+        return all(await asyncio.gather(*todo))
+
+    async def _check_group(self, member: MemberRow) -> None:
+        """Note another state store under a new session: it is filled anew."""
+        if member.session == self._checked:
+            return
+        found = await check_group(self._context, None)
+        if self._identity not in (None, found):
+            logger.warning(
+                "the state store of app %s was made anew or restored: it gets the "
+                "positions of this query",
+                self._context.app,
+            )
+        self._identity, self._checked = found, member.session
+
+    async def _keep(self) -> bool:
+        if self._membership.member is not None:
+            for of_stream in self._rows.values():
+                await of_stream.keep()
+        return True
+
+    async def _write_last(self) -> None:
+        member = self._membership.member
+        if member is None or not self._offset:
+            return
+        await asyncio.gather(
+            *(
+                of_stream.finish(member, self._places(arn))
+                for arn, of_stream in self._rows.items()
+            )
+        )
+
+    def _places(self, arn: str) -> Mapping[str, Place]:
+        of_stream = self._offset.get(arn)
+        return of_stream.shards if of_stream else {}
 
 
 async def open_mirror(options: ReadOptions) -> Mirror:
@@ -51,4 +202,25 @@ async def open_mirror(options: ReadOptions) -> Mirror:
     or another query are alive, StreamReplacedError, GoFleetAliveError, and what opening
     a state store raises.
     """
-    raise NotImplementedError(options)
+    assert options.app is not None
+    assert options.table is not None
+    shared = sources(options.connection)
+    store = await open_store(shared.clients, options.table)
+    host, clock = socket.gethostname(), SystemClock()
+    context = Context(
+        app=options.app,
+        client_id=rows.QUERY_ID,
+        config=Config(),
+        store=store,
+        clock=clock,
+        random=random.Random(),
+        # All queries have one client id: sessions tell where they run.
+        new_id=lambda: f"{host}-{uuid.uuid4().hex}",
+        health=Health(clock),
+    )
+    streams = await open_streams(
+        context, options.streams, Start.TRIM_HORIZON, shared.open
+    )
+    mirror = Mirror(context, options.table, streams)
+    await mirror.start()
+    return mirror
