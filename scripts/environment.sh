@@ -24,7 +24,7 @@ sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
 environment() {
     local directory="$1" lock="requirements/$2.txt" stamp="$1/installed-$2"
     local wanted python="$1/bin/python"
-    wanted="$(echo "$PWD" && cat pyproject.toml "$lock")"
+    wanted="$(echo "$PWD" && cat pyproject.toml requirements/build.txt "$lock")"
     if "$python" -c '' 2>/dev/null && [[ "$wanted" == "$(cat "$stamp" 2>/dev/null)" ]]
     then
         return
@@ -39,9 +39,15 @@ environment() {
     fi
     echo "environment: installing $lock into $directory" >&2
     rm -f "$stamp"
-    pip_install "$python" --require-hashes --only-binary :all: --requirement "$lock"
-    if [[ "${3:-}" == editable ]]; then
-        # The build backend comes from the lock file too: nothing is fetched unpinned.
+    if [[ "${3:-}" != editable ]]; then
+        pip_install "$python" --only-binary :all: --require-hashes --requirement "$lock"
+    else
+        # What builds comes from a lock file too: nothing is fetched unpinned. PySpark,
+        # which has no wheel, is the one package besides this one that is built here.
+        pip_install "$python" --only-binary :all: --require-hashes \
+            --requirement requirements/build.txt
+        pip_install "$python" --only-binary :all: --no-binary pyspark \
+            --no-build-isolation --require-hashes --requirement "$lock"
         pip_install "$python" --no-build-isolation --editable .
     fi
     echo "$PWD" >"$directory/made-in"
