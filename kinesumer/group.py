@@ -9,7 +9,15 @@ from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.errors import ShardsLostError
-from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
+from kinesumer.heartbeat import (
+    Alive,
+    Died,
+    Elected,
+    Event,
+    Failed,
+    Heart,
+    interval_seconds,
+)
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
@@ -30,6 +38,10 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.streams import StreamLike
     from kinesumer.wire.rows import MemberRow
+
+LEAVE_BEATS = 8
+"""How long leave() waits for heirs: until a new leader leads, the moves of the plan
+before are done, and one's own."""
 
 
 class Session:
@@ -142,17 +154,19 @@ class Group:
     async def leave(self) -> None:
         """Hand every shard over while still consuming, then end the iteration.
 
-        The others take each shard over with a short gap; at most some heartbeats pass.
+        The others take each shard over with a short gap. It takes some heartbeats, more
+        where the leader changes or waits for the moves of a plan before.
         """
         self._set_state("leaving")
         self._leaving = True
         if self.session is not None and self.session.leader.is_alone:
             self.delivery.close()
             return
-        config = self.context.config
-        patience = 4 * config.heartbeat_seconds + config.leader_seconds
+        beat = self.context.config.heartbeat_seconds
+        if self.session is not None:
+            beat = interval_seconds(beat, self.session.member.clients)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(LEAVE_BEATS * beat):
                 while self._held() or (self.session and self.session.rounds.range):
                     await asyncio.sleep(0.05)
         except TimeoutError:

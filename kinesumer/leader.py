@@ -7,10 +7,12 @@ wrong leader can cause movement, never loss, since plans are advice.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.core import lineage, plan
+from kinesumer.core.agenda import MOVING_BEATS, Agenda
 from kinesumer.core.liveness import Watch, proves_death
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.heartbeat import interval_seconds
@@ -64,20 +66,17 @@ class Leader:
         self._elected = elected
         self._wake = asyncio.Event()
         self._watch = Watch()
-        self._planned: list[MemberRow] | None = None
+        self._agenda = Agenda(context.config.gather_seconds)
         self._plan: plan.Plan = {}
-        self._joined_at: float | None = None
-        self._pruner = Pruner(context)
+        self._pruner = Pruner()
         self._newest: tuple[frozenset[str], float] = (frozenset(), 0.0)
         self._is_first = False
         self._shards: dict[str, list[int]] = {}
         self._next_shards = 0.0
-        self._replan = True
 
     def work_with(self, context: Context) -> None:
         """Use the ports of the loop that this runs on."""
         self._context = context
-        self._pruner = Pruner(context)
 
     def follow(self, member: MemberRow) -> None:
         """Take in one's own row, as the last heartbeat returned it."""
@@ -123,7 +122,7 @@ class Leader:
         if not self.is_leading and not await self._step_up():
             return
         await self._plan_if_changed()
-        await self._pruner.prune()
+        await self._pruner.prune(self._context)
 
     # --- looking --------------------------------------------------------------------
 
@@ -167,10 +166,10 @@ class Leader:
         members = [rows.read_member(row) for row in found]
         sessions = [m.session for m in members if m.dead]
         self.dead.update(sessions)
-        self._pruner.see(sessions)
         config = context.config
         gap = self._interval() + 2 * config.leader_seconds
         now = context.clock.now()
+        self._pruner.see(sessions, now)
         if not self._lease.permits(now):
             # Whoever can't beat itself has no business judging others' beats.
             self._watch.reset()
@@ -245,7 +244,8 @@ class Leader:
         written = await context.write(writes.lead(context.app, self._me, before))
         self.leader = rows.read_leader(written.row) if written.row else None
         if self.is_leading:
-            self._planned, self._replan, self._next_shards = None, True, 0.0
+            self._agenda.begin(self._moved_by() if before else -math.inf)
+            self._next_shards = 0.0
             logger.info(
                 "leading %s",
                 context.app,
@@ -284,13 +284,21 @@ class Leader:
         # An empty plan, before the first baseline is laid, would help nobody.
         if self._is_first or not self._shards:
             return
-        if self._is_due(now):
+        made = self._agenda.is_due(self.members, self._shards, now)
+        if made:
             self._plan = self._make_plan()
-            self._planned, self._joined_at = self.members, None
-            self._replan = False
         todo = plan.to_assign(self._plan, self.members)
         if todo:
             await self._publish(todo)
+        if made:
+            moves = plan.moves_any(self._plan, self.members)
+            self._agenda.planned(self.members, self._moved_by() if moves else -math.inf)
+
+    def _moved_by(self) -> float:
+        """Return when the moves of a plan published now are done."""
+        config, clients = self._context.config, len(self.members)
+        beat = interval_seconds(config.heartbeat_seconds, clients)
+        return self._context.clock.now() + MOVING_BEATS * beat
 
     def _waits_for_others(self, now: float) -> bool:
         """Tell whether a new group's first plan should wait for who just starts."""
@@ -300,17 +308,6 @@ class Leader:
         if sessions != self._newest[0]:
             self._newest = (sessions, now)
         return now - self._newest[1] < FIRST_SECONDS
-
-    def _is_due(self, now: float) -> bool:
-        changed = plan.change(self._planned, self.members)
-        if changed.other or self._replan:
-            return True
-        if not changed.joined:
-            self._joined_at = None
-            return False
-        if self._joined_at is None:
-            self._joined_at = now
-        return now - self._joined_at >= self._context.config.gather_seconds
 
     def _make_plan(self) -> plan.Plan:
         return plan.make_plan(
@@ -330,9 +327,11 @@ class Leader:
             self._next_shards = now + RESHARD_SECONDS
             known = set()
         for arn in await self._complete_streams(asked - known):
-            self._replan |= arn not in self._shards
+            if arn not in self._shards:
+                self._agenda.ask()
             self._shards[arn] = lineage.places(await read_shards(self._context, arn))
-        self._replan |= plan.has_drifted(self._plan, self._shards, self._make_plan())
+        if plan.has_drifted(self._plan, self._shards, self._make_plan()):
+            self._agenda.ask()
 
     async def _complete_streams(self, arns: frozenset[str]) -> list[str]:
         """Return those of the streams whose baseline is complete."""

@@ -21,19 +21,17 @@ request that was signed before the death might still be accepted."""
 class Pruner:
     """Knows since when the leader has seen sessions dead."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._since: dict[str, float] = {}
         self._next = 0.0
 
-    def see(self, dead: list[str]) -> None:
+    def see(self, dead: list[str], now: float) -> None:
         """Take in the sessions that were read as dead just now."""
-        now, since = self._context.clock.now(), self._since
+        since = self._since
         self._since = {session: since.get(session, now) for session in dead}
 
-    async def prune(self) -> None:
+    async def prune(self, context: Context) -> None:
         """Delete once in a while what has been dead for an hour."""
-        context = self._context
         now = context.clock.now()
         if now < self._next:
             return

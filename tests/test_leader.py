@@ -131,10 +131,42 @@ async def test_who_leaves_or_cannot_read_gets_nothing(world: World) -> None:
     await fleet.change("c1", state="degraded")
     await asyncio.sleep(1.1)
     assert shares(world) == {"c0": 2, "c1": 0, "c2": 2}
+    await asyncio.sleep(5)
     await fleet.change("c1", state="up")
     await fleet.change("c2", state="leaving")
     await asyncio.sleep(1.1)
     assert shares(world) == {"c0": 2, "c1": 2, "c2": 0}
+
+
+@in_virtual_time
+async def test_a_plan_waits_until_shards_of_the_one_before_have_moved(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world, "c1", "c2", "c3")
+    await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    await fleet.change("c1", state="leaving")
+    await asyncio.sleep(1.1)
+    await fleet.change("c2", state="leaving")
+    await asyncio.sleep(3)
+    assert shares(world)["c1"] == 0
+    assert shares(world)["c2"] > 0
+    await asyncio.sleep(2)
+    assert shares(world)["c2"] == 0
+
+
+@in_virtual_time
+async def test_a_death_is_planned_for_though_shards_still_move(world: World) -> None:
+    fleet = await fleet_of(world, "c1", "c2", "c3")
+    await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    fleet.silence("c2")
+    await asyncio.sleep(3)
+    await fleet.change("c1", state="leaving")
+    await asyncio.sleep(1.1)
+    assert shares(world)["c1"] == 0
+    await asyncio.sleep(2)
+    assert shares(world) == {"c0": 2, "c1": 0, "c2": 0, "c3": 2}
 
 
 @in_virtual_time

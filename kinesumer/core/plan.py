@@ -6,12 +6,13 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.model import HASH_KEYS
 from kinesumer.wire.rows import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.model import Range
+    from kinesumer.model import Interval, Range
     from kinesumer.wire.rows import MemberRow
 
 STANDBYS = 3
@@ -103,6 +104,35 @@ def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
             or min(member.index, STANDBYS) != min(part.index, STANDBYS)
         )
     ]
+
+
+def moves_any(plan: Plan, members: Iterable[MemberRow]) -> bool:
+    """Tell whether a plan takes shards away from members that it was made for."""
+    return any(m.range and m.range != plan[m.client_id].range for m in members)
+
+
+def is_read(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
+    """Tell whether these streams, where asked for, are in ranges of members that read.
+
+    Who leaves goes on reading until others have its range; it need not wait for a plan
+    where nobody stays.
+    """
+    taking = takers(members)
+    asked = frozenset[str]().union(*(m.streams for m in taking))
+    leaving = [m for m in members if m.state == "leaving"]
+    parts = [part for m in [*taking, *leaving] for part in m.range or ()]
+    return bool(taking) and all(
+        _tiles(parts, arn) for arn in asked.intersection(streams)
+    )
+
+
+def _tiles(parts: Iterable[Interval], arn: str) -> bool:
+    reached = 0
+    for _, first, last in sorted(part for part in parts if part.stream_arn == arn):
+        if first > reached:
+            return False
+        reached = max(reached, last + 1)
+    return reached == HASH_KEYS
 
 
 class Change(NamedTuple):

@@ -199,3 +199,55 @@ def test_a_tenth_of_a_large_share_is_no_drift() -> None:
 
     assert not drifted(shards(50, 50), shards(60, 50))
     assert drifted(shards(50, 50), shards(62, 50))
+
+
+# --- what stands still ---
+
+
+def halves(*states: str) -> list[MemberRow]:
+    """Return members with half of the hash space each."""
+    middle = HASH_KEYS // 2
+    ranges = (Interval(A, 0, middle - 1),), (Interval(A, middle, LAST),)
+    made = zip(group(2), ranges, states, strict=True)
+    return [m._replace(range=range_, state=state) for m, range_, state in made]
+
+
+@pytest.mark.parametrize(
+    ("states", "read"),
+    [
+        (("up", "up"), True),
+        (("up", "leaving"), True),
+        (("up", "silent"), False),
+        (("up", "degraded"), False),
+        (("degraded", "degraded"), True),
+        (("leaving", "leaving"), False),
+    ],
+)
+def test_ranges_of_who_leaves_are_still_read_while_others_stay(
+    states: tuple[str, str], read: bool
+) -> None:
+    joined = [] if "up" not in states else [member("c3")]
+    if states == ("up", "degraded"):
+        joined.append(member("c4"))
+    assert plan.is_read([*halves(*states), *joined], [A]) is read
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_range_of_nobody_is_not_read(missing: int) -> None:
+    members = halves("up", "up")
+    members[missing] = members[missing]._replace(range=None)
+    assert not plan.is_read(members, [A])
+
+
+def test_what_nobody_asks_for_need_not_be_read() -> None:
+    assert plan.is_read(halves("up", "up"), [A, B])
+
+
+def test_a_plan_moves_shards_if_it_takes_them_from_a_member() -> None:
+    members = group(2)
+    first = plan.make_plan(members, FOUR, "range", BOTH)
+    assert not plan.moves_any(first, members)
+    members = members_of(first, members)
+    assert not plan.moves_any(first, members)
+    joined = [*members, member("c2")]
+    assert plan.moves_any(plan.make_plan(joined, FOUR, "range", BOTH), joined)

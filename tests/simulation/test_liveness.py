@@ -22,6 +22,7 @@ from tests.simulation.scenario import (
 )
 
 if TYPE_CHECKING:
+    from kinesumer.testing.process import Process
     from kinesumer.testing.simulation import Simulation
 
 SEEDS = range(6)
@@ -91,6 +92,36 @@ def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
         assert not sim.processes[1].alive
 
     sim = simulate(play)
+    assert sim.judge.redelivered == 0
+
+
+@pytest.mark.parametrize("static_ids", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
+    seed: int, static_ids: bool
+) -> None:
+    async def restart(sim: Simulation, process: Process) -> None:
+        process.leave()
+        while process.alive:
+            await asyncio.sleep(0.05)
+        sim.start_process(process.client_id if static_ids else None)
+
+    async def play(sim: Simulation) -> None:
+        await steady(sim, 20 + sim.random.random())
+        began = sim.loop.real
+        async with asyncio.TaskGroup() as restarts:
+            for process in sim.living:
+                restarts.create_task(restart(sim, process))
+                await asyncio.sleep(3)
+        for _ in range(2):
+            sim.start_process()
+            await asyncio.sleep(1)
+        await asyncio.sleep(20)
+        await finish(sim)
+        check_settled(sim)
+        assert max(pauses(sim, began)) < 1
+
+    sim = simulate(play, seed, members=4, shards=(16,))
     assert sim.judge.redelivered == 0
 
 
