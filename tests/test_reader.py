@@ -16,7 +16,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import HASH_KEYS, Position, Start
-from kinesumer.testing.kpl import UserRecord, aggregate
+from kinesumer.wire.encoding import UserRecord, aggregate
 from tests.desk import BUDGET, ReaderDesk
 from tests.engine import World, in_virtual_time
 

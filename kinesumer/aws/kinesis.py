@@ -21,14 +21,16 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Position, Shard, Start, StreamInfo
+from kinesumer.wire.puts import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kinesumer.aws.faults import Fault
     from kinesumer.aws.session import Clients, Opened
     from kinesumer.model import Stream
+    from kinesumer.wire.puts import Entry, PutResult
 
 Answer = TypeVar("Answer")
 
@@ -155,6 +157,19 @@ class KinesisSource:
             {"ShardIterator": iterator, "Limit": limit, **self._arn},
         )
         return decode_page(answer)
+
+    async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
+        """Put up to 500 records; return what became of each.
+
+        Raises SourceThrottledError or SourceUnavailableError for the request as a
+        whole: its records may or may not have been taken.
+        """
+        answer = await self._call(
+            "PutRecords",
+            self._direct.put_records,
+            {"records": records, **self._named},
+        )
+        return decode_results(answer, len(records))
 
     @property
     def _named(self) -> dict[str, object]:

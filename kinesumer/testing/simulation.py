@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kinesumer.config import Config
 from kinesumer.model import HASH_KEYS, Start
-from kinesumer.testing.kpl import UserRecord, aggregate
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.predicates import Judge
 from kinesumer.testing.process import Process
 from kinesumer.testing.virtual import VirtualLoop
+from kinesumer.wire.encoding import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -295,7 +295,11 @@ def _outside(parts: list[Record], source: Source) -> int:
 
 
 def _hash_of(part: Record) -> int:
-    """Return where Kinesis would have put this record by itself."""
-    if part.explicit_hash_key is not None:
-        return int(part.explicit_hash_key)
-    return int.from_bytes(_md5((part.partition_key or "").encode()).digest())
+    return hash_key_of(part.partition_key or "", part.explicit_hash_key)
+
+
+def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:
+    """Return where in the hash space Kinesis puts a record."""
+    if explicit_hash_key is not None:
+        return int(explicit_hash_key)
+    return int.from_bytes(_md5(partition_key.encode()).digest())

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model import Position, ShardKey
-from kinesumer.testing.kpl import UserRecord, aggregate
+from kinesumer.wire.encoding import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

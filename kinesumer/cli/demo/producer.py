@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.cli.demo.journal import shard_number
 from kinesumer.cli.demo.ledger import Produced
-from kinesumer.testing.kpl import UserRecord, aggregate
+from kinesumer.wire.encoding import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
