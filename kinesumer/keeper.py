@@ -30,7 +30,7 @@ PARALLEL_WRITES = 32
 
 
 async def keep(context: Context, stream: OpenStream) -> bool:
-    """Bring one stream's rows in step with its listing; tell whether any changed.
+    """Bring one stream's rows in step with its listing; tell whether they changed.
 
     Raises StreamReplacedError if the stream was made anew under the same name.
     """
@@ -45,6 +45,8 @@ async def keep(context: Context, stream: OpenStream) -> bool:
         return False
     found = await read_shards(context, stream.arn)
     repairs = lineage.repairs(stream.arn, found, shards)
+    before = stream.places
+    stream.places = lineage.places([*found, *repairs.create])
     await write_all(
         context, [writes.create_shard(context.app, new) for new in repairs.create]
     )
@@ -61,7 +63,8 @@ async def keep(context: Context, stream: OpenStream) -> bool:
     # Nothing to repair, nothing under way: so it stays until the listing changes.
     is_settled = not any(repairs) and all(row.ready or row.ended for row in found)
     stream.settled = shards if is_settled else None
-    return bool(repairs.create or repairs.ready)
+    has_moved_on = before is not None and before != stream.places
+    return has_moved_on or bool(repairs.create or repairs.ready)
 
 
 def _long_unlisted(

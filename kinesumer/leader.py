@@ -37,8 +37,9 @@ FIRST_LOOK_SECONDS = 0.25
 SILENT_SHARE = 0.625
 """Share of the lease after which a heart that hasn't beaten is thought to be silent:
 between two and three beats."""
-RESHARD_SECONDS = 60.0
-"""How often the leader reads all shard rows to see whether shares drifted."""
+RESHARD_SECONDS = 300.0
+"""How often the leader reads all shard rows to see whether shares drifted, if no keeper
+tells it of a change: other clients keep the streams that it can't reach."""
 
 
 class Leader:

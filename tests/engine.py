@@ -207,6 +207,8 @@ class FaultyStore:
         """Nothing arrives."""
         self.latency = 0.001
         self.sent: list[Write] = []
+        self.queried: list[str] = []
+        """The partitions of queries."""
         self._spoiled: list[tuple[str, str]] = []
 
     def spoil(self, how: str, attribute: str) -> None:
@@ -245,6 +247,7 @@ class FaultyStore:
     ) -> list[Row]:
         """Return rows."""
         await self._travel()
+        self.queried.append(pk)
         return await self.table.query(pk, first=first, last=last, consistent=consistent)
 
     async def not_updated_since(self, pk: str, moment: str) -> list[Key]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.core import lineage
 from kinesumer.errors import StateStoreMissingError, StreamReplacedError
 from kinesumer.keeper import keep
 from kinesumer.model import HASH_KEYS, Position, Start
@@ -275,6 +276,19 @@ async def test_a_crash_between_children_and_end_is_nothing_to_repair(
     await keeper.keep()
     assert not await keeper.keep()
     assert not shards(world)[LOW].ready
+
+
+@in_virtual_time
+async def test_rows_that_owners_made_are_told_of_once(world: World) -> None:
+    keeper = Keeper(world)
+    await keeper.keep()
+    await keeper.keep()
+    world.kinesis.split("orders", P)
+    for child in keeper.source.source.list_shards_now()[1:]:
+        made = lineage.child_row(keeper.stream.arn, child)
+        await world.table.write(writes.create_shard(APP, made))
+    assert await keeper.keep()
+    assert not await keeper.keep()
 
 
 @in_virtual_time

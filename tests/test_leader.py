@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core import plan
 from kinesumer.keeper import keep
-from kinesumer.leader import RESHARD_SECONDS
 from kinesumer.model import HASH_KEYS, Interval
 from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import writes
@@ -124,6 +123,17 @@ async def test_a_calm_group_costs_no_writes(world: World) -> None:
 
 
 @in_virtual_time
+async def test_a_calm_group_hardly_reads_shard_rows(world: World) -> None:
+    fleet = await fleet_of(world, "c1")
+    seat = await sit(fleet, "c0")
+    await asyncio.sleep(10)
+    seat.store.queried.clear()
+    await asyncio.sleep(600)
+    read = [pk for pk in seat.store.queried if pk.startswith("shard#")]
+    assert len(read) <= 2
+
+
+@in_virtual_time
 async def test_who_leaves_or_cannot_read_gets_nothing(world: World) -> None:
     fleet = await fleet_of(world, "c1", "c2")
     await sit(fleet, "c0")
@@ -209,7 +219,8 @@ async def test_many_splits_are_shared_anew_but_one_moves_nothing(world: World) -
             lowest = world.kinesis.stream("orders").open[0].shard.shard_id
             world.kinesis.split("orders", lowest)
         await keep(seat.world.context(), opened)
-        await asyncio.sleep(RESHARD_SECONDS + 2)
+        seat.leader.shards_changed()
+        await asyncio.sleep(10)
         assert (leader_row(world).plan_version > version) is moves
 
 
