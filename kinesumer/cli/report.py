@@ -39,7 +39,7 @@ def report(
         "members": members,
         "streams": streams,
         "problems": [
-            *([] if found.leader_id or not members else ["nobody leads"]),
+            *(["nobody leads"] if _lacks_leader(found) else []),
             *(
                 f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
                 f"{member['heartbeat_unchanged_seconds']:.1f} s"
@@ -54,6 +54,12 @@ def report(
             *(problem for stream in streams for problem in _problems(stream)),
         ],
     }
+
+
+def _lacks_leader(found: Snapshot) -> bool:
+    """A query needs none: it has the group for itself."""
+    clients = [member for member in found.alive if member.kind == wire.CLIENT]
+    return bool(clients) and not found.leader_id
 
 
 def stalled_after(member: MemberRow) -> float:
@@ -73,6 +79,7 @@ def _member(
     ]
     return {
         "client_id": member.client_id,
+        "kind": member.kind,
         "session": member.session,
         "index": member.index,
         "leader": member.client_id == found.leader_id,

@@ -125,16 +125,16 @@ class Mirror:
     async def _run(self) -> None:
         """Write positions whenever there are new ones, at most every interval."""
         while True:
-            in_step = True
             try:
                 async with asyncio.timeout(KEEP_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
-                in_step = await self._try(self._keep)
-            else:
-                self._changed.clear()
-                in_step = await self._try(self._write)
-            if not in_step:
+                await self._try(self._keep)
+                continue
+            self._changed.clear()
+            if self._membership.member is None or not self._offset:
+                continue  # joining, or the first batch, sets it again
+            if not await self._try(self._write):
                 self._changed.set()
             await asyncio.sleep(self._context.config.commit_seconds)
 
@@ -143,6 +143,8 @@ class Mirror:
         try:
             done = await work()
         except Exception as error:
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
             self._context.health.failed("storing positions", error)
             return False
         self._context.health.works("storing positions")
@@ -151,8 +153,8 @@ class Mirror:
     async def _write(self) -> bool:
         """Bring all rows in step with the offset; False: try again soon."""
         member = self._membership.member
-        if member is None or not self._offset:
-            return True  # joining, or the first batch, sets _changed
+        if member is None:
+            return True
         await self._check_group(member)
         todo = (
             of_stream.follow(member, self._places(arn))

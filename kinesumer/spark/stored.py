@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
 from kinesumer.keeper import check_identity
 from kinesumer.leader import read_shards
-from kinesumer.model import Start
 from kinesumer.spark.offsets import END, After, Offset, StreamOffset
 from kinesumer.spark.positions import UNKNOWN
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from kinesumer.context import Context
+    from kinesumer.model import Shard
     from kinesumer.spark.offsets import Place
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
+
+LISTING_SECONDS = 0.5
 
 
 async def stored_offset(
@@ -44,27 +48,41 @@ async def _of_stream(context: Context, table: str, stream: OpenStream) -> Stream
             "with LATEST, TRIM_HORIZON or AT_TIMESTAMP"
         )
     check_identity(row, stream.info)
-    shards = await context.until_available(stream.source.list_shards, stream.label)
-    listed = {shard.shard_id for shard in shards}
-    known = await read_shards(context, stream.arn, consistent=True)
-    return StreamOffset(stream.info.created_at, places(known, listed))
+    while True:
+        known = await read_shards(context, stream.arn, consistent=True)
+        listed = await context.until_available(stream.source.list_shards, stream.label)
+        if _is_whole(known, listed):
+            return StreamOffset(
+                stream.info.created_at, places(stream.arn, known, listed)
+            )
+        await asyncio.sleep(LISTING_SECONDS)
 
 
-def places(known: Iterable[ShardRow], listed: set[str]) -> dict[str, Place]:
+def _is_whole(known: Sequence[ShardRow], listed: Sequence[Shard]) -> bool:
+    """Tell whether a listing is complete, and no older than the rows: ids grow."""
+    newest = max((row.key.shard_id for row in known), default="")
+    return lineage.is_complete(listed) and newest <= max(s.shard_id for s in listed)
+
+
+def places(
+    arn: str, known: Sequence[ShardRow], listed: Sequence[Shard]
+) -> dict[str, Place]:
     """Return where to go on in each shard that Kinesis still lists.
 
-    A child that waits for its parents has no place yet: it is read from its beginning.
-    When a position's record arrived isn't stored: how old it is has to be looked up.
+    Shards that wait for their parents are among them: what no offset names, but a
+    descendant of it, counts as read. When a position's record arrived isn't stored: how
+    old it is has to be looked up.
     """
-    found: dict[str, Place] = {}
-    for row in known:
-        shard_id = row.key.shard_id
-        if shard_id not in listed:
-            continue
-        if row.ended:
-            found[shard_id] = END
-        elif row.position is not None:
-            found[shard_id] = After(row.position, UNKNOWN)
-        elif row.ready or row.start != Start.TRIM_HORIZON:
-            found[shard_id] = row.start
-    return found
+    waiting = lineage.repairs(arn, known, listed).create
+    ids = {shard.shard_id for shard in listed}
+    return {
+        row.key.shard_id: _place(row)
+        for row in [*known, *waiting]
+        if row.key.shard_id in ids
+    }
+
+
+def _place(row: ShardRow) -> Place:
+    if row.ended:
+        return END
+    return row.start if row.position is None else After(row.position, UNKNOWN)

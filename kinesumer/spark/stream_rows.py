@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.core import lineage, ownership
@@ -15,7 +16,7 @@ from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from kinesumer.context import Context
     from kinesumer.model import Position, Shard
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PARALLEL_WRITES = 16
 
+A = TypeVar("A")
 T = TypeVar("T")
 Shape = tuple[str, frozenset[str], frozenset[str]]
 """The session, the shards that an offset names, and those of them that have ended."""
@@ -64,7 +66,7 @@ class StreamRows:
         todo = [
             writes.release(app, row, _progress(row, places)) for row in held.values()
         ]
-        await self._each(self._context.write(write) for write in todo)
+        await self._each(self._context.write, todo)
 
     async def keep(self) -> None:
         """Prune rows of shards that Kinesis has forgotten, as a leader does."""
@@ -138,7 +140,7 @@ class StreamRows:
         decided = ownership.decide(found, self._held, self._dead)
         await self._verify(decided.verify)
         decided = ownership.decide(found, self._held, self._dead)
-        return any(await self._each(self._claim(member, r) for r in decided.claim))
+        return any(await self._each(partial(self._claim, member), decided.claim))
 
     async def _verify(self, owners: set[tuple[str, str]]) -> None:
         app = self._context.app
@@ -162,22 +164,21 @@ class StreamRows:
         todo = [row for row in self._held.values() if row.key.shard_id in done]
         for row in todo:
             del self._held[row.key]
-        app = self._context.app
-        found = await self._each(
-            self._context.write(writes.end(app, row, None)) for row in todo
-        )
-        return bool(found)
+        ends = [writes.end(self._context.app, row, None) for row in todo]
+        return bool(await self._each(self._context.write, ends))
 
     # --- positions --------------------------------------------------------------------
 
     async def _commit(self, places: Mapping[str, Place]) -> None:
-        await self._each(
-            self._commit_one(row, position)
-            for row in list(self._held.values())
+        todo = [
+            (row, position)
+            for row in self._held.values()
             if (position := _progress(row, places)) is not None
-        )
+        ]
+        await self._each(self._commit_one, todo)
 
-    async def _commit_one(self, row: ShardRow, position: Position) -> None:
+    async def _commit_one(self, moved: tuple[ShardRow, Position]) -> None:
+        row, position = moved
         write = writes.commit(self._context.app, row, position)
         written = await self._context.write(write)
         now = rows.read_shard(written.row) if written.row else None
@@ -187,15 +188,19 @@ class StreamRows:
             del self._held[row.key]
             self._arranged = None
 
-    async def _each(self, todo: Iterable[Coroutine[object, object, T]]) -> list[T]:
-        """Do independent things, some at a time."""
+    async def _each(
+        self, write: Callable[[A], Awaitable[T]], todo: Iterable[A]
+    ) -> list[T]:
+        """Do the same with each, some at a time."""
         limit = asyncio.Semaphore(PARALLEL_WRITES)
 
-        async def one(work: Coroutine[object, object, T]) -> T:
+        async def one(item: A) -> T:
             async with limit:
-                return await work
+                return await write(item)
 
-        return await asyncio.gather(*(one(work) for work in todo))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in todo]
+        return [task.result() for task in tasks]
 
 
 def _shape(member: MemberRow, places: Mapping[str, Place]) -> Shape:

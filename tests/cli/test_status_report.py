@@ -24,6 +24,7 @@ SHAPE: dict[str, Any] = {
     "members": [
         {
             "client_id": TEXT,
+            "kind": TEXT,
             "session": TEXT,
             "index": (NUMBER, None),
             "leader": FLAG,

@@ -1,0 +1,276 @@
+"""A query as a member of its group: what the state store tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.cli import snapshot
+from kinesumer.cli.lag import Lags
+from kinesumer.cli.report import report
+from kinesumer.errors import GroupHeldError, StreamReplacedError
+from kinesumer.model import Position
+from kinesumer.spark.offsets import After
+from kinesumer.wire import rows
+from tests.engine import APP, ARN, World, in_virtual_time
+from tests.spark.a_query import Query
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kinesumer.wire.rows import ShardRow
+
+P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
+
+
+def row(world: World, shard_id: str = P) -> ShardRow:
+    return world.shard_rows()[shard_id]
+
+
+async def status(world: World) -> dict[str, Any]:
+    found = await snapshot.take(world.table, APP)
+    return report(APP, "table-1", found, Lags({}, {}), {})
+
+
+async def reading(world: World, *texts: str, **config: Any) -> Query:
+    """Return a query that has read some records and told so."""
+    world.put(*texts)
+    query = await Query(world, **config).start()
+    await query.batch()
+    await world.until(lambda: stored(world))
+    return query
+
+
+def stored(world: World, shard_id: str = P) -> str:
+    """Return a shard's stored position, if there is one."""
+    found = world.shard_rows().get(shard_id)
+    return found.position.sequence_number if found and found.position else ""
+
+
+def owner(world: World, shard_id: str = P) -> str:
+    """Return who owns a shard, if anybody does."""
+    found = world.shard_rows().get(shard_id)
+    return found.owner_id if found else ""
+
+
+def newest(world: World) -> str:
+    """Return the sequence number of the last record put."""
+    return str(world.kinesis.stream("orders").next_number - 1)
+
+
+@in_virtual_time
+async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -> None:
+    await reading(world, "a", "b")
+    found = await status(world)
+    assert found["problems"] == []
+    [member] = found["members"]
+    assert (member["client_id"], member["kind"]) == ("spark-query", "query")
+    assert (member["index"], member["shards"], member["leader"]) == (0, 1, False)
+    [shard] = found["streams"][0]["shards"]
+    assert (shard["state"], shard["owner"]) == ("owned", "spark-query")
+    assert (shard["epoch"], shard["planned_owner"]) == (1, "spark-query")
+    assert shard["sequence_number"] == stored(world)
+
+
+@in_virtual_time
+async def test_positions_are_stored_at_most_every_five_seconds(world: World) -> None:
+    query = await reading(world, "0")
+    query.store.sent.clear()
+    for number in range(30):
+        world.put(str(number))
+        await query.batch()
+        await asyncio.sleep(1.0)
+    assert 5 <= len(query.store.writes("sequence_number")) <= 7
+
+
+@in_virtual_time
+async def test_a_query_without_new_records_writes_heartbeats_only(world: World) -> None:
+    query = await reading(world, "a")
+    await asyncio.sleep(10.0)
+    query.store.sent.clear()
+    for _ in range(60):
+        await query.batch()
+        await asyncio.sleep(1.0)
+    assert len(query.store.sent) == pytest.approx(30, abs=1)
+    assert len(query.store.writes("beat")) == len(query.store.sent)
+
+
+@in_virtual_time
+async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> None:
+    query = await reading(world, "a")
+    world.kinesis.split("orders", P)
+    await query.batch()
+    await world.until(lambda: row(world).ended)
+    await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
+    world.put("b")
+    await query.batch()
+    await world.until(lambda: stored(world, LOW))
+    found = await status(world)
+    assert found["problems"] == []
+    assert found["streams"][0]["states"] == {"ended": 1, "owned": 2}
+
+
+@in_virtual_time
+async def test_a_chain_of_reshards_within_one_batch_is_followed(world: World) -> None:
+    query = await reading(world, "a")
+    low, high = world.kinesis.split("orders", P)
+    await query.batch()
+    await asyncio.sleep(10.0)
+    merged = world.kinesis.merge("orders", low, high)
+    world.kinesis.split("orders", merged)
+    for _ in range(4):
+        world.put("b")
+        await query.batch()
+    await world.until(lambda: sum(r.ended for r in world.shard_rows().values()) == 4)
+    await world.until(
+        lambda: sum(bool(owner(world, s)) for s in world.shard_rows()) == 2
+    )
+
+
+@in_virtual_time
+async def test_shards_that_the_offset_names_no_more_are_ended(world: World) -> None:
+    query = await reading(world, "a")
+    query.store.down = True
+    world.kinesis.split("orders", P)
+    await query.batch()
+    await asyncio.sleep(2.0)
+    world.put("b")
+    await query.batch()
+    world.kinesis.expire("orders", world.clock.wall() - 1.0)
+    [(arn, of_stream)] = query.log.offset.items()
+    rest = {s: place for s, place in of_stream.shards.items() if s != P}
+    query.log.offset[arn] = replace(of_stream, shards=rest)
+    query.store.down = False
+    await query.batch()
+    await world.until(lambda: stored(world, LOW))
+    assert row(world).ended
+
+
+@in_virtual_time
+async def test_a_clean_stop_leaves_positions_and_no_owner(world: World) -> None:
+    query = await reading(world, "a")
+    world.put("b")
+    await query.batch()
+    await query.stop()
+    assert not row(world).owner
+    assert stored(world) == newest(world)
+    assert world.members()[rows.QUERY_ID].dead
+
+
+@in_virtual_time
+async def test_a_restart_after_a_stop_waits_for_nothing(world: World) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    before = world.clock.now()
+    again = await Query(world, query.log).start()
+    assert world.clock.now() - before < 0.1
+    await again.batch()
+    await world.until(lambda: row(world).epoch == 2)
+
+
+@in_virtual_time
+async def test_a_restart_after_a_crash_waits_for_the_lease(world: World) -> None:
+    query = await reading(world, "a")
+    query.kill()
+    before = world.clock.now()
+    again = await Query(world, query.log).start()
+    assert 8.0 <= world.clock.now() - before < 9.0
+    await again.batch()
+    await world.until(lambda: row(world).epoch == 2)
+    assert (await status(world))["problems"] == []
+
+
+@in_virtual_time
+async def test_a_second_query_is_refused(world: World) -> None:
+    query = await reading(world, "a")
+    with pytest.raises(GroupHeldError, match="another Spark query holds app 'app'"):
+        await Query(world).start()
+    await query.batch()
+    assert not world.members()[rows.QUERY_ID].dead
+
+
+@in_virtual_time
+async def test_a_stream_made_anew_stops_the_start(world: World) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    await asyncio.sleep(1.0)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    with pytest.raises(StreamReplacedError):
+        await Query(world).start()
+
+
+@in_virtual_time
+async def test_a_store_that_fails_for_long_only_warns(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    query.store.down = True
+    for number in range(120):
+        world.put(str(number))
+        await query.batch()
+        await asyncio.sleep(1.0)
+    query.store.down = False
+    await world.until(lambda: stored(world) == newest(world))
+    warned = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warned) <= 4
+    assert world.members()[rows.QUERY_ID].incarnation == 0
+
+
+@in_virtual_time
+async def test_a_table_that_is_gone_for_a_while_is_filled_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    world.table.delete_table()
+    await asyncio.sleep(60.0)
+    world.table.create_table("table-2")
+    world.put("b")
+    await query.batch()
+    await world.until(lambda: stored(world) == newest(world))
+    assert (await status(world))["problems"] == []
+    assert "was made anew" in caplog.text
+
+
+@in_virtual_time
+async def test_answers_that_are_lost_change_nothing(world: World) -> None:
+    world.put("a")
+    query = await Query(world).start()
+    for attribute in ("baseline", "epoch", "sequence_number"):
+        query.store.spoil("unanswered", attribute)
+        query.store.spoil("lost", attribute)
+    await query.batch()
+    await world.until(lambda: stored(world) == newest(world))
+    world.kinesis.split("orders", P)
+    query.store.spoil("unanswered", "ended")
+    query.store.spoil("unanswered", "ready")
+    await query.batch()
+    await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
+    assert row(world).ended
+
+
+@in_virtual_time
+async def test_positions_never_go_back(world: World) -> None:
+    query = await reading(world, "a", "b", "c")
+    await query.stop()
+    slow = await Query(world).start()
+    slow.log.offset = {
+        ARN: replace(slow.log.offset[ARN], shards={P: After(Position("9"), 0.0)})
+    }
+    await slow.tell()
+    await asyncio.sleep(10.0)
+    assert stored(world) == newest(world)
+
+
+@in_virtual_time
+async def test_a_thousand_shards_are_claimed_at_once(world: World) -> None:
+    world.kinesis.create_stream("wide", 1000)
+    query = await Query(world, None, "wide").start()
+    await query.batch()
+    before = world.clock.now()
+    await world.until(lambda: all(r.owner for r in world.shard_rows("wide").values()))
+    await world.until(lambda: len(world.shard_rows("wide")) == 1000)
+    assert world.clock.now() - before < 5.0
