@@ -19,9 +19,9 @@ Two readers: one for the layout that producers write, one for all that is allowe
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache
 from hashlib import md5
-from struct import Struct
+from io import SEEK_CUR, BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model import HASH_KEYS, Record, Source
@@ -33,9 +33,6 @@ MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
 KEYS_HASHED = 8
 """Partition keys of an aggregate that are hashed while all of them are in range."""
-
-# A host that allows no MD5 for security (FIPS) allows it for checksums.
-_md5 = partial(md5, usedforsecurity=False)
 
 _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
@@ -60,7 +57,8 @@ def open_records(records: list[Record], source: Source) -> Opened:
     ``outside`` counts records within aggregates only: the hash key of any other record
     isn't known. Hashing every partition key would cost as much as all the rest, so of
     an aggregate's keys eight are hashed, evenly spread, and all as soon as one of them
-    is outside. An aggregate half of which is outside is missed once in 256 times.
+    or any explicit hash key is outside. An aggregate half of which is outside is
+    missed once in 256 times.
     """
     for record in records:
         record.source = source
@@ -70,112 +68,119 @@ def open_records(records: list[Record], source: Source) -> Opened:
     if not any(data.startswith(MAGIC) for data in high):
         return Opened(records, last, 0)
     opened: list[Record] = []
-    outside = 0
+    count = _Outside(source)
     for record in records:
-        parts = _open(record) if record.data.startswith(MAGIC) else None
+        parts = _open(record, count) if record.data.startswith(MAGIC) else None
         if parts is None:
             opened.append(record)
         else:
             opened += parts
-            outside += _outside(parts, source)
-    return Opened(opened, last, outside)
+    return Opened(opened, last, count.found)
 
 
-def _open(record: Record) -> list[Record] | None:
+def _open(record: Record, count: _Outside) -> list[Record] | None:
     """Return the user records, or None if this is no aggregate."""
-    data = record.data
-    end = len(data) - DIGEST_BYTES
-    if end < len(MAGIC) or _md5(data[len(MAGIC) : end]).digest() != data[end:]:
+    message = record.data[len(MAGIC) : -DIGEST_BYTES]
+    if _md5(message) != record.data[len(MAGIC) + len(message) :]:
         return None
-    try:
-        return _read_common(record, data, end)
-    except (IndexError, ValueError):
-        pass
-    try:
-        return _read_any(record, data, end)
-    except (IndexError, ValueError):
-        return None
+    for read in (_read_common, _read_any):
+        try:
+            parts, hashes = read(record, message)
+        except (IndexError, ValueError):
+            continue
+        count.look(parts, hashes)
+        return parts
+    return None
 
 
-def _read_common(record: Record, data: bytes, end: int) -> list[Record]:
-    """Read a frame whose tables come first and whose varints take one or two bytes.
+def _md5(data: bytes) -> bytes:
+    # A host that allows no MD5 for security (FIPS) allows it for checksums.
+    return md5(data, usedforsecurity=False).digest()
 
-    Raises ValueError or IndexError for any other frame. The digest behind ``end`` lets
-    it look ahead unchecked; where an entry ends is checked against ``end`` at the end,
-    for entries only move on.
+
+def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str]]:
+    """Read a message whose tables come first and whose varints take one or two bytes.
+
+    Raises ValueError or IndexError for any other message. Returns the user records and
+    the table of hash keys. Reading from a stream costs half of slicing.
     """
     number, arrived = record.sequence_number, record.approximate_arrival_timestamp
-    source = record.source
-    at, keys, hashes = _read_tables(data, end)
+    source, heads = record.source, _heads()
+    stream = BytesIO(message)
+    read = stream.read
+    keys, hashes = _read_tables(stream)
     opened: list[Record] = []
-    add, part = opened.append, 0
-    while at < end:
-        tag, size, key_tag, key, data_tag, length = _six_bytes(data, at)
+    add, part, user, length = opened.append, 0, b"", 0
+    while head := read(6):
         hash_key = None
-        if (
-            size == length + 4
-            and length < 124
-            and key < 128
-            and tag == _RECORD
-            and key_tag == _KEY_INDEX
-            and data_tag == _DATA
-        ):
-            at += 6
-            stop = at + length
+        known = heads.get(head)
+        if known is not None:
+            key, length = known
         else:
-            key, entry, at, stop = _read_entry(data, at)
+            key, entry, length = _read_head(stream, message, stream.tell() - len(head))
             if entry is not None:
                 hash_key = hashes[entry]
-        user = data[at:stop]
+        user = read(length)
         add(Record(number, user, keys[key], arrived, hash_key, part, source))
         part += 1
-        at = stop
-    if at != end:
+    if len(user) != length:  # only what comes last can be cut off
         raise ValueError
-    return opened
+    return opened, hashes
 
 
-_six_bytes = Struct("6B").unpack_from
+@cache
+def _heads() -> dict[bytes, tuple[int, int]]:
+    """Return the key index and the length of the data by the six bytes before it.
+
+    These are all user records with a small index, little data and no hash key.
+    """
+    return {
+        bytes((_RECORD, length + 4, _KEY_INDEX, key, _DATA, length)): (key, length)
+        for key in range(128)
+        for length in range(124)
+    }
 
 
-def _read_tables(data: bytes, end: int) -> tuple[int, list[str], list[str]]:
-    """Return where the user records begin, the partition keys and the hash keys."""
-    at = len(MAGIC)
+def _read_tables(stream: BytesIO) -> tuple[list[str], list[str]]:
+    """Return the partition keys and the hash keys; go to the first user record."""
+    read = stream.read
     keys: list[str] = []
     hashes: list[str] = []
-    while at < end and (tag := data[at]) != _RECORD:
-        size = data[at + 1]
-        at += 2
+    while True:
+        tag, size = read(2)
+        if tag == _RECORD:
+            stream.seek(-2, SEEK_CUR)
+            return keys, hashes
         if size > 127:
-            size = _two_bytes(size, data[at])
-            at += 1
-        stop = at + size
+            size = _two_bytes(size, read(1)[0])
         if tag == _KEY:
-            keys.append(data[at:stop].decode())
+            keys.append(read(size).decode())
         elif tag == _HASH:
-            hashes.append(_hash_key(data[at:stop]))
+            hashes.append(_hash_key(read(size)))
         else:
             raise ValueError
-        at = stop
-    return at, keys, hashes
 
 
-def _read_entry(data: bytes, at: int) -> tuple[int, int | None, int, int]:
-    """Return a user record's key index, hash key index, and where its data is."""
-    tag, at, size = _read_head(data, at)
+def _read_head(stream: BytesIO, message: bytes, at: int) -> tuple[int, int | None, int]:
+    """Return a user record's key index, hash key index, and the length of its data.
+
+    The stream is left where the data is.
+    """
+    tag, at, size = _read_field(message, at)
     stop = at + size
-    key_tag, at, key = _read_head(data, at)
-    data_tag, at, size = _read_head(data, at)
+    key_tag, at, key = _read_field(message, at)
+    data_tag, at, size = _read_field(message, at)
     entry = None
     if data_tag == _HASH_INDEX:
         entry = size
-        data_tag, at, size = _read_head(data, at)
+        data_tag, at, size = _read_field(message, at)
     if (tag, key_tag, data_tag) != (_RECORD, _KEY_INDEX, _DATA) or at + size != stop:
         raise ValueError
-    return key, entry, at, stop
+    stream.seek(at)
+    return key, entry, size
 
 
-def _read_head(data: bytes, at: int) -> tuple[int, int, int]:
+def _read_field(data: bytes, at: int) -> tuple[int, int, int]:
     """Return a tag, where its number of one or two bytes ends, and the number."""
     number = data[at + 1]
     if number < 128:
@@ -189,7 +194,7 @@ def _two_bytes(low: int, high: int) -> int:
     return low + (high << 7) - 128
 
 
-def _read_any(record: Record, data: bytes, end: int) -> list[Record]:
+def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str]]:
     """Read any valid frame: entries in any order, fields that we don't know.
 
     Raises ValueError or IndexError if it isn't valid.
@@ -197,14 +202,14 @@ def _read_any(record: Record, data: bytes, end: int) -> list[Record]:
     keys: list[str] = []
     hashes: list[str] = []
     parts: list[tuple[int, int | None, bytes]] = []
-    for tag, value, stop in _fields(data, len(MAGIC), end):
+    for tag, value, stop in _fields(data, 0, len(data)):
         if tag == _KEY:
             keys.append(data[value:stop].decode())
         elif tag == _HASH:
             hashes.append(_hash_key(data[value:stop]))
         elif tag == _RECORD:
             parts.append(_part(data, value, stop))
-    return [
+    opened = [
         Record(
             record.sequence_number,
             user,
@@ -216,6 +221,7 @@ def _read_any(record: Record, data: bytes, end: int) -> list[Record]:
         )
         for place, (key, entry, user) in enumerate(parts)
     ]
+    return opened, hashes
 
 
 def _part(data: bytes, at: int, end: int) -> tuple[int, int | None, bytes]:
@@ -279,27 +285,38 @@ def _hash_key(text: bytes) -> str:
     return text.decode()
 
 
-def _outside(parts: list[Record], source: Source) -> int:
-    """Count the records of one aggregate whose hash key isn't in the shard's range."""
-    first, last = source.first_hash, source.last_hash
-    if not parts or (first == 0 and last == HASH_KEYS - 1):
-        return 0
-    given = [part.explicit_hash_key for part in parts]
-    sample = {p.partition_key: p for p in parts[:: -(-len(parts) // KEYS_HASHED)]}
-    hashed = [_hash_of(part) for part in sample.values()]
-    if given.count(None) < len(given):
-        hashed += [int(hash_key) for hash_key in set(given) if hash_key is not None]
-    if first <= min(hashed) and max(hashed) <= last:
-        return 0
-    return sum(not first <= _hash_of(part) <= last for part in parts)
+class _Outside:
+    """Counts a page's records within aggregates that aren't in the shard's range."""
 
+    def __init__(self, source: Source) -> None:
+        self.found = 0
+        self._first, self._last = source.first_hash, source.last_hash
+        self._has_all = (self._first, self._last) == (0, HASH_KEYS - 1)
+        self._inside: set[str] = set()
+        """Partition keys of the page that were hashed and are in range."""
 
-def _hash_of(part: Record) -> int:
-    return hash_key_of(part.partition_key or "", part.explicit_hash_key)
+    def look(self, parts: list[Record], hashes: list[str]) -> None:
+        """Take in an aggregate's user records and its table of hash keys."""
+        if self._has_all or not parts:
+            return
+        sample = parts[:: -(-len(parts) // KEYS_HASHED)]
+        keys = {p.partition_key or "" for p in sample if p.explicit_hash_key is None}
+        keys -= self._inside
+        if any(map(self._misses, [*map(int, hashes), *map(hash_key_of, keys)])):
+            places = [
+                hash_key_of(part.partition_key or "", part.explicit_hash_key)
+                for part in parts
+            ]
+            self.found += sum(map(self._misses, places))
+        else:
+            self._inside |= keys
+
+    def _misses(self, place: int) -> bool:
+        return not self._first <= place <= self._last
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:
     """Return where in the hash space Kinesis puts a record."""
     if explicit_hash_key is not None:
         return int(explicit_hash_key)
-    return int.from_bytes(_md5(partition_key.encode()).digest())
+    return int.from_bytes(_md5(partition_key.encode()))
