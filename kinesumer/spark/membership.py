@@ -47,6 +47,9 @@ class Membership:
         first = loop.create_task(self._first.wait())
         try:
             await asyncio.wait([task, first], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.leave()
+            raise
         finally:
             first.cancel()
         if task.done():
