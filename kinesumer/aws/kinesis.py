@@ -151,12 +151,15 @@ class KinesisSource:
 
     async def get_records(self, iterator: str, limit: int) -> Page:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
-        answer = await self._call(
+        return decode_page(await self.get_body(iterator, limit))
+
+    async def get_body(self, iterator: str, limit: int) -> bytes:
+        """Return the next page as Kinesis wrote it: Spark reads it in columns."""
+        return await self._call(
             "GetRecords",
             self._direct.get_records,
             {"ShardIterator": iterator, "Limit": limit, **self._arn},
         )
-        return decode_page(answer)
 
     async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
         """Put up to 500 records; return what became of each.
