@@ -19,7 +19,7 @@ from typing import Any
 
 SHARDS = 4
 STREAM = f"canned-{SHARDS}"
-MANY = "canned-32"
+MANY = "canned-64"
 """Enough shards that kinesumer's pace of reading one doesn't let it idle for long."""
 
 
