@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
 
 T = TypeVar("T")
@@ -28,6 +28,14 @@ class Background:
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and return what it returns or raises."""
         return self.submit(work).result()
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function there and return what it returns or raises."""
+
+        async def work() -> T:
+            return function(*arguments)
+
+        return self.run(work())
 
     def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
         """Start a coroutine there."""

@@ -1,17 +1,18 @@
 """What Spark's log holds of a query: a position in every shard, as JSON.
 
 ``{"streams": {ARN: {"created": SECONDS, "shards": {SHARD_ID: PLACE}}}, "version": 1}``
-with one of these as a PLACE:
+and where the stream is new to the query ``anchored`` (SECONDS) and ``from`` (places as
+in ``shards``) beside ``created``, with one of these as a PLACE:
 
 - ``{"after": SEQUENCE_NUMBER, "seen": SECONDS}``, and ``"sub"`` in an aggregate
 - ``{"start": "TRIM_HORIZON"}``, or ``{"start": "AT_TIMESTAMP", "time": SECONDS}``
-- ``{"end": true}``: the shard is closed and has been read to its end
+- ``{"end": true}``, and maybe ``"seen"``: the shard is closed and has been read
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import CorruptOffsetError
@@ -38,6 +39,9 @@ class After:
 class End:
     """The shard is closed and has been read to its end."""
 
+    seen: float = field(default=0.0, compare=False)
+    """A time before which its children hold nothing. 0: unknown."""
+
 
 END = End()
 BEGINNING = Start.TRIM_HORIZON
@@ -54,6 +58,10 @@ class StreamOffset:
     created_at: float
     """Tells a stream from one that was created anew under its name."""
     shards: Mapping[str, Place]
+    anchored_at: float = 0.0
+    """When the query first saw the stream: how old its Start places are."""
+    origin: Mapping[str, Place] = field(default_factory=dict)
+    """Where the batch begins that first names the stream, in each shard."""
 
 
 Offset = dict[str, StreamOffset]
@@ -67,16 +75,7 @@ def to_json(offset: Offset) -> dict[str, Any]:
     """
     if not offset:
         return {}
-    streams = {
-        arn: {
-            "created": offset[arn].created_at,
-            "shards": {
-                shard_id: _place_to_json(place)
-                for shard_id, place in sorted(offset[arn].shards.items())
-            },
-        }
-        for arn in sorted(offset)
-    }
+    streams = {arn: _stream_to_json(offset[arn]) for arn in sorted(offset)}
     return {"streams": streams, "version": VERSION}
 
 
@@ -90,10 +89,9 @@ def from_json(value: Mapping[str, Any]) -> Offset:
         return {
             arn: StreamOffset(
                 float(stream["created"]),
-                {
-                    shard_id: _place_from_json(place)
-                    for shard_id, place in stream["shards"].items()
-                },
+                _places_from_json(stream["shards"]),
+                float(stream.get("anchored", 0.0)),
+                _places_from_json(stream.get("from", {})),
             )
             for arn, stream in value["streams"].items()
         }
@@ -101,10 +99,28 @@ def from_json(value: Mapping[str, Any]) -> Offset:
         raise _corrupt(value) from error
 
 
+def _stream_to_json(stream: StreamOffset) -> dict[str, Any]:
+    value: dict[str, Any] = {"created": stream.created_at}
+    if stream.anchored_at:
+        value["anchored"] = stream.anchored_at
+    if stream.origin:
+        value["from"] = _places_to_json(stream.origin)
+    value["shards"] = _places_to_json(stream.shards)
+    return {key: value[key] for key in sorted(value)}
+
+
+def _places_to_json(places: Mapping[str, Place]) -> dict[str, Any]:
+    return {shard_id: _place_to_json(places[shard_id]) for shard_id in sorted(places)}
+
+
+def _places_from_json(value: Mapping[str, Any]) -> dict[str, Place]:
+    return {shard_id: _place_from_json(place) for shard_id, place in value.items()}
+
+
 def _place_to_json(place: Place) -> dict[str, Any]:
     match place:
-        case End():
-            return {"end": True}
+        case End(seen=seen):
+            return {"end": True, "seen": seen} if seen else {"end": True}
         case Start(type=type_, timestamp=None):
             return {"start": type_}
         case Start(type=type_, timestamp=timestamp):
@@ -117,7 +133,7 @@ def _place_to_json(place: Place) -> dict[str, Any]:
 
 def _place_from_json(value: Mapping[str, Any]) -> Place:
     if value.get("end") is True:
-        return END
+        return End(float(value["seen"])) if "seen" in value else END
     if "after" in value:
         number, sub = value["after"], value.get("sub")
         if not (isinstance(number, str) and number.isascii() and number.isdecimal()):

@@ -1,0 +1,239 @@
+"""One shard's next place: looked at, limited, cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model import Start
+from kinesumer.spark.admission import Sample
+from kinesumer.spark.data_loss import is_whole, may_be_trimmed
+from kinesumer.spark.offsets import BEGINNING, After, End
+from kinesumer.spark.patience import patiently
+from kinesumer.spark.search import Bound, Reached, reach
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Clock
+    from kinesumer.spark.admission import Share
+    from kinesumer.spark.data_loss import DataLoss
+    from kinesumer.spark.offsets import Place
+    from kinesumer.spark.resharding import Readable
+    from kinesumer.spark.service_clock import ServiceClock
+    from kinesumer.spark.tips import Look, ShardProbe
+    from kinesumer.spark.watched import Watched
+
+CUT_SECONDS = 0.25
+"""What arrived so recently waits for the next batch where a shard has much."""
+SEEN_SLACK_SECONDS = 60.0
+"""A record's time of arrival and the clock that we know may differ by less."""
+
+
+class Context(NamedTuple):
+    """What planning needs besides the streams."""
+
+    clock: Clock
+    service: ServiceClock
+    loss: DataLoss
+    insist: bool = False
+    """Never leave a shard out because Kinesis refuses for now."""
+
+
+class Advance:
+    """One shard in one trigger."""
+
+    def __init__(
+        self,
+        stream: Watched,
+        readable: Readable,
+        context: Context,
+        target: Place | None,
+    ) -> None:
+        self.shard_id = readable.shard.shard_id
+        self.place: Place = readable.place
+        """Where the batch ends in this shard; not moved: where it begins."""
+        self.lost = False
+        """Whether Kinesis no longer knows the shard."""
+        self.look_taken: Look | None = None
+        self.behind_seconds = 0.0
+        self._stream, self._readable, self._context = stream, readable, context
+        self._target = target
+        self._begin: Place = readable.place
+
+    # --- looking ---------------------------------------------------------------------
+
+    async def look(self, *, limited: bool) -> None:
+        """Find out what comes next in the shard."""
+        if not limited and self._ends_whole:
+            if await self._check_retention():
+                self.place = End(self._readable.seen)
+            return
+        if isinstance(self._target, Start):
+            return
+        try:
+            if await self._check_retention():
+                self.look_taken = await self._ask()
+        except SourceUnavailableError as error:
+            self._stream.refused(self._probe, error)
+            return
+        self._probe.failing_since = None
+        look = self.look_taken
+        if look is not None and look.records:
+            self._stream.learn(self.shard_id, look)
+        elif look is not None and look.closed:
+            self.place = End(self._readable.seen)
+
+    @property
+    def _probe(self) -> ShardProbe:
+        return self._stream.probe(self.shard_id)
+
+    @property
+    def _ends_whole(self) -> bool:
+        """A closed shard is read to its end unless a limit or a target forbids it."""
+        if self._target is not None:
+            return isinstance(self._target, End)
+        return self._readable.shard.closed
+
+    async def _ask(self) -> Look | None:
+        try:
+            look = await self._patiently_after()
+        except TrimmedPositionError as error:
+            self._lose(f"retention has passed them ({error})")
+            self._begin = BEGINNING
+            look = await self._patiently_after()
+        except ShardMissingError:
+            self._lose("Kinesis no longer knows the shard")
+            self.lost = True
+            return None
+        if isinstance(self._target, After):
+            return look.up_to(self._target.position)
+        return look
+
+    async def _patiently_after(self) -> Look:
+        async def ask() -> Look:
+            return await self._probe.after(self._begin, self._stream.sample)
+
+        if self._context.insist:
+            return await patiently(ask, self._context.clock)
+        return await ask()
+
+    async def _check_retention(self) -> bool:
+        """Make sure that nothing was lost. False if the shard is gone."""
+        readable, stream = self._readable, self._stream
+        now = self._context.service.now()
+        if may_be_trimmed(readable.seen, stream.retention_seconds, now):
+            if not await is_whole(stream.source, self.shard_id, self._begin):
+                self._lose("retention has passed them, or may have")
+        return True
+
+    def _lose(self, reason: str) -> None:
+        arn = self._stream.info.arn
+        self._context.loss.found(arn, self.shard_id, self._begin, reason)
+
+    # --- limits ----------------------------------------------------------------------
+
+    @property
+    def sample(self) -> Sample | None:
+        """What limits are reckoned from; None if there is nothing to read."""
+        look = self.look_taken
+        if look is None or not look.records:
+            return None
+        return Sample(look.records, look.at_tip)
+
+    # --- cutting ---------------------------------------------------------------------
+
+    async def cut(self, share: Share | None) -> None:
+        """Choose the batch's end, within a share if limits apply."""
+        look = self.look_taken
+        if look is None:
+            return
+        if not look.records or (share is not None and share.count == 0):
+            self._note_lag(look)
+            return
+        if share is not None and share.count < len(look.records):
+            self._end_at(Reached(look.records[share.count - 1]))
+        elif look.at_tip:
+            last = look.records[-1]
+            self._end_at(Reached(last, at_tip=True, closed=look.closed))
+            self._probe.keep_after(last, look)
+        else:
+            await self._search(look, share)
+
+    async def _search(self, look: Look, share: Share | None) -> None:
+        if share is None and isinstance(self._target, After):
+            self.place = self._target
+            return
+        now = self._context.service.now() - CUT_SECONDS
+        until = None if share is None else share.until
+        limited = until is not None and until < now
+        bound = Bound(
+            until if until is not None and limited else now,
+            limited or self._target is not None,
+            self._stream.sample,
+        )
+        try:
+            reached = await reach(self._probe, look, bound)
+        except (SourceUnavailableError, ExpiredIteratorError):
+            reached = Reached(look.records[-1])
+        self._end_at(self._within_target(reached))
+
+    def _within_target(self, reached: Reached) -> Reached:
+        target = self._target
+        if isinstance(target, After) and (
+            reached.closed or reached.last.position > target.position
+        ):
+            self.place = target
+            return Reached(
+                reached.last._replace(position=target.position, arrived_at=target.seen)
+            )
+        return reached
+
+    def _end_at(self, reached: Reached) -> None:
+        arrived = reached.last.arrived_at
+        now = self._context.service.now()
+        if reached.closed:
+            self.place = End(arrived)
+            return
+        if reached.at_tip and not isinstance(self._target, After):
+            seen = max(arrived, now - SEEN_SLACK_SECONDS)
+        else:
+            seen = arrived
+            self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)
+        self.place = After(reached.last.position, seen)
+
+    def _note_lag(self, look: Look) -> None:
+        if look.records:
+            now = self._context.service.now()
+            self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
+
+    # --- what stays ------------------------------------------------------------------
+
+    @property
+    def moved(self) -> bool:
+        """Whether the batch reads anything of this shard, or ends it."""
+        return self.place is not self._readable.place
+
+    @property
+    def rested(self) -> Place | None:
+        """Return the same place, seen just now; None unless surely nothing is new."""
+        look, readable = self.look_taken, self._readable
+        if self.moved or look is None or look.records or not look.at_tip:
+            return None
+        if isinstance(self._target, After):
+            return None
+        seen = self._context.service.now() - SEEN_SLACK_SECONDS
+        if isinstance(readable.place, After):
+            return After(readable.place.position, max(readable.place.seen, seen))
+        if not self.is_stale or isinstance(readable.place, End):
+            return None
+        return Start(type="AT_TIMESTAMP", timestamp=seen)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a place's age begins to hide what retention does."""
+        age = self._context.service.now() - self._readable.seen
+        return age > self._stream.retention_seconds / 2

@@ -1,0 +1,45 @@
+"""``spark.read``: what lies between two places, planned once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader
+
+from kinesumer.spark.background import background
+from kinesumer.spark.driver import Driver
+from kinesumer.spark.ranges import Task
+from kinesumer.spark.reading import read
+from kinesumer.spark.sources import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from kinesumer.spark.options import ReadOptions
+
+
+class BatchReader(DataSourceReader):
+    """Reads a bounded piece of the streams. Tasks use a copy, which only reads."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks: their bounds are fixed from now on."""
+        return [*background().run(self._planned())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return a task's rows."""
+        # Where there is nothing to read Spark makes up a partition of its own.
+        if not isinstance(partition, Task):
+            return iter(())
+        return read(partition, self._options, self._schema)
+
+    async def _planned(self) -> list[Task]:
+        options = self._options
+        driver = Driver(options, sources(options.connection).open)
+        return await driver.bounded()

@@ -1,0 +1,67 @@
+"""What a bounded read takes of each shard: between a start and an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.model import Start
+from kinesumer.spark.each import each
+from kinesumer.spark.offsets import BEGINNING, END, After, End, StreamOffset
+from kinesumer.spark.resharding import ancestors
+from kinesumer.spark.targets import last_place
+
+if TYPE_CHECKING:
+    from kinesumer.model import Shard
+    from kinesumer.spark.advance import Context
+    from kinesumer.spark.offsets import Place
+    from kinesumer.spark.watched import Watched
+
+Ending = Start | StreamOffset | None
+"""A time (exclusive), places (inclusive), or None: what is there now."""
+
+
+async def bounds(
+    stream: Watched, first: StreamOffset, ending: Ending, context: Context
+) -> dict[str, tuple[Place, Place]]:
+    """Return where reading begins and ends in each shard that has something between.
+
+    Parents and children alike: their order isn't promised, only that within a shard.
+    """
+    pairs: dict[str, tuple[Place, Place]] = {}
+
+    async def find(shard: Shard) -> None:
+        begin = first.shards.get(shard.shard_id, BEGINNING)
+        if not isinstance(begin, End):
+            end = await _end(stream, shard, ending, context)
+            if _holds_any(begin, end):
+                pairs[shard.shard_id] = begin, end
+
+    await each(stream.shards, find)
+    return dict(sorted(pairs.items()))
+
+
+async def _end(
+    stream: Watched, shard: Shard, ending: Ending, context: Context
+) -> Place:
+    if isinstance(ending, StreamOffset):
+        if shard.shard_id in ending.shards:
+            return ending.shards[shard.shard_id]
+        parents = {item.shard_id: item.parents for item in stream.shards}
+        before = shard.shard_id in ancestors(ending.shards, parents)
+        return END if before else BEGINNING
+    if isinstance(ending, Start):
+        return await last_place(stream, shard.shard_id, context, ending.timestamp)
+    if shard.closed:
+        return END
+    return await last_place(stream, shard.shard_id, context)
+
+
+def _holds_any(first: Place, last: Place) -> bool:
+    if isinstance(last, Start):
+        return False
+    if isinstance(last, After):
+        if isinstance(first, After):
+            return first.position < last.position
+        since = first.timestamp if isinstance(first, Start) else None
+        return since is None or not last.seen or since <= last.seen
+    return True

@@ -1,0 +1,77 @@
+"""Records that are gone before they were read: an error, or counted if so wished."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
+from kinesumer.model import Start
+from kinesumer.spark.offsets import After
+
+if TYPE_CHECKING:
+    from kinesumer.ports import StreamSource
+    from kinesumer.spark.offsets import Place
+
+logger = logging.getLogger("kinesumer.spark")
+
+
+class DataLoss:
+    """What to do about lost records, and how often it has been done."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self.fail = fail
+        self.count = 0
+        self._told: set[tuple[str, str, Place | None]] = set()
+
+    def found(self, arn: str, shard_id: str, place: Place | None, reason: str) -> None:
+        """Raise DataLossError; with failOnDataLoss=false log and count it, once."""
+        at = f" after {place.position.sequence_number}" if _is_after(place) else ""
+        message = (
+            f"stream {arn}, {shard_id or 'all shards'}: records{at} that the query "
+            f"hasn't read are lost: {reason}"
+        )
+        if self.fail:
+            raise DataLossError(
+                f"{message}; to go on with what is left, set the option "
+                "failOnDataLoss=false; to begin anew, use a new checkpointLocation"
+            )
+        if (arn, shard_id, place) not in self._told:
+            self._told.add((arn, shard_id, place))
+            self.count += 1
+            logger.warning("%s; going on without them", message)
+
+
+def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
+    """Tell whether retention may have passed something that arrived after a time."""
+    return seen + retention_seconds < now
+
+
+async def is_whole(source: StreamSource, shard_id: str, place: Place) -> bool:
+    """Tell whether a shard surely still holds all that came after an old place.
+
+    It does if a record at or before the place is still there.
+    """
+    if not isinstance(place, After):
+        return False
+    try:
+        iterator = await source.get_iterator(shard_id, Start.TRIM_HORIZON)
+        for _ in range(PAGES):
+            page = await source.get_records(iterator, 1)
+            if page.records:
+                first = page.records[0].sequence_number
+                return place.position >= type(place.position)(first, 0)
+            if page.next_iterator is None or not page.millis_behind:
+                return False
+            iterator = page.next_iterator
+    except (ShardMissingError, TrimmedPositionError):
+        return False
+    return False
+
+
+PAGES = 10
+"""Empty pages before the first record that are followed."""
+
+
+def _is_after(place: Place | None) -> bool:
+    return isinstance(place, After)

@@ -1,0 +1,231 @@
+"""A query's driver side, on the event loop: opened once, asked for every batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.clock import SystemClock
+from kinesumer.errors import ConfigurationError
+from kinesumer.model import Start, Stream
+from kinesumer.spark.advance import Context
+from kinesumer.spark.bounded import bounds
+from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed
+from kinesumer.spark.lag import report
+from kinesumer.spark.offsets import After, StreamOffset
+from kinesumer.spark.options import FromStore
+from kinesumer.spark.packing import pack
+from kinesumer.spark.planner import Planner
+from kinesumer.spark.ranges import ShardRange, Task, between
+from kinesumer.spark.service_clock import ServiceClock
+from kinesumer.spark.starting import anchor, given_for
+from kinesumer.spark.targets import targets
+from kinesumer.spark.watched import Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.admission import Limits
+    from kinesumer.spark.offsets import Offset, Place
+    from kinesumer.spark.options import ReadOptions
+    from kinesumer.spark.planner import Targets
+
+logger = logging.getLogger("kinesumer.spark")
+
+PROBE_SECONDS = 0.45
+"""Between two plans: a shard has five reads a second, and readers need most of them."""
+UNKNOWN_BYTES_PER_SECOND = 100_000.0
+MOST_BYTES_PER_RANGE = 1 << 30
+
+
+class Driver:
+    """Plans batches for Spark. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
+        clock: Clock | None = None,
+        *,
+        pause_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self.options = options
+        self.loss = DataLoss(fail=options.fail_on_data_loss)
+        self.stored: Callable[[], Awaitable[Offset]] | None = None
+        """Tells what the state store holds, for ``startingPosition=checkpoint``."""
+        self._stored: Offset = {}
+        self._open_source = open_source
+        self._clock = SystemClock() if clock is None else clock
+        self._service = ServiceClock(self._clock)
+        self._streams: dict[str, Watched] = {}
+        self._pause_seconds = pause_seconds
+        self._planned_at: float | None = None
+        self._targets: Targets | None = None
+
+    async def latest(self, start: Offset, limits: Limits) -> Offset | None:
+        """Return the end of the batch after ``start``; None if nothing is new."""
+        await self._pause()
+        streams = await self._refreshed()
+        gone = start.keys() - {stream.info.arn for stream in streams}
+        for arn in gone:
+            logger.warning("the query no longer reads stream %s", arn)
+        if isinstance(self.options.starting, FromStore) and self.stored is not None:
+            if any(stream.info.arn not in start for stream in streams):
+                self._stored = await self.stored()
+        return await Planner(self._context).plan(
+            start, streams, self._starting, limits, self._targets
+        )
+
+    async def fix_targets(self) -> None:
+        """Let batches end at what is there now: ``Trigger.AvailableNow``."""
+        streams = await self._refreshed(now=True)
+        self._targets = {
+            stream.info.arn: await targets(stream, self._context) for stream in streams
+        }
+
+    async def partitions(self, start: Offset, end: Offset) -> list[Task]:
+        """Return the tasks of a batch. Which records they read, the offsets say."""
+        streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        ranges: list[ShardRange] = []
+        for arn, pairs in between(start, end).items():
+            stream = streams.get(arn)
+            if stream is not None:
+                if self._is_other(stream, end[arn]):
+                    continue
+                await self._check_retention(stream, pairs)
+            ranges += (_range(arn, i, pair, stream) for i, pair in pairs.items())
+        return self._tasks(ranges, streams)
+
+    async def bounded(self) -> list[Task]:
+        """Return the tasks of a read between two places: ``spark.read``."""
+        ranges: list[ShardRange] = []
+        streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        for arn, stream in sorted(streams.items()):
+            first = anchor(stream.info, stream.shards, self._starting(stream))
+            ending = self.options.ending
+            if isinstance(ending, dict):
+                ending = _ending_of(ending, stream)
+            pairs = await bounds(stream, first, ending, self._context)
+            await self._check_retention(stream, pairs)
+            ranges += (_range(arn, i, pair, stream) for i, pair in pairs.items())
+        return self._tasks(ranges, streams)
+
+    def _tasks(
+        self, ranges: list[ShardRange], streams: dict[str, Watched]
+    ) -> list[Task]:
+        most = self.options.max_partitions or _cores()
+        return [_task(part, streams) for part in pack(ranges, most)]
+
+    def report(self) -> dict[str, Any]:
+        """Return what the query's progress shows."""
+        return report(self._streams.values(), self.loss.count)
+
+    async def _pause(self) -> None:
+        now = self._clock.now()
+        if self._planned_at is not None:
+            wait = self._planned_at + self._pause_seconds - now
+            if wait > 0:
+                await asyncio.sleep(wait)
+        self._planned_at = self._clock.now()
+
+    @property
+    def _context(self) -> Context:
+        insist = self._targets is not None
+        return Context(self._clock, self._service, self.loss, insist=insist)
+
+    async def _refreshed(self, *, now: bool = False) -> list[Watched]:
+        async def refresh(asked: Stream) -> Watched:
+            if asked.name not in self._streams:
+                source = await self._open_source(asked)
+                stream = Watched(asked, source, self._clock, self._service)
+                await stream.refresh()
+                self._streams[asked.name] = stream
+            await self._streams[asked.name].refresh(now=now)
+            return self._streams[asked.name]
+
+        return list(await asyncio.gather(*map(refresh, self.options.streams)))
+
+    def _starting(self, stream: Watched) -> Start | StreamOffset:
+        asked, arn = stream.asked, stream.info.arn
+        starting = self.options.starting
+        if isinstance(starting, FromStore):
+            found = self._stored.get(arn)
+            if found is None:
+                raise ConfigurationError(
+                    f"startingPosition=checkpoint: the state store holds no positions "
+                    f"of stream {arn}"
+                )
+            return found
+        positions = self.options.starting_positions
+        given = positions and given_for(positions, [asked.name], arn)
+        return given or asked.start or starting
+
+    async def _check_retention(
+        self, stream: Watched, pairs: Mapping[str, tuple[Place, Place]]
+    ) -> None:
+        """Notice what was lost between planning a batch and computing it again."""
+        now = self._service.now()
+        for shard_id, (first, _) in pairs.items():
+            old = isinstance(first, After) and may_be_trimmed(
+                first.seen, stream.retention_seconds, now
+            )
+            if old and not await is_whole(stream.source, shard_id, first):
+                reason = "retention has passed them, or may have"
+                self.loss.found(stream.info.arn, shard_id, first, reason)
+
+    def _is_other(self, stream: Watched, planned: StreamOffset) -> bool:
+        """Tell whether a batch that was planned before is of a stream now gone."""
+        if stream.info.created_at == planned.created_at:
+            return False
+        self.loss.found(stream.info.arn, "", None, "the stream was made anew")
+        return True
+
+
+def _ending_of(ending: Offset, stream: Watched) -> StreamOffset:
+    """Return where a read ends in a stream. Raises ConfigurationError."""
+    found = given_for(ending, [stream.asked.name], stream.info.arn)
+    if found is None:
+        raise ConfigurationError(
+            f"endingPosition doesn't say where to end in stream {stream.info.arn}"
+        )
+    return found
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _range(
+    arn: str, shard_id: str, pair: tuple[Place, Place], stream: Watched | None
+) -> ShardRange:
+    first, last = pair
+    rate = UNKNOWN_BYTES_PER_SECOND
+    retention = 86_400.0
+    if stream is not None:
+        rate = stream.bytes_per_second.get(shard_id, rate)
+        retention = stream.retention_seconds
+    span = 10.0
+    if isinstance(first, After) and isinstance(last, After):
+        span = max(0.0, last.seen - first.seen)
+    size = int(min(rate * span, MOST_BYTES_PER_RANGE))
+    return ShardRange(arn, shard_id, first, last, retention, size)
+
+
+def _task(ranges: tuple[ShardRange, ...], streams: dict[str, Watched]) -> Task:
+    arns = sorted({item.stream_arn for item in ranges})
+    return Task(tuple(_reached(arn, streams.get(arn)) for arn in arns), ranges)
+
+
+def _reached(arn: str, stream: Watched | None) -> Stream:
+    if stream is None:
+        return Stream(arn)
+    asked = stream.asked
+    return Stream(
+        arn,
+        role_arn=asked.role_arn,
+        external_id=asked.external_id,
+        session_name=asked.session_name,
+    )

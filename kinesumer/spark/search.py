@@ -1,0 +1,138 @@
+"""How far a batch may go in a shard whose tip isn't in sight: found by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kinesumer.spark.tips import Found, Look, ShardProbe
+
+RESOLUTION_SECONDS = 0.002
+MOST_LOOKS = 40
+WALK_RECORDS, WALK_PAGES = 10_000, 5
+"""A piece of a backlog that time can't divide is walked through, so many pages at once:
+servers without limits take many records in one moment."""
+AHEAD_RECORDS, AHEAD_BYTES = 1_000, 256_000
+"""What is left of a shard is read rather than searched if it can't be more."""
+SLACK_SECONDS = 2.0
+"""Clocks may differ so much."""
+
+
+class Bound(NamedTuple):
+    """Up to where to go: about a time, and how much is looked at in one call."""
+
+    until: float
+    limited: bool
+    """Whether a limit says so; else the time is now."""
+    sample: int
+
+
+class Reached(NamedTuple):
+    """The furthest record that was found."""
+
+    last: Found
+    at_tip: bool = False
+    closed: bool = False
+    """The shard is closed, and nothing lies behind the bound."""
+
+
+async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Go on from a look that ended short of the tip, up to about a time."""
+    if _is_nearly_all(look, bound):
+        look = await probe.further(look, AHEAD_RECORDS)
+        if look.at_tip or (bound.limited and look.records[-1].arrived_at > bound.until):
+            return _within(look, bound)
+    there = await probe.at(bound.until, bound.sample)
+    if _is_newer(there, look):
+        chosen = there.records[0 if bound.limited else -1]
+        chosen = max(chosen, look.records[-1])
+        whole = chosen == there.records[-1]
+        if whole and there.iterator is not None:
+            probe.keep_after(chosen, there)
+        return Reached(chosen, whole and there.at_tip, whole and there.closed)
+    if there.at_tip and there.closed:
+        return Reached(look.records[-1], closed=True)
+    if there.at_tip and there.records:
+        return Reached(look.records[-1], at_tip=True)
+    if not there.at_tip:
+        return await _walk(probe, look)
+    return await _bisect(probe, look, bound)
+
+
+async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Find the tip between the last known record and a time that has nothing after it.
+
+    The first search of a quiet shard ends as soon as waiting would begin; the next
+    one goes on where it ended, to the tip: an old tip takes two batches at most.
+    """
+    high, resumed = bound.until, False
+    best = look
+    if probe.quiet is not None and probe.quiet[0] < high:
+        there = await probe.at(probe.quiet[1] - SLACK_SECONDS, bound.sample)
+        if _is_newer(there, best):
+            best = there
+        elif there.at_tip:
+            high, resumed = probe.quiet[0], True
+    for _ in range(MOST_LOOKS):
+        low = best.records[-1].arrived_at
+        if best.at_tip or high - low <= RESOLUTION_SECONDS:
+            break
+        if best is not look and not resumed and not probe.may_ask:
+            break
+        middle = (low + high) / 2
+        there = await probe.at(middle, bound.sample)
+        if _is_newer(there, best):
+            best = there
+        elif there.at_tip:
+            high = middle
+        else:
+            break
+    probe.quiet = (high, bound.until)
+    low = best.records[-1].arrived_at
+    if best.at_tip:
+        return _told(probe, best)
+    if best is look or high - low <= RESOLUTION_SECONDS:
+        return await _walk(probe, best)
+    return _told(probe, best)
+
+
+async def _walk(probe: ShardProbe, look: Look) -> Reached:
+    """Read ahead some pages: time doesn't divide what is left."""
+    for _ in range(WALK_PAGES):
+        if look.at_tip or look.iterator is None:
+            break
+        following = await probe.further(look, WALK_RECORDS)
+        following.records = following.records[-1:]
+        look = following
+    return _told(probe, look)
+
+
+def _told(probe: ShardProbe, look: Look) -> Reached:
+    last = look.records[-1]
+    if look.iterator is not None:
+        probe.keep_after(last, look)
+    return Reached(last, look.at_tip, look.closed)
+
+
+def _within(look: Look, bound: Bound) -> Reached:
+    """Return the last record that a limit by time allows, at least the first one."""
+    if not bound.limited or look.records[-1].arrived_at <= bound.until:
+        return Reached(look.records[-1], look.at_tip, look.closed)
+    allowed = [found for found in look.records if found.arrived_at <= bound.until]
+    return Reached(allowed[-1] if allowed else look.records[0])
+
+
+def _is_newer(there: Look, than: Look) -> bool:
+    return bool(there.records) and there.records[-1] > than.records[-1]
+
+
+def _is_nearly_all(look: Look, bound: Bound) -> bool:
+    first, last = look.records[0], look.records[-1]
+    span = last.arrived_at - first.arrived_at
+    if span <= 0:
+        return False
+    times = max(0.0, bound.until - last.arrived_at) / span
+    size = sum(found.size for found in look.records)
+    return (
+        times * len(look.records) * 2 < AHEAD_RECORDS and times * size * 2 < AHEAD_BYTES
+    )

@@ -1,0 +1,98 @@
+"""Where a query begins in a stream that it doesn't know yet: resolved once, logged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.model import Start
+from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
+from kinesumer.spark.resharding import ancestors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesumer.model import Shard, StreamInfo
+    from kinesumer.spark.offsets import Offset, Place
+
+FUTURE_SECONDS = 60.0
+
+
+def anchor(
+    info: StreamInfo, shards: Sequence[Shard], starting: Start | StreamOffset
+) -> StreamOffset:
+    """Return the offset that a query begins with in a stream.
+
+    ``shards`` were listed before ``info`` told the time: a shard that is open in them
+    has everything that has come since. Raises ConfigurationError.
+    """
+    if isinstance(starting, StreamOffset):
+        places = _given(info, shards, starting)
+    else:
+        places = _by_time(info, shards, starting)
+    return StreamOffset(info.created_at, places, info.now, places)
+
+
+def given_for(positions: Offset, names: Sequence[str], arn: str) -> StreamOffset | None:
+    """Return what a user's positions say of a stream, named as the user pleases."""
+    keys = (arn, *names, arn.rpartition("/")[2])
+    return next((positions[key] for key in keys if key in positions), None)
+
+
+def _by_time(
+    info: StreamInfo, shards: Sequence[Shard], start: Start
+) -> dict[str, Place]:
+    if start.type == "LATEST":
+        now = Start(type="AT_TIMESTAMP", timestamp=info.now)
+        ended = End(info.now)
+        return {s.shard_id: ended if s.closed else now for s in shards}
+    if start.timestamp is not None:
+        if start.timestamp > info.now + FUTURE_SECONDS:
+            raise ConfigurationError(
+                f"startingPosition of stream {info.arn}: a time in the future"
+            )
+        if start.timestamp < info.now - info.retention_hours * 3600:
+            start = BEGINNING
+    return {shard.shard_id: start for shard in shards}
+
+
+def _given(
+    info: StreamInfo, shards: Sequence[Shard], given: StreamOffset
+) -> dict[str, Place]:
+    """Take a user's places; what came before them counts as read."""
+    if given.created_at and given.created_at != info.created_at:
+        raise ConfigurationError(
+            f"startingPosition: stream {info.arn} was made anew since the positions "
+            "were taken; they mean nothing in it"
+        )
+    parents: Mapping[str, Sequence[str]] = {s.shard_id: s.parents for s in shards}
+    unknown = [
+        shard_id
+        for shard_id, place in given.shards.items()
+        if shard_id not in parents and not isinstance(place, End)
+    ]
+    if unknown:
+        raise ConfigurationError(
+            f"startingPosition: stream {info.arn} has no shard {', '.join(unknown)}; "
+            "it has expired, or belongs to another stream"
+        )
+    ended = End(info.now)
+    places: dict[str, Place] = {
+        shard_id: ended
+        for shard_id in ancestors(given.shards, parents)
+        if shard_id in parents
+    }
+    for shard_id in parents:
+        if shard_id in given.shards:
+            place = given.shards[shard_id]
+            places[shard_id] = ended if isinstance(place, End) else place
+        elif shard_id not in places and not _is_below(shard_id, given.shards, parents):
+            places[shard_id] = BEGINNING
+    return places
+
+
+def _is_below(
+    shard_id: str, given: Mapping[str, Place], parents: Mapping[str, Sequence[str]]
+) -> bool:
+    """Tell whether a shard descends from one that was given: it comes after it."""
+    return not ancestors([shard_id], parents).isdisjoint(given)

@@ -1,0 +1,126 @@
+"""``spark.readStream``: what Spark asks, in the process that drives a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kinesumer.spark.admission import Limits
+from kinesumer.spark.background import background
+from kinesumer.spark.driver import Driver
+from kinesumer.spark.ending import stop_on_sigterm
+from kinesumer.spark.offsets import from_json, to_json
+from kinesumer.spark.ranges import Task
+from kinesumer.spark.reading import read
+from kinesumer.spark.sources import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from kinesumer.spark.mirror import Mirror
+    from kinesumer.spark.offsets import Offset
+    from kinesumer.spark.options import ReadOptions
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams batch by batch. Tasks use a copy, which only reads."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._driver: Driver | None = None
+        self._mirror: Mirror | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the place before the first batch: where it begins its end tells."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options set."""
+        options = self._options
+        if options.max_rows_per_batch is not None:
+            return ReadMaxRows(options.max_rows_per_batch)
+        if options.max_bytes_per_batch is not None:
+            return ReadMaxBytes(options.max_bytes_per_batch)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where the query ends."""
+        background().run(self._opened().fix_targets())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends: ``start`` itself if nothing is new."""
+        driver = self._opened()
+        committed = from_json(start)
+        self._committed(committed)
+        end = background().run(driver.latest(committed, self._limits(limit)))
+        return start if end is None else to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far behind the streams are, for the query's progress."""
+        return None if self._driver is None else self._driver.report()
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> list[InputPartition]:
+        """Return a batch's tasks. After a restart this is what Spark asks first."""
+        driver = self._opened()
+        work = driver.partitions(from_json(start), from_json(end))
+        return [*background().run(work)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return a task's rows."""
+        assert isinstance(partition, Task)
+        return read(partition, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Take note that a batch is done."""
+        self._committed(from_json(end))
+
+    def stop(self) -> None:
+        """Leave the group. Spark ends this process right after."""
+        if self._mirror is not None:
+            mirror, self._mirror = self._mirror, None
+            background().run(mirror.stop())
+
+    def _opened(self) -> Driver:
+        """Return the driver, opened when Spark first asks for work."""
+        if self._driver is None:
+            stop_on_sigterm()
+            self._driver = background().run(self._open())
+        return self._driver
+
+    async def _open(self) -> Driver:
+        options = self._options
+        driver = Driver(options, sources(options.connection).open)
+        if options.app is not None:
+            from kinesumer.spark.mirror import open_mirror
+
+            self._mirror = await open_mirror(options)
+            driver.stored = self._mirror.stored
+        return driver
+
+    def _committed(self, offset: Offset) -> None:
+        mirror = self._mirror
+        if mirror is not None and offset:
+            background().call(mirror.committed, offset)
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        """Return what Spark asks for; what the options say besides is kept, too."""
+        options = self._options
+        if isinstance(limit, ReadMaxRows):
+            return Limits(limit.max_rows, options.max_bytes_per_batch)
+        if isinstance(limit, ReadMaxBytes):
+            return Limits(options.max_rows_per_batch, limit.max_bytes)
+        return Limits()

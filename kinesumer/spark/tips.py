@@ -1,0 +1,183 @@
+"""Looking at a shard without reading it: what comes next, where the tip is.
+
+A probe costs few calls, since readers need the shard's five reads a second: a bucket
+holds what one shard may be asked, and searches that can wait go on at the next trigger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import ExpiredIteratorError
+from kinesumer.model import Position, Start
+from kinesumer.spark.offsets import After, End
+
+if TYPE_CHECKING:
+    from kinesumer.model import Page, Record
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.offsets import Place
+
+FRESH_SECONDS = 240.0
+"""Kinesis forgets iterators after five minutes."""
+EMPTY_PAGES = 20
+"""Empty pages on the way to the next record that are followed in one go."""
+CALLS, CALLS_PER_SECOND = 5.0, 4.0
+
+
+class Found(NamedTuple):
+    """A record, as far as planning needs it."""
+
+    position: Position
+    arrived_at: float
+    size: int
+
+
+class Look:
+    """What lies just after a place, or at a time."""
+
+    __slots__ = ("at_tip", "closed", "iterator", "records")
+
+    def __init__(
+        self, records: list[Found], iterator: str | None, *, at_tip: bool
+    ) -> None:
+        self.records = records
+        self.iterator = iterator
+        """Continues after the records. None: the shard is closed and ends here."""
+        self.closed = iterator is None
+        self.at_tip = at_tip
+        """Whether nothing more has arrived."""
+
+    def up_to(self, last: Position) -> Look:
+        """Return this without what comes after a position; at the tip if it ends so."""
+        return self._cut(sum(found.position <= last for found in self.records), last)
+
+    def before(self, moment: float | None) -> Look:
+        """Return this without what arrived at a time or later."""
+        if moment is None:
+            return self
+        late = (i for i, f in enumerate(self.records) if f.arrived_at >= moment)
+        return self._cut(next(late, len(self.records)), None)
+
+    def _cut(self, count: int, last: Position | None) -> Look:
+        kept = self.records[:count]
+        dropped = count < len(self.records)
+        reached = dropped or (bool(kept) and kept[-1].position == last)
+        # After what was dropped, the iterator isn't the one behind the kept records.
+        iterator = None if dropped else self.iterator
+        look = Look(kept, iterator, at_tip=reached or self.at_tip)
+        look.closed = self.closed and not reached
+        return look
+
+
+class ShardProbe:
+    """Looks at one shard. ``source`` is asked through a bucket of calls."""
+
+    def __init__(self, source: StreamSource, shard_id: str, clock: Clock) -> None:
+        self.shard_id = shard_id
+        self.failing_since: float | None = None
+        self.quiet: tuple[float, float] | None = None
+        """Nothing arrived between these times."""
+        self._source, self._clock = source, clock
+        self._place: Place | None = None
+        self._iterator, self._since = "", 0.0
+        self._tokens, self._filled = CALLS, clock.now()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a look needs no waiting."""
+        self._fill()
+        return self._tokens >= 1
+
+    async def after(self, place: Place, limit: int) -> Look:
+        """Look at what comes just after a place.
+
+        Raises TrimmedPositionError, ShardMissingError, SourceUnavailableError.
+        """
+        try:
+            look = await self._look(await self._after(place), limit, _since(place))
+        except ExpiredIteratorError:
+            self._place = None
+            look = await self._look(await self._after(place), limit, _since(place))
+        if not look.records:
+            self.keep(place, look)
+        return look
+
+    async def at(self, moment: float, limit: int) -> Look:
+        """Look at the first records that arrived at a time or later."""
+        start = Start(type="AT_TIMESTAMP", timestamp=moment)
+        iterator = await self._source.get_iterator(self.shard_id, start)
+        return await self._look(iterator, limit, None)
+
+    async def further(self, look: Look, limit: int) -> Look:
+        """Look at what follows what was seen, and return both as one."""
+        assert look.iterator is not None
+        following = await self._look(look.iterator, limit, None)
+        both = look.records + following.records
+        return Look(both, following.iterator, at_tip=following.at_tip)
+
+    def keep(self, place: Place, look: Look) -> None:
+        """Remember that a look's iterator is the one just after a place."""
+        if look.iterator is None or isinstance(place, End):
+            self._place = None
+        else:
+            self._place, self._iterator = place, look.iterator
+            self._since = self._clock.now()
+
+    def keep_after(self, found: Found, look: Look) -> None:
+        """Remember that a look's iterator is the one just after a record."""
+        self.keep(After(found.position, found.arrived_at), look)
+
+    async def _after(self, place: Place) -> str:
+        fresh = self._clock.now() - self._since < FRESH_SECONDS
+        if fresh and self._place is not None and _key(self._place) == _key(place):
+            return self._iterator
+        start = place.position if isinstance(place, After) else place
+        assert not isinstance(start, End)
+        return await self._source.get_iterator(self.shard_id, start)
+
+    async def _look(self, iterator: str, limit: int, since: float | None) -> Look:
+        for _ in range(EMPTY_PAGES):
+            page = await self._ask(iterator, limit)
+            found = _found(page, since)
+            following = page.next_iterator
+            at_tip = following is None or not page.millis_behind
+            if found or at_tip or following is None:
+                return Look(found, following, at_tip=at_tip)
+            iterator = following
+        return Look([], iterator, at_tip=False)
+
+    async def _ask(self, iterator: str, limit: int) -> Page:
+        self._fill()
+        if self._tokens < 1:
+            await asyncio.sleep((1 - self._tokens) / CALLS_PER_SECOND)
+            self._fill()
+        self._tokens -= 1
+        return await self._source.get_records(iterator, limit)
+
+    def _fill(self) -> None:
+        now = self._clock.now()
+        gained = (now - self._filled) * CALLS_PER_SECOND
+        self._tokens, self._filled = min(CALLS, self._tokens + gained), now
+
+
+def _found(page: Page, since: float | None) -> list[Found]:
+    found = [_record(record) for record in page.records]
+    if since is not None:
+        found = [record for record in found if record.arrived_at >= since]
+    return found
+
+
+def _record(record: Record) -> Found:
+    # A whole Kinesis record each: aggregates are never cut.
+    arrived = record.approximate_arrival_timestamp
+    return Found(Position(record.sequence_number), arrived or 0.0, len(record.data))
+
+
+def _since(place: Place) -> float | None:
+    """Servers that know whole seconds only give what came before the start, too."""
+    return place.timestamp if isinstance(place, Start) else None
+
+
+def _key(place: Place) -> object:
+    return place.position if isinstance(place, After) else place
