@@ -1,85 +1,63 @@
-"""Records as columns: only those that a query asked for are built."""
+"""Rows for Spark: the columns that a query asked for, and none besides."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.spark.columns import requested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from kinesumer.model import Record, ShardKey
+    from kinesumer.model import ShardKey
 
 MOST_ROWS = 10_000
-MICROSECOND = 1e6
+"""In one batch."""
 
 
 class Columns:
-    """The columns of one query."""
+    """The columns of one query. Raises ConfigurationError if there is no such one."""
 
     def __init__(self, schema: StructType) -> None:
         self.names = requested(schema)
         self.schema = to_arrow_schema(schema, timezone="UTC")
 
-    def batch(self, shard: ShardKey, records: list[Record]) -> pa.RecordBatch:
-        """Return records of one shard as rows."""
-        arrays = [_COLUMNS[name](shard, records) for name in self.names]
-        if not arrays:  # count(*)
-            return pa.record_batch([pa.nulls(len(records))], ["rows"]).select([])
+    def batch(
+        self,
+        shard: ShardKey,
+        given: Mapping[str, pa.Array | Sequence[object]],
+        count: int,
+    ) -> pa.RecordBatch:
+        """Return rows of one shard. Columns that aren't given hold nulls."""
+        if not self.names:  # a query that only counts
+            return pa.RecordBatch.from_arrays([], schema=self.schema)
+        arrays = []
+        for field in self.schema:
+            if field.name in _OF_SHARD:
+                arrays.append(_repeated(_OF_SHARD[field.name](shard), count))
+            elif field.name in given:
+                values = given[field.name]
+                is_array = isinstance(values, pa.Array)
+                arrays.append(values if is_array else pa.array(values, field.type))
+            else:
+                arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _stream(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return _repeated(shard.stream_arn.rpartition("/")[2], len(records))
+_OF_SHARD = {
+    "stream": lambda shard: shard.stream_arn.rpartition("/")[2],
+    "stream_arn": lambda shard: shard.stream_arn,
+    "shard_id": lambda shard: shard.shard_id,
+}
 
 
-def _stream_arn(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return _repeated(shard.stream_arn, len(records))
-
-
-def _shard_id(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return _repeated(shard.shard_id, len(records))
-
-
-def _sequence_number(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return pa.array([record.sequence_number for record in records], pa.string())
-
-
-def _partition_key(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return pa.array([record.partition_key for record in records], pa.string())
-
-
-def _data(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return pa.array([record.data for record in records], pa.binary())
-
-
-def _sub_sequence_number(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return pa.array([record.sub_sequence_number for record in records], pa.int64())
-
-
-def _explicit_hash_key(shard: ShardKey, records: list[Record]) -> pa.Array:
-    return pa.array([record.explicit_hash_key for record in records], pa.string())
-
-
-def _arrived_at(shard: ShardKey, records: list[Record]) -> pa.Array:
-    times = [record.approximate_arrival_timestamp for record in records]
-    seconds = np.array(times, dtype=np.float64)  # None becomes NaN
-    missing = np.isnan(seconds)
-    seconds[missing] = 0.0
-    micros = np.rint(seconds * MICROSECOND).astype(np.int64)
-    type_ = pa.timestamp("us", tz="UTC")
-    return pa.array(micros, type_, mask=missing if missing.any() else None)
-
-
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _many(text: str) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), MOST_ROWS)
 
@@ -90,14 +68,15 @@ def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
-_COLUMNS: dict[str, Callable[[ShardKey, list[Record]], pa.Array]] = {
-    "stream": _stream,
-    "stream_arn": _stream_arn,
-    "shard_id": _shard_id,
-    "sequence_number": _sequence_number,
-    "sub_sequence_number": _sub_sequence_number,
-    "partition_key": _partition_key,
-    "explicit_hash_key": _explicit_hash_key,
-    "data": _data,
-    "arrived_at": _arrived_at,
-}
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches of one schema as one."""
+    if len(batches) == 1:
+        return batches[0]
+    [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces that aren't too large."""
+    for first in range(0, batch.num_rows, MOST_ROWS):
+        yield batch.slice(first, MOST_ROWS)

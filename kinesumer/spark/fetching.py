@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from kinesumer.errors import (
     DataLossError,
@@ -17,18 +18,23 @@ from kinesumer.errors import (
 from kinesumer.model import Position, ShardKey, Start
 from kinesumer.spark.cutting import Cut
 from kinesumer.spark.offsets import After, End
-from kinesumer.wire.records import payload_bytes
+from kinesumer.spark.rows import RecordRows, parse
+from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from kinesumer.model import Page, Record
+    import pyarrow as pa
+
+    from kinesumer.model import Page
     from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.arrow import Columns
     from kinesumer.spark.iterators import Iterators
     from kinesumer.spark.offsets import Place
     from kinesumer.spark.options import ReadOptions
     from kinesumer.spark.ranges import ShardRange
+    from kinesumer.spark.rows import Rows
 
 logger = logging.getLogger("kinesumer.spark")
 
@@ -53,9 +59,10 @@ class World:
         random: random.Random,
         iterators: Iterators,
         options: ReadOptions,
+        columns: Columns,
     ) -> None:
         self.clock, self.random, self.iterators = clock, random, iterators
-        self.options = options
+        self.options, self.columns = options, columns
 
 
 class Fetch:
@@ -69,7 +76,7 @@ class Fetch:
     ) -> None:
         self._world, self._range, self._open = world, given, open_source
         self._key = ShardKey(given.stream_arn, given.shard_id)
-        self._cut = Cut(given, deaggregate=world.options.deaggregate)
+        self._cut = Cut(given)
         self._iterator: str | None = None
         self._limit = FIRST_LIMIT
         self._caught_up = 0
@@ -90,50 +97,57 @@ class Fetch:
         if delay > 0:
             await asyncio.sleep(delay)
 
-    async def turn(self) -> list[Record]:
-        """Ask Kinesis once; return the range's next records, often none."""
+    async def turn(self) -> pa.RecordBatch | None:
+        """Ask Kinesis once; return the range's next rows if there are any."""
         clock = self._world.clock
         started = clock.now()
         try:
-            page = await self._read(started)
+            page, rows = await self._read(started)
         except ExpiredIteratorError:
             self._iterator = None
-            return []
+            return None
         except TrimmedPositionError as error:
             self._lost(f"retention has passed it ({error})")
             self._cut.after, self._iterator = Start.TRIM_HORIZON, None
-            return []
+            return None
         except ShardMissingError as error:
             self._lost(f"Kinesis no longer knows the shard ({error})")
             self._over = True
-            return []
+            return None
         except SourceUnavailableError as error:
             self._later(error)
-            return []
+            return None
         self._answered, self._failures = clock.now(), 0
-        return self._take(started, page)
+        return self._take(started, page, rows)
 
-    async def _read(self, now: float) -> Page:
+    async def _read(self, now: float) -> tuple[Page, Rows]:
         after, iterators = self._cut.after, self._world.iterators
+        deaggregate = self._world.options.deaggregate
         source = await self._open()
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
             self._iterator = await source.get_iterator(self._key.shard_id, after)
-        return await source.get_records(self._iterator, self._limit)
+        if isinstance(source, KinesisSource):
+            body = await source.get_body(self._iterator, self._limit)
+            return parse(body, deaggregate=deaggregate)
+        page = await source.get_records(self._iterator, self._limit)
+        return page, RecordRows(page.records, deaggregate=deaggregate)
 
-    def _take(self, started: float, page: Page) -> list[Record]:
-        records, cut = page.records, self._cut
-        payload = payload_bytes(page)
+    def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
+        cut, columns = self._cut, self._world.columns
+        payload = max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(rows))
         self._next_at = started + self._pause(page, payload)
-        if records:
-            size = max(1, payload // len(records))
+        if len(rows):
+            size = max(1, payload // len(rows))
             self._limit = max(1, min(MOST_RECORDS, PAGE_BYTES // size))
             self.page_bytes = 3 * payload
-        taken = cut.take(records)
+        taken = cut.take(rows)
         self._iterator = page.next_iterator
-        self._judge(page)
-        return taken
+        self._judge(page, rows)
+        if taken.first == taken.stop:
+            return None
+        return rows.batch(self._key, columns, taken)
 
     def _pause(self, page: Page, payload: int) -> float:
         """Return how long Kinesis is left alone after a page, from its asking on."""
@@ -143,12 +157,12 @@ class Fetch:
             period = max(period, CAUGHT_UP_SECONDS)
         return max(period, payload / (options.max_fetch_rate * 1e6))
 
-    def _judge(self, page: Page) -> None:
+    def _judge(self, page: Page, rows: Rows) -> None:
         """Find out if the range is over, and whether all of it came."""
         cut = self._cut
         if cut.reached:
             self._over = True
-            self._keep(page)
+            self._keep(page, rows)
         elif cut.passed:
             self._over = True
             self._lost("records up to there are gone, but later ones came")
@@ -156,7 +170,7 @@ class Fetch:
             self._over = True
             if cut.last is not None:
                 self._lost("the shard ends before it")
-        elif page.records or page.millis_behind:
+        elif len(rows) or page.millis_behind:
             self._caught_up = 0
         else:
             self._caught_up += 1
@@ -164,15 +178,15 @@ class Fetch:
                 self._over = True
                 self._lost("the shard holds nothing more")
 
-    def _keep(self, page: Page) -> None:
+    def _keep(self, page: Page, rows: Rows) -> None:
         """Let the next batch go on with the iterator if it continues this range."""
         last, now = self._cut.last, self._world.clock.now()
         if (
             page.next_iterator is not None
             and last is not None
             and last.sub_sequence_number is None
-            and page.records
-            and page.records[-1].sequence_number == last.sequence_number
+            and len(rows)
+            and rows.number(len(rows) - 1) == last.sequence_number
         ):
             self._world.iterators.keep(self._key, last, page.next_iterator, now)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model import Position, ShardKey
+if TYPE_CHECKING:
+    from kinesumer.model import Position, ShardKey
 
 MOST = 10_000
 FRESH_SECONDS = 270.0

@@ -8,11 +8,9 @@ import random
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from kinesumer.clock import SystemClock
-from kinesumer.model import ShardKey
-from kinesumer.spark.arrow import MOST_ROWS, Columns
+from kinesumer.spark.allocator import keep_memory
+from kinesumer.spark.arrow import Columns, cut, joined
 from kinesumer.spark.fetching import Fetch, World
 from kinesumer.spark.iterators import Iterators
 from kinesumer.spark.room import Room
@@ -21,6 +19,7 @@ from kinesumer.spark.sources import sources
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from kinesumer.model import Stream
@@ -45,25 +44,26 @@ def read(
     Raises ConfigurationError if the schema asks for what isn't there, and, while
     iterating, DataLossError if not all of a range can be read.
     """
-    columns = Columns(schema)
     worker = _worker(os.getpid())
     world = World(
         SystemClock(),
         random.Random(),
         worker.iterators,
         options,
+        Columns(schema),
     )
 
     async def open_source(stream: Stream) -> StreamSource:
         return await sources(options.connection).open(stream)
 
-    return Reading(worker.loop, world, task, columns, open_source).batches()
+    return Reading(worker.loop, world, task, open_source).batches()
 
 
 class Worker:
     """What a process keeps from one task to the next."""
 
     def __init__(self) -> None:
+        keep_memory()
         self.loop = asyncio.new_event_loop()
         self.iterators = Iterators()
 
@@ -82,11 +82,10 @@ class Reading:
         loop: asyncio.AbstractEventLoop,
         world: World,
         task: Task,
-        columns: Columns,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
     ) -> None:
         self._loop, self._world, self._task = loop, world, task
-        self._columns, self._open_source = columns, open_source
+        self._open_source = open_source
         self._room = Room(WAITING_BYTES, loop.create_future)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
@@ -101,12 +100,12 @@ class Reading:
                 waiting.append(batch)
                 rows, size = _sum(waiting)
                 if rows >= FEWEST_ROWS or size >= BATCH_BYTES:
-                    yield from _cut(_joined(waiting))
+                    yield from cut(joined(waiting))
                     waiting.clear()
                     self._room.release(size)
             self._loop.run_until_complete(fetching)
             if waiting:
-                yield _joined(waiting)
+                yield joined(waiting)
         finally:
             self._stop(fetching)
 
@@ -124,8 +123,7 @@ class Reading:
                     stream = self._stream(given.stream_arn)
                     opening = partial(self._open_source, stream)
                     fetch = Fetch(self._world, given, opening)
-                    key = ShardKey(given.stream_arn, given.shard_id)
-                    group.create_task(self._fetch(fetch, key))
+                    group.create_task(self._fetch(fetch))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -134,16 +132,15 @@ class Reading:
     def _stream(self, arn: str) -> Stream:
         return next(stream for stream in self._task.streams if stream.name == arn)
 
-    async def _fetch(self, fetch: Fetch, key: ShardKey) -> None:
+    async def _fetch(self, fetch: Fetch) -> None:
         while not fetch.over:
             await fetch.wait()
             reserved = max(SMALL_PAGE_BYTES, fetch.page_bytes or UNKNOWN_PAGE_BYTES)
             await self._room.reserve(reserved)
             kept = 0
             try:
-                records = await fetch.turn()
-                if records:
-                    batch = self._columns.batch(key, records)
+                batch = await fetch.turn()
+                if batch is not None:
                     kept = batch.nbytes
                     self._queue.put_nowait(batch)
             finally:
@@ -153,18 +150,3 @@ class Reading:
 def _sum(batches: list[pa.RecordBatch]) -> tuple[int, int]:
     rows = sum(batch.num_rows for batch in batches)
     return rows, sum(batch.nbytes for batch in batches)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    [joined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
-
-
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows <= MOST_ROWS:
-        yield batch
-        return
-    for first in range(0, batch.num_rows, MOST_ROWS):
-        yield batch.slice(first, MOST_ROWS)

@@ -1,0 +1,174 @@
+"""A page's records as columns of text, without an object per record.
+
+All records of a GetRecords answer are written alike: they differ in nothing but their
+values. What lies between the values is learned from the first record and compared for
+all of them at once; then each value is a column of slices of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+NUMBER, ARRIVAL = "SequenceNumber", "ApproximateArrivalTimestamp"
+KEY, DATA = "PartitionKey", "Data"
+
+_RECORDS = re.compile(rb'"Records"\s*:\s*\[\s*(?=\{)')
+_NAME = re.compile(rb'\s*"([^"]*)"\s*:\s*')
+_TEXT = re.compile(rb'"[^"]*"')
+_LITERAL = re.compile(rb"[-+.\w]+")
+_NEXT = re.compile(rb"\s*([,}])")
+_LAST_NUMBER = b'"%s"' % NUMBER.encode()
+_QUOTE = ord('"')
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+class IrregularError(Exception):
+    """Not all of a page's records are written like the first one."""
+
+
+class Value(NamedTuple):
+    """Where in a record a value lies."""
+
+    name: str
+    quote: int
+    """Which of the record's quotes opens it; before a number the last one."""
+    before: int = 1
+    """Bytes from that quote to the value."""
+    after: int = 0
+    """Bytes from the value's end to the next quote: more than none after a number."""
+
+
+class Form(NamedTuple):
+    """How a record is written."""
+
+    values: tuple[Value, ...]
+    quotes: int
+    lead: int
+    """Bytes from a record's beginning to its first quote."""
+
+
+def learn(body: bytes, begin: int) -> Form:
+    """Return the form of the record at a place. Raises IrregularError."""
+    values: list[Value] = []
+    at, quotes, lead = begin + 1, 0, body.find(b'"', begin) - begin
+    while True:
+        name = _match(_NAME, body, at)
+        text = _TEXT.match(body, name.end())
+        if text is not None:
+            values.append(Value(name[1].decode(), quotes + 2))
+            quotes, at = quotes + 4, text.end()
+        else:
+            at = _match(_LITERAL, body, name.end()).end()
+            if name[1] == ARRIVAL.encode():
+                before, after = name.end() - name.end(1), body.find(b'"', at) - at
+                values.append(Value(ARRIVAL, quotes + 1, before, after))
+            quotes += 2
+        following = _match(_NEXT, body, at)
+        at = following.end()
+        if following[1] == b"}":
+            return Form(tuple(values), quotes, lead)
+
+
+def _match(pattern: re.Pattern[bytes], body: bytes, at: int) -> re.Match[bytes]:
+    found = pattern.match(body, at)
+    if found is None:
+        raise IrregularError
+    return found
+
+
+class Table:
+    """The records of an answer. Raises IrregularError if they aren't alike."""
+
+    def __init__(self, body: bytes) -> None:
+        records = _RECORDS.search(body)
+        if records is None or b"\\" in body or len(body) > np.iinfo(np.int32).max:
+            raise IrregularError
+        begin = records.end()
+        form = learn(body, begin)
+        places = _places(body, begin, form)
+        end = body.find(b"}", int(places[-1, -1])) + 1
+        self.count = len(places)
+        self.rest = body[:begin] + body[end:]
+        """The answer without its records."""
+        self._body = body
+        self._names = [value.name for value in form.values]
+        self._bounds = self._cut(form, places, end)
+        self._check(end)
+
+    def column(self, name: str, type_: pa.DataType) -> pa.Array:
+        """Return one value of each record, as it is written; nulls if there is none."""
+        if name not in self._names:
+            return pa.nulls(self.count, type_)
+        return self._slices([2 * self._names.index(name) + 1], type_)
+
+    def any_begins(self, name: str, prefix: bytes) -> bool:
+        """Tell whether one of the values of a name begins with a text."""
+        if name not in self._names:
+            return False
+        at = self._bounds[:, 2 * self._names.index(name) + 1]
+        text = np.frombuffer(self._body, np.uint8)
+        for byte in prefix:
+            at = at[text[at] == byte] + 1
+        return len(at) > 0
+
+    def _cut(self, form: Form, places: Ints, end: int) -> Ints:
+        """Return where in each record something fixed, a value and so on begin."""
+        bounds = [places[:, 0] - form.lead]
+        following = np.column_stack([places, np.append(places[1:, 0], end)])
+        for value in form.values:
+            start = places[:, value.quote] + value.before
+            stop = following[:, value.quote + 1] - value.after
+            if value.after:
+                stop[-1] = _match(_LITERAL, self._body, int(start[-1])).end()
+            bounds += [start, stop]
+        return np.column_stack(bounds)
+
+    def _check(self, end: int) -> None:
+        """Raise IrregularError unless the same lies between all records' values."""
+        bounds, body = self._bounds, self._body
+        following = np.append(bounds[1:, 0], end)
+        behind = following - bounds[:, -1]
+        sizes = np.column_stack([bounds[:, 1::2] - bounds[:, :-1:2], behind])
+        closing = body[bounds[-1, -1] : end]
+        if not body.startswith(closing, bounds[0, -1]):
+            raise IrregularError
+        sizes[-1, -1] = sizes[0, -1]  # no comma follows the last record
+        if (sizes != sizes[0]).any() or (sizes < 0).any():
+            raise IrregularError
+        fixed = self._slices(range(0, bounds.shape[1], 2), pa.binary())
+        width = int(sizes[0].sum())
+        text = np.frombuffer(fixed.buffers()[2], np.uint8)
+        rows = text[: width * (len(bounds) - 1)].reshape(-1, width)
+        last = text[rows.size : rows.size + width - int(sizes[0, -1])]
+        if (rows != text[:width]).any() or (last != text[: len(last)]).any():
+            raise IrregularError
+
+    def _slices(self, which: list[int] | range, type_: pa.DataType) -> pa.Array:
+        """Return pieces of each record: those from such bounds to the next ones."""
+        bounds = self._bounds
+        end = np.int32(len(self._body))
+        offsets = np.append(bounds.astype(np.int32).ravel(), end)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._body)]
+        pieces = pa.Array.from_buffers(type_, bounds.size, buffers)
+        firsts = np.arange(0, bounds.size, bounds.shape[1], dtype=np.int32)
+        places = np.add.outer(firsts, np.array(which, np.int32)).ravel()
+        return pieces.take(pa.array(places))
+
+
+def _places(body: bytes, begin: int, form: Form) -> Ints:
+    """Return where the quotes of each record are."""
+    numbers = [value.quote - 2 for value in form.values if value.name == NUMBER]
+    last = body.rfind(_LAST_NUMBER)
+    if not numbers or last < begin:
+        raise IrregularError
+    quotes = np.flatnonzero(np.frombuffer(body, np.uint8)[begin:] == _QUOTE) + begin
+    before, odd = divmod(int(quotes.searchsorted(last)) - numbers[0], form.quotes)
+    size = (before + 1) * form.quotes
+    if odd or before < 0 or size > len(quotes):
+        raise IrregularError
+    return quotes[:size].reshape(-1, form.quotes)

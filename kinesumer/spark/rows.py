@@ -1,0 +1,165 @@
+"""The Kinesis records of a page, in either of two forms, and the rows they become."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kinesumer.model import HASH_KEYS, Fence, Position, Source
+from kinesumer.spark import layout
+from kinesumer.spark.base64_column import decode
+from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.records import decode_page
+
+if TYPE_CHECKING:
+    from kinesumer.model import Page, Record, ShardKey
+    from kinesumer.spark.arrow import Columns
+
+MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
+"""What the Base64 of an aggregate begins with: three bytes of the four."""
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+MICROSECONDS = 1e6
+
+
+class Slice(NamedTuple):
+    """Which Kinesis records of a page to take."""
+
+    first: int
+    stop: int
+    after: Position | None = None
+    """Of the first record only the parts after that."""
+    last: Position | None = None
+    """Of the last record only the parts up to that."""
+
+
+class Rows(Protocol):
+    """A page's Kinesis records."""
+
+    def __len__(self) -> int: ...
+
+    def number(self, place: int) -> str:
+        """Return the sequence number of a record."""
+        ...
+
+    def arrived(self, place: int) -> float | None:
+        """Return when a record arrived."""
+        ...
+
+    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
+        """Return user records as rows."""
+        ...
+
+
+def parse(body: bytes, *, deaggregate: bool) -> tuple[Page, Rows]:
+    """Return an answer and, apart from it, its records.
+
+    In columns if they are all alike; one by one if there are aggregates to be opened.
+    Raises SourceUnavailableError if it is no answer.
+    """
+    try:
+        table = layout.Table(body)
+        if not (deaggregate and table.any_begins(layout.DATA, MAGIC_TEXT)):
+            rows = TableRows(table)
+            return decode_page(table.rest)._replace(wire_bytes=len(body)), rows
+    except (layout.IrregularError, ValueError):
+        pass
+    page = decode_page(body)
+    return page, RecordRows(page.records, deaggregate=deaggregate)
+
+
+class TableRows:
+    """Records in columns."""
+
+    def __init__(self, table: layout.Table) -> None:
+        """Raise ValueError if a value isn't what it should be."""
+        self._numbers = _text(table, layout.NUMBER)
+        self._keys = _text(table, layout.KEY)
+        self._arrivals = _arrivals(table)
+        self._data = decode(table.column(layout.DATA, pa.binary()))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, place: int) -> str:
+        """Return the sequence number of a record."""
+        number: str = self._numbers[place].as_py()
+        return number
+
+    def arrived(self, place: int) -> float | None:
+        """Return when a record arrived."""
+        micros = self._arrivals[place].value
+        return None if micros is None else micros / MICROSECONDS
+
+    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
+        """Return user records as rows."""
+        size = part.stop - part.first
+        given = {
+            "sequence_number": self._numbers,
+            "partition_key": self._keys,
+            "arrived_at": self._arrivals,
+            "data": self._data,
+        }
+        sliced = {name: array.slice(part.first, size) for name, array in given.items()}
+        return columns.batch(shard, sliced, size)
+
+
+def _text(table: layout.Table, name: str) -> pa.Array:
+    column = table.column(name, pa.string())
+    column.validate(full=True)
+    return column
+
+
+def _arrivals(table: layout.Table) -> pa.Array:
+    texts = table.column(layout.ARRIVAL, pa.string())
+    if texts.null_count:
+        return texts.cast(TIMESTAMP)
+    seconds = texts.cast(pa.float64()).to_numpy()
+    return pa.array(np.rint(seconds * MICROSECONDS).astype(np.int64), TIMESTAMP)
+
+
+class RecordRows:
+    """Records one by one."""
+
+    def __init__(self, records: list[Record], *, deaggregate: bool) -> None:
+        self._records, self._deaggregate = records, deaggregate
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def number(self, place: int) -> str:
+        """Return the sequence number of a record."""
+        return self._records[place].sequence_number
+
+    def arrived(self, place: int) -> float | None:
+        """Return when a record arrived."""
+        return self._records[place].approximate_arrival_timestamp
+
+    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
+        """Return user records as rows."""
+        records = self._records[part.first : part.stop]
+        if self._deaggregate:
+            records = _opened(records, shard, part)
+        seconds = [record.approximate_arrival_timestamp for record in records]
+        micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
+        given = {
+            "sequence_number": [record.sequence_number for record in records],
+            "sub_sequence_number": [record.sub_sequence_number for record in records],
+            "partition_key": [record.partition_key for record in records],
+            "explicit_hash_key": [record.explicit_hash_key for record in records],
+            "data": [record.data for record in records],
+            "arrived_at": pa.array(micros, pa.int64()).cast(TIMESTAMP),
+        }
+        return columns.batch(shard, given, len(records))
+
+
+def _opened(records: list[Record], shard: ShardKey, part: Slice) -> list[Record]:
+    source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
+    opened = open_records(records, source).records
+    if part.after is not None:
+        opened = [record for record in opened if record.position > part.after]
+    if part.last is not None:
+        opened = [record for record in opened if record.position <= part.last]
+    return opened
