@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MOST_ROWS_PER_SECOND = 1_000.0
 MOST_BYTES_PER_SECOND = 1_000_000.0
 """What Kinesis lets into a shard: a burst doesn't last."""
+PROVEN_ROWS = 500
+"""So many at once were let in by a server without limits."""
 
 
 class Limits(NamedTuple):
@@ -114,7 +116,10 @@ def _seconds(samples: Sequence[Sample], budget: _Budget) -> float:
     for sample in samples:
         first, last = sample.records[0], sample.records[-1]
         span = max(last.arrived_at - first.arrived_at, 1e-6)
-        rows += min(MOST_ROWS_PER_SECOND, len(sample.records) / span)
-        held = sum(found.size for found in sample.records)
-        size += min(MOST_BYTES_PER_SECOND, held / span)
+        count, held = len(sample.records), sum(found.size for found in sample.records)
+        if count > PROVEN_ROWS and count > 4 * MOST_ROWS_PER_SECOND * span:
+            rows, size = rows + count / span, size + held / span
+        else:
+            rows += min(MOST_ROWS_PER_SECOND, count / span)
+            size += min(MOST_BYTES_PER_SECOND, held / span)
     return min(budget.rows / rows, budget.bytes / max(size, 1e-6))

@@ -19,7 +19,7 @@ from kinesumer.spark.search import Bound, Reached, reach
 
 if TYPE_CHECKING:
     from kinesumer.ports import Clock
-    from kinesumer.spark.admission import Share
+    from kinesumer.spark.admission import Limits, Share
     from kinesumer.spark.data_loss import DataLoss
     from kinesumer.spark.offsets import Place
     from kinesumer.spark.resharding import Readable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.tips import Look, ShardProbe
     from kinesumer.spark.watched import Watched
 
+MOST_SAMPLED = 2_000
 CUT_SECONDS = 0.25
 """What arrived so recently waits for the next batch where a shard has much."""
 SEEN_SLACK_SECONDS = 60.0
@@ -63,12 +64,16 @@ class Advance:
         self._stream, self._readable, self._context = stream, readable, context
         self._target = target
         self._begin: Place = readable.place
+        self._sample = 0
 
     # --- looking ---------------------------------------------------------------------
 
-    async def look(self, *, limited: bool) -> None:
+    async def look(self, limits: Limits) -> None:
         """Find out what comes next in the shard."""
-        if not limited and self._ends_whole:
+        if limits.any:
+            most = MOST_SAMPLED if limits.rows is None else limits.rows
+            self._sample = min(most + 1, MOST_SAMPLED)
+        if not limits.any and self._ends_whole:
             if await self._check_retention():
                 self.place = End(self._readable.seen)
             return
@@ -115,11 +120,23 @@ class Advance:
 
     async def _patiently_after(self) -> Look:
         async def ask() -> Look:
-            return await self._probe.after(self._begin, self._stream.sample)
+            return await self._look_further(
+                await self._probe.after(self._begin, self._stream.sample())
+            )
 
         if self._context.insist:
             return await patiently(ask, self._context.clock)
         return await ask()
+
+    async def _look_further(self, look: Look) -> Look:
+        """Look at more if a limit may be met in it: so it is kept exactly."""
+        wanted = self._stream.sample(self._sample) - len(look.records)
+        if look.records and not look.at_tip and wanted > 0:
+            self._stream.learn(self.shard_id, look)
+            wanted = self._stream.sample(self._sample) - len(look.records)
+            if wanted > 0:
+                return await self._probe.further(look, wanted)
+        return look
 
     async def _check_retention(self) -> bool:
         """Make sure that nothing was lost. False if the shard is gone."""
@@ -173,7 +190,7 @@ class Advance:
         bound = Bound(
             until if until is not None and limited else now,
             limited or self._target is not None,
-            self._stream.sample,
+            self._stream.sample(),
         )
         try:
             reached = await reach(self._probe, look, bound)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.clock import SystemClock
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start, Stream
+from kinesumer.spark.admission import Limits
 from kinesumer.spark.advance import Context
 from kinesumer.spark.bounded import bounds
 from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.admission import Limits
     from kinesumer.spark.offsets import Offset, Place
     from kinesumer.spark.options import ReadOptions
     from kinesumer.spark.planner import Targets
@@ -78,6 +78,11 @@ class Driver:
         return await Planner(self._context).plan(
             start, streams, self._starting, limits, self._targets
         )
+
+    async def all_there_is(self, start: Offset) -> Offset | None:
+        """Return the end of a query's only batch: ``Trigger.Once``."""
+        await self.fix_targets()
+        return await self.latest(start, Limits())
 
     async def fix_targets(self) -> None:
         """Let batches end at what is there now: ``Trigger.AvailableNow``."""

@@ -51,7 +51,7 @@ class Planner:
             for stream in streams
         }
         all_of_them = [item for items in work.values() for item in items]
-        await each(all_of_them, lambda item: item.look(limited=limits.any))
+        await each(all_of_them, lambda item: item.look(limits))
         shares = _shares(work, limits)
         await each(all_of_them, lambda item: item.cut(shares(item)))
         after = {

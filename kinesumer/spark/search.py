@@ -38,7 +38,7 @@ class Reached(NamedTuple):
 
 async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     """Go on from a look that ended short of the tip, up to about a time."""
-    if _is_nearly_all(look, bound):
+    if look.near_tip or _is_nearly_all(look, bound):
         look = await probe.further(look, AHEAD_RECORDS)
         if look.at_tip or (bound.limited and look.records[-1].arrived_at > bound.until):
             return _within(look, bound)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets import Offset
     from kinesumer.spark.options import ReadOptions
 
+NO_LIMIT = ReadMaxRows((1 << 63) - 1)
+"""Told from ReadAllAvailable, which is how Spark asks for a query's only batch."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams batch by batch. Tasks use a copy, which only reads."""
@@ -53,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(options.max_rows_per_batch)
         if options.max_bytes_per_batch is not None:
             return ReadMaxBytes(options.max_bytes_per_batch)
-        return ReadAllAvailable()
+        return NO_LIMIT
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends."""
@@ -64,7 +67,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver = self._opened()
         committed = from_json(start)
         self._committed(committed)
-        end = background().run(driver.latest(committed, self._limits(limit)))
+        if isinstance(limit, ReadAllAvailable):  # Trigger.Once: the only batch
+            end = background().run(driver.all_there_is(committed))
+        else:
+            end = background().run(driver.latest(committed, self._limits(limit)))
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -119,6 +125,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> Limits:
         """Return what Spark asks for; what the options say besides is kept, too."""
         options = self._options
+        if limit == NO_LIMIT:
+            return Limits()
         if isinstance(limit, ReadMaxRows):
             return Limits(limit.max_rows, options.max_bytes_per_batch)
         if isinstance(limit, ReadMaxBytes):

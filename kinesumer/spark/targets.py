@@ -110,7 +110,7 @@ class _Search:
 
     async def _look(self, moment: float) -> Look:
         async def ask() -> Look:
-            return await self._probe.at(moment, self._stream.sample)
+            return await self._probe.at(moment, self._stream.sample())
 
         look = await patiently(ask, self._clock)
         if look.records:

@@ -1,12 +1,13 @@
 """Looking at a shard without reading it: what comes next, where the tip is.
 
-A probe costs few calls, since readers need the shard's five reads a second: a bucket
-holds what one shard may be asked, and searches that can wait go on at the next trigger.
+A probe costs few calls, since readers need the shard's five reads a second, and
+searches that can wait go on at the next trigger.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ExpiredIteratorError
@@ -22,7 +23,8 @@ FRESH_SECONDS = 240.0
 """Kinesis forgets iterators after five minutes."""
 EMPTY_PAGES = 20
 """Empty pages on the way to the next record that are followed in one go."""
-CALLS, CALLS_PER_SECOND = 5.0, 4.0
+CALLS_PER_SECOND = 4
+"""Of five that a shard allows."""
 
 
 class Found(NamedTuple):
@@ -36,7 +38,7 @@ class Found(NamedTuple):
 class Look:
     """What lies just after a place, or at a time."""
 
-    __slots__ = ("at_tip", "closed", "iterator", "records")
+    __slots__ = ("at_tip", "closed", "iterator", "near_tip", "records")
 
     def __init__(
         self, records: list[Found], iterator: str | None, *, at_tip: bool
@@ -47,6 +49,8 @@ class Look:
         self.closed = iterator is None
         self.at_tip = at_tip
         """Whether nothing more has arrived."""
+        self.near_tip = at_tip
+        """Whether Kinesis calls this the tip, though there may be a little more."""
 
     def up_to(self, last: Position) -> Look:
         """Return this without what comes after a position; at the tip if it ends so."""
@@ -71,7 +75,7 @@ class Look:
 
 
 class ShardProbe:
-    """Looks at one shard. ``source`` is asked through a bucket of calls."""
+    """Looks at one shard, not too often."""
 
     def __init__(self, source: StreamSource, shard_id: str, clock: Clock) -> None:
         self.shard_id = shard_id
@@ -81,13 +85,13 @@ class ShardProbe:
         self._source, self._clock = source, clock
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0
-        self._tokens, self._filled = CALLS, clock.now()
+        self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
 
     @property
     def may_ask(self) -> bool:
         """Whether a look needs no waiting."""
-        self._fill()
-        return self._tokens >= 1
+        asked = self._asked
+        return len(asked) < CALLS_PER_SECOND or self._clock.now() - asked[0] >= 1.0
 
     async def after(self, place: Place, limit: int) -> Look:
         """Look at what comes just after a place.
@@ -114,7 +118,9 @@ class ShardProbe:
         assert look.iterator is not None
         following = await self._look(look.iterator, limit, None)
         both = look.records + following.records
-        return Look(both, following.iterator, at_tip=following.at_tip)
+        found = Look(both, following.iterator, at_tip=following.at_tip)
+        found.near_tip = following.near_tip
+        return found
 
     def keep(self, place: Place, look: Look) -> None:
         """Remember that a look's iterator is the one just after a place."""
@@ -141,24 +147,22 @@ class ShardProbe:
             page = await self._ask(iterator, limit)
             found = _found(page, since)
             following = page.next_iterator
-            at_tip = following is None or not page.millis_behind
-            if found or at_tip or following is None:
-                return Look(found, following, at_tip=at_tip)
+            near = following is None or not page.millis_behind
+            if found or near:
+                # Servers reckon in milliseconds: a full page may be short of the tip.
+                full = following is not None and len(page.records) >= limit
+                look = Look(found, following, at_tip=near and not full)
+                look.near_tip = near
+                return look
+            assert following is not None
             iterator = following
         return Look([], iterator, at_tip=False)
 
     async def _ask(self, iterator: str, limit: int) -> Page:
-        self._fill()
-        if self._tokens < 1:
-            await asyncio.sleep((1 - self._tokens) / CALLS_PER_SECOND)
-            self._fill()
-        self._tokens -= 1
+        if not self.may_ask:
+            await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
+        self._asked.append(self._clock.now())
         return await self._source.get_records(iterator, limit)
-
-    def _fill(self) -> None:
-        now = self._clock.now()
-        gained = (now - self._filled) * CALLS_PER_SECOND
-        self._tokens, self._filled = min(CALLS, self._tokens + gained), now
 
 
 def _found(page: Page, since: float | None) -> list[Found]:

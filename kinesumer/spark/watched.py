@@ -78,14 +78,13 @@ class Watched:
             for shard_id in known.keys() - kept:
                 del known[shard_id]
 
-    @property
-    def sample(self) -> int:
-        """How many records one look should bring."""
+    def sample(self, most: int = SAMPLE_RECORDS) -> int:
+        """Return how many records one look should bring."""
         if not self._record_bytes:
             return FIRST_SAMPLE
         fits = int(SAMPLE_BYTES / self._record_bytes)
         share = FLEET_RECORDS // max(1, len(self.shards))
-        return max(SMALLEST_SAMPLE, min(SAMPLE_RECORDS, share, fits))
+        return max(SMALLEST_SAMPLE, min(most, share, fits))
 
     def learn(self, shard_id: str, look: Look) -> None:
         """Take note of how large records are, and how many come."""
