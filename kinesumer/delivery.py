@@ -6,12 +6,19 @@ A record is handed out only while the lease permits it, checked right before eac
 from __future__ import annotations
 
 import asyncio
+from operator import length_hint
 from typing import TYPE_CHECKING, cast
 
 from kinesumer.buffer import data_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+    )
     from types import AsyncGeneratorType
 
     from kinesumer.buffer import Batch, Buffer
@@ -45,7 +52,11 @@ class Delivery:
         self._auto = marks_by_asking
         self._batch: Batch | None = None
         self._base = 0
-        self._handed = 0
+        self._ahead: Iterator[Record] = iter([])
+        """The batch's records to come; what it has left tells how far we are, so that
+        nothing needs to be counted per record."""
+        self._held_back = 0
+        """1 while a record taken from there isn't permitted yet."""
         self._in_hand = 0
         self._told = 0
         self._closed = False
@@ -68,14 +79,14 @@ class Delivery:
         """Bring the holding of the batch at hand up to date."""
         if self._batch is None:
             return
-        holding = self._batch.holding
-        holding.hand_out(self._base + self._handed)
+        holding, handed = self._batch.holding, self._handed(self._batch)
+        holding.hand_out(self._base + handed)
         if self._auto:
-            done = max(0, self._handed - self._in_hand)
+            done = max(0, handed - self._in_hand)
             holding.progress.done_through(self._base + done)
-        if self._handed > self._told:
-            size = data_bytes(self._batch, self._told, self._handed)
-            new, self._told = self._handed - self._told, self._handed
+        if handed > self._told:
+            size = data_bytes(self._batch, self._told, handed)
+            new, self._told = handed - self._told, handed
             self._telemetry.processed(self._batch.stream_arn, new, size)
 
     async def each(
@@ -85,20 +96,19 @@ class Delivery:
         await start()
         now = self._clock.now
         self._in_hand = 0
-        while await self._next() is not None:
-            assert self._batch is not None
-            holding, lease = self._batch.holding, self._batch.holding.lease
+        while (batch := await self._next()) is not None:
+            holding, lease = batch.holding, batch.holding.lease
+            self._ahead, self._held_back = iter(self._rest(batch)), 0
             self._in_hand = 1
             breathe_at = now() + BREATH_SECONDS
-            for handed, record in enumerate(self._rest(), self._handed + 1):
+            for record in self._ahead:
                 moment = now()
                 if moment >= lease.deadline or holding.revoked or moment >= breathe_at:
-                    self._in_hand = 0
+                    self._in_hand, self._held_back = 0, 1
                     if not (await self._breathe() and await self._permitted(holding)):
                         break
-                    self._in_hand, moment = 1, now()
+                    self._in_hand, self._held_back, moment = 1, 0, now()
                     breathe_at = moment + BREATH_SECONDS
-                self._handed = handed
                 self.busy_since = moment
                 yield record
             self._in_hand = 0
@@ -106,18 +116,22 @@ class Delivery:
     async def next_batch(self) -> Batch | None:
         """Return the next batch, whole; asking for it marks the one before as done."""
         self._in_hand = 0
-        while await self._next() is not None:
-            assert self._batch is not None
-            if self._batch.records and await self._permitted(self._batch.holding):
-                rest = self._batch.with_records(self._rest())
-                self._handed, self._in_hand = len(self._batch), len(rest)
+        while (batch := await self._next()) is not None:
+            if batch.records and await self._permitted(batch.holding):
+                rest = batch.with_records(self._rest(batch))
+                self._ahead, self._held_back = iter([]), 0
+                self._in_hand = len(rest)
                 self.busy_since = self._clock.now()
                 return rest
         return None
 
-    def _rest(self) -> list[Record]:
-        records = self._batch.records if self._batch else []
-        return records[self._handed :] if self._handed else records
+    def _handed(self, batch: Batch) -> int:
+        """Return how many of the records of the batch at hand were handed out."""
+        return len(batch) - length_hint(self._ahead) - self._held_back
+
+    def _rest(self, batch: Batch) -> list[Record]:
+        handed = self._handed(batch)
+        return batch.records[handed:] if handed else batch.records
 
     async def _next(self) -> Batch | None:
         """Leave the batch at hand and wait for one that may be delivered.
@@ -127,7 +141,7 @@ class Delivery:
         """
         self.asker = asyncio.current_task()
         batch = self._batch
-        if batch is not None and self._handed < len(batch) and not self._closed:
+        if batch is not None and self._handed(batch) < len(batch) and not self._closed:
             if not batch.holding.revoked:
                 return batch
         self._leave()
@@ -140,7 +154,8 @@ class Delivery:
                 self._buffer.release(batch.size)
                 continue
             self._base = batch.holding.progress.deliver(batch.records, batch.end)
-            self._batch, self._handed, self._in_hand, self._told = batch, 0, 0, 0
+            self._batch, self._ahead = batch, iter(batch.records)
+            self._held_back = self._in_hand = self._told = 0
             return batch
         if self._fatal is not None:
             raise self._fatal
@@ -152,8 +167,8 @@ class Delivery:
         if batch is None:
             return
         self.take_stock()
-        self.records += self._handed
-        self._batch = None
+        self.records += self._handed(batch)
+        self._batch, self._ahead = None, iter([])
         assert self._buffer is not None
         self._buffer.release(batch.size)
         if batch.holding.wants_commit:
