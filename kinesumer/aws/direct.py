@@ -8,6 +8,7 @@ endpoint that its rules give for a stream, its user agent.
 
 from __future__ import annotations
 
+import io
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.credentials import Credentials
 
 TARGET = "Kinesis_20131202"
+LARGE_BYTES = 1 << 20
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,7 +76,9 @@ class DirectCalls:
         keys = await self._credentials.get_frozen_credentials()
         headers = signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
         headers["user-agent"] = self._user_agent
-        request = AWSPreparedRequest("POST", url, headers, body, stream_output=False)
+        # aiohttp warns of large bytes, and sends a file in pieces.
+        sent = io.BytesIO(body) if len(body) >= LARGE_BYTES else body
+        request = AWSPreparedRequest("POST", url, headers, sent, stream_output=False)
         answer = await self._http.send(request)
         content: bytes = await answer.content
         if answer.status_code != 200:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from kinesumer.errors import ConfigurationError
 from kinesumer.spark.columns import DEFAULT_SCHEMA
 from kinesumer.spark.option_table import BATCH, STREAM
 from kinesumer.spark.options import connection_from, parse_read, parse_write
@@ -59,6 +60,8 @@ class KinesumerDataSource(DataSource):
         """Return what puts the rows of a query."""
         from kinesumer.spark.sink import BatchWriter
 
+        if overwrite:
+            raise ConfigurationError('a stream can only be added to: mode("append")')
         return BatchWriter(parse_write(self.options, self._connection), schema)
 
     def streamWriter(
@@ -67,4 +70,8 @@ class KinesumerDataSource(DataSource):
         """Return what puts the rows of a streaming query."""
         from kinesumer.spark.sink import StreamWriter
 
+        if overwrite:
+            raise ConfigurationError(
+                'a stream can only be added to: outputMode("append") or ("update")'
+            )
         return StreamWriter(parse_write(self.options, self._connection), schema)

@@ -45,3 +45,10 @@ def sources(connection: Connection) -> Sources:
     if key not in _shared:
         _shared[key] = Sources(connection)
     return _shared[key]
+
+
+async def close_sources() -> None:
+    """Close all of the running loop's sources; those asked for later are new."""
+    loop = asyncio.get_running_loop()
+    for key in [key for key in _shared if key[0] is loop]:
+        await _shared.pop(key).clients.__aexit__(None, None, None)

@@ -20,6 +20,7 @@ PLACEHOLDERS = {
     "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
     "${STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
     "${READER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
+    "${WRITER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
 }
 
 
@@ -37,7 +38,7 @@ class Grant(NamedTuple):
         return (
             self.action == call.action
             and (call.resource == "*" or self._matches(call.resource))
-            and assumed == (self.policy == "reader-role")
+            and assumed == self.policy.endswith("-role")
         )
 
     def _matches(self, resource: str) -> bool:
@@ -66,7 +67,7 @@ def _grants(*policies: str) -> set[Grant]:
     }
 
 
-GRANTS = _grants("consumer", "init", "reader-role")
+GRANTS = _grants("consumer", "init", "producer", "reader-role", "writer-role")
 
 
 @pytest.fixture
@@ -98,13 +99,18 @@ def test_nothing_is_granted_that_is_never_called(all_calls: set[AwsCall]) -> Non
     assert not idle
 
 
-def test_a_reader_role_may_do_with_a_stream_what_a_consumer_may() -> None:
+@pytest.mark.parametrize(
+    ("role", "own"), [("reader-role", "consumer"), ("writer-role", "producer")]
+)
+def test_a_role_may_do_with_a_stream_what_its_own_accounts_may(
+    role: str, own: str
+) -> None:
     def on_streams(policy: str) -> set[str]:
         grants = _grants(policy)
         return {grant.action for grant in grants if grant.resource == "${STREAM_ARN}"}
 
-    assert on_streams("reader-role") == on_streams("consumer")
-    assert len(_grants("reader-role")) == len(on_streams("reader-role"))
+    assert on_streams(role) == on_streams(own)
+    assert len(_grants(role)) == len(on_streams(role))
 
 
 def test_a_reader_role_is_assumed_only_with_the_external_id() -> None:
