@@ -1,0 +1,96 @@
+"""A driver to be killed: two queries on the same streams, both exactly once.
+
+One writes to the file sink, the other by ``foreachBatch`` with two actions, each of
+which reads the batch anew: it writes the rows, and counts them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FILES, BATCHES, COUNTS = "files", "batches", "counts"
+SCHEMA = (
+    "stream_arn string, shard_id string, sequence_number string, "
+    "sub_sequence_number bigint, data binary"
+)
+STARTED = "the queries have started"
+
+
+def main() -> None:
+    """Run until killed, or until a query fails."""
+    setting = json.loads(sys.argv[1])
+    directory = Path(setting["directory"])
+    spark = _session(setting)
+    rows = (
+        spark.readStream.format("kinesumer")
+        .schema(SCHEMA)
+        .option("startingPosition", "TRIM_HORIZON")
+        .options(**setting["options"])
+        .load()
+    )
+    files = (
+        rows.writeStream.format("parquet")
+        .option("path", str(directory / FILES))
+        .option("checkpointLocation", str(directory / "checkpoint-files"))
+        .trigger(processingTime="0 seconds")
+    )
+    files.start()
+    if setting["batches"]:
+        rows.writeStream.foreachBatch(
+            lambda batch, number: write(batch, number, directory)
+        ).option("checkpointLocation", str(directory / "checkpoint-batches")).start()
+    print(STARTED, flush=True)
+    spark.streams.awaitAnyTermination()
+
+
+def write(batch: DataFrame, number: int, directory: Path) -> None:
+    """Write a batch, in place of what an earlier attempt left, and count it."""
+    place = directory / BATCHES / str(number)
+    batch.write.mode("overwrite").parquet(str(place))
+    order = f.crc32(f.concat("shard_id", "sequence_number", "data"))
+    found = batch.agg(f.count("*"), f.sum(order)).first()
+    assert found is not None
+    count = directory / COUNTS / f"{number}.json"
+    count.parent.mkdir(exist_ok=True)
+    unfinished = count.with_suffix(".new")
+    unfinished.write_text(json.dumps([found[0], found[1] or 0]))
+    os.replace(unfinished, count)
+
+
+def _session(setting: dict[str, object]) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(str(setting["master"]))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "700m")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.session.timeZone", "UTC")
+        # Which batch wrote a file is only known while the log isn't cleaned up.
+        .config("spark.sql.streaming.fileSink.log.cleanupDelay", "3600000")
+        # Kills aren't the tasks' fault.
+        .config("spark.task.maxFailures", "20")
+        .config("spark.excludeOnFailure.enabled", "false")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "50ms")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.quantile", "0.1")
+        .config("spark.speculation.minTaskRuntime", "10ms")
+    )
+    for name, value in dict(setting["conf"]).items():  # type: ignore[call-overload]
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+if __name__ == "__main__":
+    main()
