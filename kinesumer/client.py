@@ -53,16 +53,16 @@ class Kinesumer:
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
     ) -> None:
-        self.app = _checked("app", app)
+        self.app = checked_name("app", app)
         if client_id is None:
             client_id = _new_client_id()
-        self.client_id = _checked("client_id", client_id)
+        self.client_id = checked_name("client_id", client_id)
         if client_id == QUERY_ID:
             raise ConfigurationError(
                 f"client_id={client_id!r} is what Spark queries are called: choose "
                 "another one"
             )
-        self.table = _checked("table", table)
+        self.table = checked_name("table", table)
         self.config = config
         self._region = region
         self._session = session
@@ -230,7 +230,7 @@ def _new_client_id() -> str:
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
-def _checked(what: str, name: str) -> str:
+def checked_name(what: str, name: str) -> str:
     """Return a name that can be part of a key. Raises ConfigurationError."""
     problem = ""
     if not isinstance(name, str) or not name.strip():

@@ -20,6 +20,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.dynamodb import open_store
+from kinesumer.client import checked_name
 from kinesumer.clock import SystemClock
 from kinesumer.config import Config
 from kinesumer.context import Context, Health, logger
@@ -124,13 +125,15 @@ class Mirror:
 
     async def _run(self) -> None:
         """Write positions whenever there are new ones, at most every interval."""
+        clock = self._context.clock
+        next_keep = clock.now() + KEEP_SECONDS
         while True:
             try:
-                async with asyncio.timeout(KEEP_SECONDS):
+                async with asyncio.timeout(max(0.0, next_keep - clock.now())):
                     await self._changed.wait()
             except TimeoutError:
+                next_keep = clock.now() + KEEP_SECONDS
                 await self._try(self._keep)
-                continue
             self._changed.clear()
             if self._membership.member is None or not self._offset:
                 continue  # joining, or the first batch, sets it again
@@ -201,16 +204,18 @@ async def open_mirror(options: ReadOptions) -> Mirror:
     """Register a query with ``app`` and ``table`` as its group's only member.
 
     An unclean predecessor costs its lease (8 s). Raises GroupHeldError if plain clients
-    or another query are alive, StreamReplacedError, GoFleetAliveError, and what opening
-    a state store raises.
+    or another query are alive, StreamReplacedError, GoFleetAliveError,
+    ConfigurationError for a name that can't be a key, and what opening a state store
+    raises.
     """
     assert options.app is not None
     assert options.table is not None
+    app = checked_name("app", options.app)
     shared = sources(options.connection)
-    store = await open_store(shared.clients, options.table)
+    store = await open_store(shared.clients, checked_name("table", options.table))
     host, clock = socket.gethostname(), SystemClock()
     context = Context(
-        app=options.app,
+        app=app,
         client_id=rows.QUERY_ID,
         config=Config(),
         store=store,
