@@ -17,6 +17,7 @@ import asyncio
 import random
 import socket
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.dynamodb import open_store
@@ -128,13 +129,13 @@ class Mirror:
         clock = self._context.clock
         next_keep = clock.now() + KEEP_SECONDS
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_keep - clock.now())):
                     await self._changed.wait()
-            except TimeoutError:
+            self._changed.clear()
+            if clock.now() >= next_keep:
                 next_keep = clock.now() + KEEP_SECONDS
                 await self._try(self._keep)
-            self._changed.clear()
             if self._membership.member is None or not self._offset:
                 continue  # joining, or the first batch, sets it again
             if not await self._try(self._write):

@@ -10,7 +10,7 @@ from kinesumer.spark.mirror import Mirror
 from kinesumer.spark.offsets import BEGINNING, END, After, End, Offset, StreamOffset
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import open_records
-from tests.engine import FaultyStore
+from tests.engine import FaultySource, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -52,8 +52,8 @@ class Query:
 
     async def _start(self, checkpoint: bool) -> None:
         opened = [self.world.open(self.world.kinesis.source(n)) for n in self._names]
-        streams = {stream.arn: stream for stream in opened}
-        self.mirror = Mirror(self.context, "table-1", streams)
+        self.streams = {stream.arn: stream for stream in opened}
+        self.mirror = Mirror(self.context, "table-1", self.streams)
         await self.mirror.start()
         if checkpoint and not self.log.offset:
             self.log.offset = await self.mirror.stored()
@@ -68,14 +68,19 @@ class Query:
         created = source.describe_now().created_at
         return StreamOffset(created, dict.fromkeys(roots, BEGINNING))
 
-    async def batch(self) -> None:
-        """Read what there is, as one batch, and tell the mirror."""
+    def read_through(self, source: FaultySource) -> None:
+        """Let the mirror reach the stream by another way."""
+        for stream in self.streams.values():
+            stream.source = source
+
+    async def batch(self, limit: int = LARGE) -> None:
+        """Read so many records of each shard, as one batch, and tell the mirror."""
         for arn, before in list(self.log.offset.items()):
             places = dict(before.shards)
             for shard in self.world.kinesis.source(arn).list_shards_now():
                 if _may_read(shard, before.shards, self._listed(arn)):
                     place = before.shards.get(shard.shard_id, BEGINNING)
-                    places[shard.shard_id] = self._read(arn, shard, place)
+                    places[shard.shard_id] = self._read(arn, shard, place, limit)
             self.log.offset[arn] = StreamOffset(before.created_at, places)
         await self.tell()
 
@@ -90,13 +95,13 @@ class Query:
         source = self.world.kinesis.source(arn)
         return {shard.shard_id for shard in source.list_shards_now()}
 
-    def _read(self, arn: str, shard: Shard, place: Place) -> Place:
+    def _read(self, arn: str, shard: Shard, place: Place, limit: int) -> Place:
         assert not isinstance(place, End)
         source = self.world.kinesis.source(arn)
         after = place.position if isinstance(place, After) else place
         self.world.kinesis.reads_per_second = 0
         page = source.get_records_now(
-            source.get_iterator_now(shard.shard_id, after), LARGE
+            source.get_iterator_now(shard.shard_id, after), limit
         )
         fence = Fence(ShardKey(arn, shard.shard_id), 0)
         opened = open_records(page.records, Source(fence, 0, 0)).records

@@ -49,7 +49,7 @@ class Side:
         before = len(log.texts)
         query = await Query(self.world, log, commit_seconds=1.0).start(checkpoint=True)
         for _ in range(self.random.randrange(1, 12)):
-            await query.batch()
+            await query.batch(self.random.choice([1, 3, 1000]))
             await self._happenings(self.random.uniform(0.0, 4.0))
         if self.random.random() < 0.5:
             query.kill()
