@@ -14,7 +14,9 @@ from kinesumer.spark.stored import places
 from kinesumer.spark.stream_rows import first_rows
 from kinesumer.wire import rows
 from kinesumer.wire.rows import ShardRow
+from tests.crowd import numbers, spread
 from tests.engine import ARN, FaultySource, World, in_virtual_time
+from tests.owner import change
 from tests.spark.a_query import Log, Query
 
 if TYPE_CHECKING:
@@ -207,10 +209,10 @@ async def test_claims_beside_one_that_failed_are_kept(world: World) -> None:
         )
     )
     await asyncio.sleep(6.0)
-    world.put("a", stream="many")
+    spread(world, *numbers(0, 8), stream="many")
     await query.batch()
     await world.until(
-        lambda: any(r.position for r in world.shard_rows("many").values())
+        lambda: all(r.position for r in world.shard_rows("many").values())
     )
     assert all(r.epoch == 1 for r in world.shard_rows("many").values())
 
@@ -226,6 +228,26 @@ def _deny_once(query: Query, error: Exception) -> None:
         return written
 
     query.store.write = deny  # type: ignore[method-assign]
+
+
+@in_virtual_time
+async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) -> None:
+    query = await Query(world).start()
+    await query.batch()
+    await world.until(lambda: owned(world) == {P})
+    await change(world, P, owner="a ghost's session", owner_id="ghost", epoch=2)
+    for _ in range(3):
+        world.put("a")
+        await query.batch()
+        await asyncio.sleep(6.0)
+    found = world.shard_rows()[P]
+    assert (found.owner_id, found.epoch) == (rows.QUERY_ID, 3)
+    assert found.position is not None
+    assert int(found.position.sequence_number) == newest(world)
+
+
+def newest(world: World) -> int:
+    return world.kinesis.stream("orders").next_number - 1
 
 
 @in_virtual_time
