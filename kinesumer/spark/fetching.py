@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Position, ShardKey, Start
 from kinesumer.spark.cutting import Cut
+from kinesumer.spark.data_loss import is_whole, may_be_trimmed
 from kinesumer.spark.offsets import After, End
 from kinesumer.spark.rows import RecordRows, parse
 from kinesumer.wire.records import JSON_PER_RECORD
@@ -63,6 +64,12 @@ class World:
     ) -> None:
         self.clock, self.random, self.iterators = clock, random, iterators
         self.options, self.columns = options, columns
+        self.paused = 0.0
+        """Seconds in which Spark took nothing, so that nothing could be fetched."""
+
+    def running(self) -> float:
+        """Return the time on a clock that stands still while nothing can be fetched."""
+        return self.clock.now() - self.paused
 
 
 class Fetch:
@@ -82,7 +89,10 @@ class Fetch:
         self._caught_up = 0
         self._over = self._cut.reached
         self._failures = 0
-        self._next_at = self._answered = world.clock.now()
+        self._next_at = world.clock.now()
+        self._answered = world.running()
+        self._whole = False
+        """Whether nothing between the beginning and the first record can be missing."""
         self.page_bytes = given.estimated_bytes
         """What the next page may take while it is decoded."""
 
@@ -117,7 +127,7 @@ class Fetch:
         except SourceUnavailableError as error:
             self._later(error)
             return None
-        self._answered, self._failures = clock.now(), 0
+        self._answered, self._failures = self._world.running(), 0
         return self._take(started, page, rows)
 
     async def _read(self, now: float) -> tuple[Page, Rows]:
@@ -127,12 +137,28 @@ class Fetch:
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
+            await self._prove(source)
             self._iterator = await source.get_iterator(self._key.shard_id, after)
         if isinstance(source, KinesisSource):
             body = await source.get_body(self._iterator, self._limit)
             return parse(body, deaggregate=deaggregate)
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
+
+    async def _prove(self, source: StreamSource) -> None:
+        """Find out if retention has passed the beginning of an old range.
+
+        Kinesis doesn't tell: it goes on with the first record that it still has.
+        """
+        first, retention = self._range.first, self._range.retention_seconds
+        if self._whole or not isinstance(first, After):
+            return
+        now = self._world.clock.wall()
+        if may_be_trimmed(first.seen, retention, now) and not await is_whole(
+            source, self._key.shard_id, first
+        ):
+            self._lost(f"retention, {retention / 3600:g} hours, has passed it")
+        self._whole = True
 
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
         cut, columns = self._cut, self._world.columns
@@ -193,7 +219,7 @@ class Fetch:
     def _later(self, error: SourceUnavailableError) -> None:
         world = self._world
         now = world.clock.now()
-        if now - self._answered > GIVE_UP_SECONDS:
+        if world.running() - self._answered > GIVE_UP_SECONDS:
             raise error
         most = min(BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS * 2 ** min(self._failures, 9))
         self._failures += 1

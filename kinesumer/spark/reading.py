@@ -94,20 +94,29 @@ class Reading:
         fetching = self._loop.create_task(self._fetch_all())
         try:
             waiting: list[pa.RecordBatch] = []
-            while (
-                batch := self._loop.run_until_complete(self._queue.get())
-            ) is not None:
+            while (batch := self._next()) is not None:
                 waiting.append(batch)
-                rows, size = _sum(waiting)
-                if rows >= FEWEST_ROWS or size >= BATCH_BYTES:
-                    yield from cut(joined(waiting))
+                # What Spark has is no longer ours: a reader may need all the room.
+                self._room.release(batch.nbytes)
+                if _is_enough(waiting):
+                    yield from self._timed(cut(joined(waiting)))
                     waiting.clear()
-                    self._room.release(size)
             self._loop.run_until_complete(fetching)
             if waiting:
                 yield joined(waiting)
         finally:
             self._stop(fetching)
+
+    def _next(self) -> pa.RecordBatch | None:
+        return self._loop.run_until_complete(self._queue.get())
+
+    def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Hand over batches, and note how long nothing can be fetched meanwhile."""
+        clock = self._world.clock
+        for batch in batches:
+            began = clock.now()
+            yield batch
+            self._world.paused += clock.now() - began
 
     def _stop(self, fetching: asyncio.Task[None]) -> None:
         if fetching.done():
@@ -117,6 +126,8 @@ class Reading:
             self._loop.run_until_complete(asyncio.wait([fetching]))
 
     async def _fetch_all(self) -> None:
+        # Learn of connections that were closed since the last task.
+        await asyncio.sleep(0)
         try:
             async with asyncio.TaskGroup() as group:
                 for given in self._task.ranges:
@@ -147,6 +158,7 @@ class Reading:
                 self._room.release(reserved - kept)
 
 
-def _sum(batches: list[pa.RecordBatch]) -> tuple[int, int]:
-    rows = sum(batch.num_rows for batch in batches)
-    return rows, sum(batch.nbytes for batch in batches)
+def _is_enough(batches: list[pa.RecordBatch]) -> bool:
+    rows: int = sum(batch.num_rows for batch in batches)
+    size: int = sum(batch.nbytes for batch in batches)
+    return rows >= FEWEST_ROWS or size >= BATCH_BYTES
