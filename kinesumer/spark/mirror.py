@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 STOP_SECONDS = 4.0
 """How long the last positions may take: who ends the process may not wait longer."""
 LEAVE_SECONDS = 2.0
+PAUSE_FACTOR = 4
+"""Where writing takes long (a thousand shards: a second), pauses are longer still."""
 KEEP_SECONDS = 600.0
 """How often rows of forgotten shards are looked for."""
 
@@ -112,21 +114,28 @@ class Mirror:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._write_last()
         except Exception as error:
-            logger.warning("the last positions couldn't be stored: %s", error)
+            logger.warning(
+                "not all last positions could be stored (%s): clients repeat what "
+                "isn't, queries go by Spark's log",
+                str(error) or f"no answer within {STOP_SECONDS:g} s",
+            )
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._membership.leave()
         except Exception as error:
             logger.warning(
-                "the group couldn't be left, it is free when the lease is over: %s",
-                error,
+                "the group couldn't be left (%s): it is free when the lease is over",
+                str(error) or f"no answer within {LEAVE_SECONDS:g} s",
             )
 
     # --- in the background ------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Write positions whenever there are new ones, at most every interval."""
-        clock = self._context.clock
+        """Write positions whenever there are new ones, at most every interval.
+
+        What can't be written is tried again; only a group taken over ends the query.
+        """
+        clock, interval = self._context.clock, self._context.config.commit_seconds
         next_keep = clock.now() + KEEP_SECONDS
         while True:
             with suppress(TimeoutError):
@@ -138,9 +147,11 @@ class Mirror:
                 await self._try(self._keep)
             if self._membership.member is None or not self._offset:
                 continue  # joining, or the first batch, sets it again
+            began = clock.now()
             if not await self._try(self._write):
                 self._changed.set()
-            await asyncio.sleep(self._context.config.commit_seconds)
+            took = min(clock.now() - began, interval)
+            await asyncio.sleep(max(interval, took * PAUSE_FACTOR))
 
     async def _try(self, work: Callable[[], Awaitable[bool]]) -> bool:
         """Do something that may fail: the query goes on without."""

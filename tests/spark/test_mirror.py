@@ -11,8 +11,14 @@ import pytest
 from kinesumer.cli import snapshot
 from kinesumer.cli.lag import Lags
 from kinesumer.cli.report import report
-from kinesumer.errors import GroupHeldError, StreamReplacedError
+from kinesumer.errors import (
+    CorruptRowError,
+    GroupHeldError,
+    StateStoreMissingError,
+    StreamReplacedError,
+)
 from kinesumer.model import Position
+from kinesumer.ports import Test, Write
 from kinesumer.spark.offsets import After
 from kinesumer.wire import rows
 from tests.engine import APP, ARN, World, in_virtual_time
@@ -274,3 +280,38 @@ async def test_a_thousand_shards_are_claimed_at_once(world: World) -> None:
     await world.until(lambda: all(r.owner for r in world.shard_rows("wide").values()))
     await world.until(lambda: len(world.shard_rows("wide")) == 1000)
     assert world.clock.now() - before < 5.0
+
+
+@in_virtual_time
+async def test_a_stop_without_a_store_takes_seconds_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    world.put("b")
+    await query.batch()
+    query.store.down = True
+    before = world.clock.now()
+    await query.stop()
+    assert world.clock.now() - before <= 6.1
+    assert "not all last positions could be stored" in caplog.text
+    assert "it is free when the lease is over" in caplog.text
+    await query.stop()
+
+
+@in_virtual_time
+async def test_a_missing_table_stops_the_start(world: World) -> None:
+    world.table.delete_table()
+    with pytest.raises(StateStoreMissingError):
+        await Query(world).start()
+
+
+@in_virtual_time
+async def test_a_row_that_cannot_be_read_stops_the_start(world: World) -> None:
+    await world.table.write(
+        Write(rows.member_key(APP, "c1"), Test("pk", "absent"), {"session": "s"})
+    )
+    with pytest.raises(CorruptRowError):
+        await Query(world).start()
+    found = await world.table.get(rows.member_key(APP, rows.QUERY_ID))
+    assert found is not None
+    assert found["dead"]
