@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets import Place
     from kinesumer.spark.resharding import Readable
     from kinesumer.spark.service_clock import ServiceClock
-    from kinesumer.spark.tips import Look, ShardProbe
+    from kinesumer.spark.tips import Found, Look, ShardProbe
     from kinesumer.spark.watched import Watched
 
 MOST_SAMPLED = 2_000
+JUMP_RECORDS = 3
+FRESH_SECONDS = 10.0
+"""A place that was left so long ago may have much behind it."""
 CUT_SECONDS = 0.25
 """What arrived so recently waits for the next batch where a shard has much."""
 SEEN_SLACK_SECONDS = 60.0
@@ -81,6 +84,8 @@ class Advance:
             return
         try:
             if await self._check_retention():
+                if not limits.any and await self._jump():
+                    return
                 self.look_taken = await self._ask()
         except SourceUnavailableError as error:
             self._stream.refused(self._probe, error)
@@ -103,12 +108,47 @@ class Advance:
             return isinstance(self._target, End)
         return self._readable.shard.closed
 
+    async def _jump(self) -> bool:
+        """Go to what has just arrived, unseen what lies between, if that is much."""
+        if self._target is not None or not self._expects_much():
+            return False
+        now = self._context.service.now()
+        fresh = self._probe.records_per_second is None
+        few = self._stream.sample() if fresh else JUMP_RECORDS
+        try:
+            there = await self._probe.at(now - CUT_SECONDS, few)
+            if fresh and there.near_tip and not there.at_tip:
+                there = await self._probe.further(there, MOST_SAMPLED)
+        except (ShardMissingError, ExpiredIteratorError):
+            return False
+        if not there.records or not self._is_new(there.records[-1]):
+            return False
+        last = there.records[-1]
+        self._end_at(Reached(last, there.at_tip, there.closed))
+        self._probe.keep_after(last, there)
+        if fresh:
+            self._stream.learn(self.shard_id, there)
+        return True
+
+    def _expects_much(self) -> bool:
+        age = self._context.service.now() - self._readable.seen
+        rate = self._probe.records_per_second
+        if rate is None:
+            return self._begin == BEGINNING or age > FRESH_SECONDS
+        return age * rate > 2 * self._stream.sample()
+
+    def _is_new(self, found: Found) -> bool:
+        place = self._begin
+        if isinstance(place, After):
+            return found.position > place.position
+        since = place.timestamp if isinstance(place, Start) else None
+        return since is None or found.arrived_at >= since
+
     async def _ask(self) -> Look | None:
         try:
             look = await self._patiently_after()
         except TrimmedPositionError as error:
-            self._lose(f"retention has passed them ({error})")
-            self._begin = BEGINNING
+            self._begin = self._begin_anew(error)
             look = await self._patiently_after()
         except ShardMissingError:
             self._lose("Kinesis no longer knows the shard")
@@ -117,6 +157,15 @@ class Advance:
         if isinstance(self._target, After):
             return look.up_to(self._target.position)
         return look
+
+    def _begin_anew(self, error: TrimmedPositionError) -> Start:
+        """Return where to go on after a record that has expired itself."""
+        readable, now = self._readable, self._context.service.now()
+        if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
+            self._lose(f"retention has passed them ({error})")
+            return BEGINNING
+        # Whatever came after it arrived later than what is known to lie before it.
+        return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
 
     async def _patiently_after(self) -> Look:
         async def ask() -> Look:
@@ -130,8 +179,7 @@ class Advance:
 
     async def _look_further(self, look: Look) -> Look:
         """Look at more if a limit may be met in it: so it is kept exactly."""
-        wanted = self._stream.sample(self._sample) - len(look.records)
-        if look.records and not look.at_tip and wanted > 0:
+        if look.records and not look.at_tip and self._sample:
             self._stream.learn(self.shard_id, look)
             wanted = self._stream.sample(self._sample) - len(look.records)
             if wanted > 0:
@@ -228,6 +276,14 @@ class Advance:
             self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
 
     # --- what stays ------------------------------------------------------------------
+
+    @property
+    def began_anew(self) -> Start | None:
+        """Return where the batch begins if its start can't be asked for."""
+        if self._begin is self._readable.place or not self.moved:
+            return None
+        assert isinstance(self._begin, Start)
+        return self._begin
 
     @property
     def moved(self) -> bool:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARALLEL = 128
+PARALLEL = 256
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:

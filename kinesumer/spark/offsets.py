@@ -61,7 +61,8 @@ class StreamOffset:
     anchored_at: float = 0.0
     """When the query first saw the stream: how old its Start places are."""
     origin: Mapping[str, Place] = field(default_factory=dict)
-    """Where the batch begins that first names the stream, in each shard."""
+    """Where the batch that ends here begins, in shards where the one before doesn't say
+    it: all of a new stream's, and those whose old position can't be asked for."""
 
 
 Offset = dict[str, StreamOffset]

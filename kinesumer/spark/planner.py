@@ -112,7 +112,7 @@ class Planner:
         open_ones = [item for item in work if not isinstance(item.place, End)]
         stream.keep_only(item.shard_id for item in open_ones)
         for item in open_ones:
-            if item.look_taken is not None:
+            if item.look_taken is not None or item.moved:
                 stream.lag_seconds[item.shard_id] = item.behind_seconds
         changed = (
             lost
@@ -130,7 +130,8 @@ class Planner:
                 places[item.shard_id] = item.place
         for shard_id in lost:
             places.pop(shard_id, None)
-        return replace(before, shards=places)
+        anew = {i.shard_id: i.began_anew for i in work if i.began_anew is not None}
+        return replace(before, shards=places, origin={**before.origin, **anew})
 
 
 def _refreshed(before: StreamOffset, work: Sequence[Advance]) -> StreamOffset:

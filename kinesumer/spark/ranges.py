@@ -63,7 +63,7 @@ def _firsts(
     before = start.get(arn)
     if before is None or before.created_at != created_at:
         return origin
-    return before.shards
+    return {**before.shards, **origin}
 
 
 def _between(

@@ -82,6 +82,8 @@ class ShardProbe:
         self.failing_since: float | None = None
         self.quiet: tuple[float, float] | None = None
         """Nothing arrived between these times."""
+        self.records_per_second: float | None = None
+        """How fast records came when the shard was last sampled. None: never yet."""
         self._source, self._clock = source, clock
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0

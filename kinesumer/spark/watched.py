@@ -88,12 +88,15 @@ class Watched:
 
     def learn(self, shard_id: str, look: Look) -> None:
         """Take note of how large records are, and how many come."""
-        records = look.records
+        records, probe = look.records, self.probe(shard_id)
         size = sum(found.size for found in records)
         self._record_bytes = max(1.0, size / len(records))
         span = records[-1].arrived_at - records[0].arrived_at
-        if len(records) > 1 and span > 0:
+        if len(records) >= FIRST_SAMPLE and span > 0:
             self.bytes_per_second[shard_id] = size / span
+            probe.records_per_second = len(records) / span
+        elif probe.records_per_second is None:
+            probe.records_per_second = 0.0
 
     def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
         """Note that a shard can't be asked now. Raises when that lasts."""

@@ -1,0 +1,95 @@
+"""A Kinesis over HTTP whose shards take records at a rate, for ever, with a latency.
+
+    python -m benchmarks.flowing LATENCY_SECONDS RATE BYTES AGE_SECONDS
+
+Prints its URL, and serves until its standard input ends. A stream has as many shards
+as its name says after the last dash; each has taken RATE records a second for so long
+(0: never any, and none comes). Nothing is stored: a record follows from its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+import time
+from base64 import b64encode
+
+from aiohttp import web
+
+from benchmarks.server import JSON, Canned
+
+FIRST = 10**40
+PAGE = 10_000
+
+
+class Flowing(Canned):
+    """Answers the calls of a driver and of tasks."""
+
+    def __init__(self, latency: float, rate: float, size: int, age: float) -> None:
+        super().__init__(b"")
+        self._latency, self._rate = latency, rate
+        self._began = time.time() - age
+        self._data = b64encode(b"x" * size).decode()
+        self.calls = 0
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request, after a while."""
+        self.calls += 1
+        operation = request.headers["X-Amz-Target"].rpartition(".")[2]
+        given = json.loads(await request.read() or b"{}")
+        await asyncio.sleep(self._latency)
+        answer = getattr(self, f"_{operation}")(given)
+        return web.Response(body=json.dumps(answer).encode(), content_type=JSON)
+
+    def _GetShardIterator(self, given: dict[str, str]) -> object:
+        match given["ShardIteratorType"]:
+            case "AFTER_SEQUENCE_NUMBER":
+                number = int(given["StartingSequenceNumber"]) - FIRST + 1
+            case "AT_TIMESTAMP":
+                since = float(given["Timestamp"]) - self._began
+                number = max(0, math.ceil(since * self._rate))
+            case _:
+                number = 0
+        return {"ShardIterator": f"it-{min(number, self._count())}"}
+
+    def _count(self) -> int:
+        return int((time.time() - self._began) * self._rate)
+
+    def _GetRecords(self, given: dict[str, str]) -> object:
+        begin = int(given["ShardIterator"].removeprefix("it-"))
+        there = self._count()
+        end = min(there, begin + int(given.get("Limit", PAGE)))
+        behind = 0 if end >= there else time.time() - self._arrived(max(0, end - 1))
+        return {
+            "Records": [
+                {
+                    "SequenceNumber": str(FIRST + number),
+                    "ApproximateArrivalTimestamp": round(self._arrived(number), 3),
+                    "Data": self._data,
+                    "PartitionKey": "key",
+                }
+                for number in range(begin, end)
+            ],
+            "NextShardIterator": f"it-{max(begin, end)}",
+            "MillisBehindLatest": int(behind * 1000),
+        }
+
+    def _arrived(self, number: int) -> float:
+        return self._began + number / self._rate
+
+
+async def serve(server: Flowing) -> None:
+    """Serve until standard input ends."""
+    runner = web.ServerRunner(web.Server(server.handle, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    latency, rate, size, age = sys.argv[1:]
+    asyncio.run(serve(Flowing(float(latency), float(rate), int(size), float(age))))

@@ -1,0 +1,221 @@
+"""What the driver of a Spark query costs.
+
+    python -m benchmarks.spark_driver [fleet] [memory] [idle]
+
+fleet: planning triggers over 1,000 shards through the real HTTP client, each call
+answered after 50 ms by a server in another process. Planning is what Spark asks for in
+a trigger: latestOffset and partitions. memory: what 500 triggers leave behind. idle:
+CPU of the whole process tree of a real query (``local[2]``, a trigger a second) that
+finds nothing new in 16 shards.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from benchmarks.report import Report
+from kinesumer.model import Start, Stream
+from kinesumer.spark.options import Connection, ReadOptions
+from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+SHARDS, LATENCY = 1_000, 0.05
+CPU_SECONDS, WALL_SECONDS = 1.0, 5.0
+TRIGGERS, SETTLED = 500, 100
+GROWTH_MIB = 5.0
+IDLE_SHARDS, IDLE_TRIGGERS = 16, 30
+IDLE_CPU_MS = 50.0
+HOUR = 3600
+
+
+def main() -> None:
+    """Print what was asked for, or all."""
+    for name in sys.argv[1:] or ("fleet", "memory", "idle"):
+        {"fleet": fleet, "memory": memory, "idle": idle}[name]()
+
+
+@contextmanager
+def flowing(latency: float, rate: float, size: int, age: float) -> Iterator[str]:
+    """Serve shards that take records for ever; give the URL."""
+    arguments = map(str, (latency, rate, size, age))
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.flowing", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("")
+
+
+def reader(url: str, shards: int, start: Start) -> StreamReader:
+    """Return the driver's side of a query."""
+    options = ReadOptions(
+        streams=(Stream(f"planned-{shards}"),),
+        connection=Connection(region="us-east-1", kinesis_endpoint=url),
+        starting=start,
+        max_rows_per_batch=None,
+    )
+    return StreamReader(options, StructType())
+
+
+def trigger(
+    query: StreamReader, start: dict[str, Any], limit: ReadLimit = NO_LIMIT
+) -> dict[str, Any]:
+    """Do what Spark does in one trigger."""
+    end = query.latestOffset(start, limit)
+    query.reportLatestOffset()
+    if end != start:
+        query.partitions(start, end)
+        query.commit(end)
+    return end
+
+
+def fleet() -> None:
+    """Plan over many shards."""
+    report = Report(f"planning over {SHARDS:,} shards, {LATENCY * 1e3:.0f} ms a call")
+    for what, rate, start in (
+        ("nothing new", 0.0, Start.LATEST),
+        ("20 records/s in each", 20.0, Start.LATEST),
+        ("an hour's backlog of 20 records/s in each", 20.0, Start.TRIM_HORIZON),
+    ):
+        with flowing(LATENCY, rate, 100, HOUR) as url:
+            query, end = reader(url, SHARDS, start), dict[str, Any]()
+            for number in range(4):
+                cpu, wall = time.process_time(), time.perf_counter()
+                end = trigger(query, end)
+                cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+                which = "first trigger" if number == 0 else f"trigger {number + 1}"
+                report.at_most(f"{what}, {which}: CPU", cpu, CPU_SECONDS, " s")
+                report.at_most(f"{what}, {which}: wall", wall, WALL_SECONDS, " s")
+                time.sleep(1)
+    report.print()
+
+
+def memory() -> None:
+    """Plan often, and see what stays."""
+    report = Report(f"memory over {TRIGGERS} triggers of {IDLE_SHARDS} busy shards")
+    with flowing(0.0, 50.0, 100, HOUR) as url:
+        query, end = reader(url, IDLE_SHARDS, Start.TRIM_HORIZON), dict[str, Any]()
+        assert query._driver is None
+        settled = 0
+        for number in range(TRIGGERS):
+            end = trigger(query, end)
+            assert query._driver is not None
+            query._driver._pause_seconds = 0.05
+            if number == SETTLED:
+                settled = _resident()
+    grown = (_resident() - settled) / (1 << 20)
+    report.at_most(f"growth after trigger {SETTLED}", grown, GROWTH_MIB, " MiB")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    report.note("peak", f"{peak:.0f} MiB")
+    report.print()
+
+
+def _resident() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def idle() -> None:
+    """Let a real query find nothing new."""
+    report = Report(f"a trigger without new data, {IDLE_SHARDS} shards, real Spark")
+    with flowing(0.0, 0.0, 100, HOUR) as url, tempfile.TemporaryDirectory() as where:
+        os.environ |= {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(Path.cwd()),
+        }
+        from pyspark.sql import SparkSession
+
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .getOrCreate()
+        )
+        source = spark.readStream.format("kinesumer").options(
+            streams=f"planned-{IDLE_SHARDS}", endpointUrl=url, region="us-east-1"
+        )
+        sink = source.load().writeStream.format("noop")
+        query = (
+            sink.option("checkpointLocation", where)
+            .trigger(processingTime="1 second")
+            .start()
+        )
+        time.sleep(20)  # the JVM compiles what it runs often
+        before, since = _cpu(), time.monotonic()
+        time.sleep(IDLE_TRIGGERS)
+        parts = {name: cpu - before.get(name, 0.0) for name, cpu in _cpu().items()}
+        triggers = time.monotonic() - since
+        progress = query.lastProgress
+        query.stop()
+        spark.stop()
+    python = 1e3 * sum(v for k, v in parts.items() if "python" in k) / triggers
+    jvm = 1e3 * sum(v for k, v in parts.items() if "java" in k) / triggers
+    report.at_most("CPU of driver and JVM", python + jvm, IDLE_CPU_MS, " ms")
+    report.note("  thereof the driver's Python processes", f"{python:.1f} ms")
+    report.note("  thereof the JVM", f"{jvm:.1f} ms")
+    report.note("last progress", str(progress and dict(progress["durationMs"])))
+    report.print()
+
+
+def _cpu() -> dict[str, float]:
+    """Return the CPU seconds of this process's descendants, by pid and command."""
+    parents: dict[int, int] = {}
+    spent: dict[int, tuple[str, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        fields = rest.split()
+        pid = int(stat.parent.name)
+        parents[pid] = int(fields[1])
+        ticks = int(fields[11]) + int(fields[12])
+        spent[pid] = name, ticks / os.sysconf("SC_CLK_TCK")
+    found = {}
+    for pid, (name, seconds) in spent.items():
+        if pid != os.getpid() and _descends(pid, parents):
+            found[f"{pid} {name} {_command(pid)}"] = seconds
+    return {k: v for k, v in found.items() if "benchmarks.flowing" not in k}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()[:200].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _descends(pid: int, parents: dict[int, int]) -> bool:
+    while pid in parents:
+        pid = parents[pid]
+        if pid == os.getpid():
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+    main()
