@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -89,3 +90,35 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+@pytest.mark.spark
+def test_a_spark_query_beside_the_clients(environment: None) -> None:
+    done = subprocess.run(
+        [*COMMAND, "demo", "--seconds=20", "--plain", "--spark"],
+        capture_output=True,
+        text=True,
+        timeout=2 * DEMO_SECONDS,
+        check=False,
+    )
+    assert "kill Spark's driver (SIGKILL" in done.stdout, done.stdout + done.stderr
+    _, _, verdict = done.stdout.partition("rows in Spark's output")
+    for fault in ("lost", "twice", "out of order", "never produced"):
+        assert re.search(rf"^  {fault} +0   must be 0$", verdict, re.MULTILINE), verdict
+    # How long clients may pause isn't judged here: JVMs start beside them.
+    _, _, broken = done.stdout.partition("NOT GOOD")
+    assert "Spark" not in broken, broken
+
+
+def test_without_pyspark_the_demo_says_what_to_install(
+    environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "pyspark.py"
+    hidden.write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\")\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = subprocess.run(
+        [*COMMAND, "demo", "--spark"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "pip install 'kinesumer[spark]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

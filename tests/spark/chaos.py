@@ -44,7 +44,7 @@ KINDS: tuple[Kind, ...] = (
     "latency",
 )
 MOST_SHARDS = 9
-QUIET_SECONDS = 1.0
+QUIET_SECONDS = 1.5
 """Between two mishaps, on average."""
 START_SECONDS, DRAIN_SECONDS = 120.0, 240.0
 
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     cluster: bool = False
     per_second: float = 60.0
     """Records of each of the two streams."""
-    life_seconds: float = 40.0
+    life_seconds: float = 90.0
     """A driver is killed after this long at the latest, however far it came."""
 
 
@@ -156,7 +156,7 @@ class Chaos:
     def _live(self, driver: Program) -> None:
         """Let mishaps happen until the driver is dead."""
         end = time.monotonic() + self._plan.life_seconds
-        enough = self._batches() + self._chance.choice((0, 1, 2, 4))
+        enough = self._batches() + self._chance.choice((1, 2, 4, 6))
         with driver:
             while driver.is_running and time.monotonic() < end:
                 if self._batches() >= enough:
@@ -180,14 +180,14 @@ class Chaos:
             self._split_twice,
             self._break_kinesis,
             self._kill_python,
-            self._kill_python,
-            self._kill_executor,
+            self._kill_executor if self._cluster else self._nothing,
+            self._nothing,
             self._nothing,
         )
 
     def _nothing(self, _: Program) -> None:
         """Let some batches pass."""
-        time.sleep(self._chance.uniform(0, 2))
+        time.sleep(self._chance.uniform(0, 3))
 
     def _kill_driver(self, driver: Program) -> None:
         """Kill all of it, or one of its two halves: the other has to end, too."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesumer.cli.demo.setting import ClientSetting, Place
+from kinesumer.cli.demo.setting import ClientSetting, Place, SparkSetting
 from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -45,6 +46,12 @@ class Child:
         if self.is_running:
             self.process.send_signal(number)
 
+    def kill_group(self) -> None:
+        """Kill it with the processes that it started."""
+        self.told_to_end = True
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; tell whether it came in time."""
         try:
@@ -67,12 +74,13 @@ class Processes:
         self.directory = directory
         self.clients: list[Child] = []
         self._server: Child | None = None
+        self._spark: Child | None = None
         self.environment = clean_environment(os.environ)
 
     async def start_server(self, shards: int) -> Place:
         """Start the embedded AWS and return where it is."""
         server = self._server = await self._start(
-            "aws", "kinesumer.cli.demo.server", str(shards)
+            "aws", "kinesumer.cli.demo.server", str(shards), piped=True
         )
         assert server.process.stdout is not None
         try:
@@ -99,6 +107,14 @@ class Processes:
         self.clients.append(child)
         return child
 
+    async def start_spark(self, streams: list[DemoStream]) -> Child:
+        """Start the driver of the Spark query, which goes on where it was."""
+        place = str(self.directory / "spark")
+        text = msgspec.json.encode(SparkSetting(directory=place, streams=streams))
+        module = "kinesumer.cli.demo.spark_query"
+        self._spark = await self._start("spark", module, text.decode(), piped=True)
+        return self._spark
+
     def journal(self, name: str) -> Path:
         """Return where a client notes what it has processed."""
         return self.directory / f"{name}.journal"
@@ -115,22 +131,23 @@ class Processes:
 
     async def end_all(self) -> None:
         """Kill whatever still runs, and wait for it."""
-        server = [] if self._server is None else [self._server]
-        for child in [*self.clients, *server]:
-            if child.is_running:
-                child.process.kill()
+        others = [c for c in (self._spark, self._server) if c is not None]
+        for child in [*self.clients, *others]:
+            child.kill_group()
             await child.process.wait()
 
-    async def _start(self, name: str, module: str, argument: str) -> Child:
+    async def _start(
+        self, name: str, module: str, argument: str, *, piped: bool = False
+    ) -> Child:
         log = self.directory / f"{name}.log"
-        with log.open("wb") as errors:
+        with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 module,
                 argument,
                 stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE if module.endswith("server") else errors,
+                stdout=asyncio.subprocess.PIPE if piped else errors,
                 stderr=errors,
                 env=self.environment,
                 # Ctrl-C is for the parent, which then ends its children itself.

@@ -18,6 +18,7 @@ def lines(
     went_back: int,
     started: float,
     streams: list[str],
+    spark_rows: list[str],
 ) -> list[str]:
     """Return what the demo prints at its end."""
     found = [
@@ -40,6 +41,7 @@ def lines(
         f"by a former owner      {verdict.zombies:>9,}   must be 0",
         f"never produced         {verdict.strangers:>9,}   must be 0",
         f"checkpoints gone back  {went_back:>9,}   must be 0",
+        *spark_rows,
         "",
         f"longest pauses         (bounds allow {NOISE_SECONDS:g} s more for noise: "
         "all processes share this machine)",

@@ -21,6 +21,7 @@ from kinesumer.cli.demo.processes import Processes
 from kinesumer.cli.demo.producer import Numbers, Producer
 from kinesumer.cli.demo.setting import APP, TABLE
 from kinesumer.cli.demo.show import ClientView, StreamView, View, shard_counts
+from kinesumer.cli.demo.spark_side import SparkSide
 from kinesumer.cli.demo.story import Event, Story
 from kinesumer.cli.demo.verdict import judge
 from kinesumer.cli.demo.watch import Watch
@@ -55,6 +56,7 @@ class Demo:
         self._journals: dict[str, JournalReader] = {}
         self._ended: set[str] = set()
         self._counts: list[tuple[float, dict[str, int]]] = []
+        self._spark: SparkSide | None = None
         self._ledger: Ledger
         self._watch: Watch
         self._streams: list[DemoStream]
@@ -80,6 +82,8 @@ class Demo:
         self._watch = Watch(store, APP)
         opened = [await _open_kinesis(clients, stream) for stream in streams]
         sources = [await open_source(clients, _of_producer(s)) for s in streams]
+        if self._options.spark:
+            self._spark = SparkSide(self.processes, streams, self._ledger)
         story = Story(
             self._options,
             streams,
@@ -88,6 +92,7 @@ class Demo:
             opened[0],
             sources,
             self._tell,
+            None if self._spark is None else self._spark.crash,
         )
         self._started = time.monotonic()
         await self._begin(story)
@@ -101,9 +106,15 @@ class Demo:
             await self._stop_clients()
             await self._watch.look()
             self._collect()
-        return self._conclude(story.events)
+            rows = await self._spark_verdict()
+        return self._conclude(story.events, rows)
 
     async def _begin(self, story: Story) -> None:
+        if self._spark is not None:
+            # First: the clients' pauses are measured, and a JVM starts at their cost.
+            await self._spark.start()
+            self._say("Spark's query runs")
+            self._started = time.monotonic()
         count = self._options.clients
         at = time.monotonic()
         for _ in range(count):
@@ -131,13 +142,16 @@ class Demo:
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while time.monotonic() < deadline:
             self._collect()
-            if self._ledger.is_level:
+            if self._ledger.is_level and await self._spark_is_level():
                 self._say("everything is processed")
                 return
             await asyncio.sleep(LOOK_SECONDS / 2)
         self.faults.append(
             f"not everything was processed {CATCH_UP_SECONDS:g} s after the end"
         )
+
+    async def _spark_is_level(self) -> bool:
+        return self._spark is None or await self._spark.is_level()
 
     async def _stop_clients(self) -> None:
         running = [child for child in self.processes.clients if child.is_running]
@@ -151,22 +165,35 @@ class Demo:
                 )
         self._say("all clients have left")
 
-    def _conclude(self, events: list[Event]) -> list[str]:
+    async def _spark_verdict(self) -> list[str]:
+        """Return what the verdict says of Spark's rows."""
+        if self._spark is None:
+            return []
+        if problem := self._spark.ended_by_itself():
+            self.faults.append(problem)
+        await self._spark.end()
+        verdict = await self._spark.judge(self._parents())
+        self.faults += verdict.broken()
+        return verdict.lines(self._spark.killed)
+
+    def _parents(self) -> dict[Place, list[Place]]:
+        return {
+            self._place(key): [
+                self._place(key._replace(shard_id=parent)) for parent in names
+            ]
+            for key, names in self._watch.parents.items()
+        }
+
+    def _conclude(self, events: list[Event], spark_rows: list[str]) -> list[str]:
         watch = self._watch
         self.faults += watch.went_back
         self._check_ends(events)
         self._check_stored()
-        parents = {
-            self._place(key): [
-                self._place(key._replace(shard_id=parent)) for parent in names
-            ]
-            for key, names in watch.parents.items()
-        }
         for event in events:
             orphans = watch.orphans.get(event.client, ())
             if event.kind == "kill":
                 event.places = {self._place(key) for key in orphans}
-        verdict: Verdict = judge(self._ledger, parents, events, self.faults)
+        verdict: Verdict = judge(self._ledger, self._parents(), events, self.faults)
         self.faults = verdict.broken
         return report.lines(
             verdict,
@@ -174,6 +201,7 @@ class Demo:
             went_back=len(watch.went_back),
             started=self._started,
             streams=[stream.label for stream in self._streams],
+            spark_rows=spark_rows,
         )
 
     def _place(self, key: ShardKey) -> Place:

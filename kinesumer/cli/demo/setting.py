@@ -9,6 +9,7 @@ import msgspec
 from kinesumer.model import Stream
 
 APP = "demo"
+SPARK_APP = "demo-spark"
 TABLE = "kinesumer-state-store"
 OTHER_ACCOUNT = "210987654321"
 EXTERNAL_ID = "demo-external-id"
@@ -24,6 +25,7 @@ class Options(NamedTuple):
     shards: int
     rate: int
     plain: bool
+    spark: bool
 
 
 class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,4 +56,11 @@ class ClientSetting(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     journal: str
+    streams: list[DemoStream]
+
+
+class SparkSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What the Spark driver is told."""
+
+    directory: str
     streams: list[DemoStream]

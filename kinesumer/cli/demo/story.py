@@ -51,6 +51,7 @@ class Story:
         kinesis: Any,
         sources: Sequence[StreamSource],
         tell: Callable[[Event], None],
+        crash_spark: Callable[[], Awaitable[Event]] | None,
     ) -> None:
         self.events: list[Event] = []
         self._options = options
@@ -60,6 +61,7 @@ class Story:
         self._kinesis = kinesis
         self._sources = sources
         self._tell = tell
+        self._crash_spark = crash_spark
 
     async def run(self, started: float) -> None:
         """Play the story; it is over before the time is."""
@@ -70,6 +72,9 @@ class Story:
             self._merge,
             self._stop,
         ]
+        if self._crash_spark is not None:
+            # Right after a split: the query has parents to end and children to begin.
+            steps.insert(1, self._crash_spark)
         if self._options.clients == 1:
             # One is killed and one is stopped: somebody has to be left.
             steps.insert(0, self._join)
