@@ -116,8 +116,10 @@ def _arrivals(table: layout.Table) -> pa.Array:
     texts = table.column(layout.ARRIVAL, pa.string())
     if texts.null_count:
         return texts.cast(TIMESTAMP)
-    seconds = texts.cast(pa.float64()).to_numpy()
-    return pa.array(np.rint(seconds * MICROSECONDS).astype(np.int64), TIMESTAMP)
+    micros = texts.cast(pa.float64()).to_numpy() * MICROSECONDS
+    if not (np.abs(micros) < np.iinfo(np.int64).max).all():
+        raise ValueError("an arrival time that is no time")
+    return pa.array(np.rint(micros).astype(np.int64), TIMESTAMP)
 
 
 class RecordRows:
