@@ -36,10 +36,10 @@ from kinesumer.streams import open_streams
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from kinesumer.identity import Identity
-    from kinesumer.spark.offsets import Offset, Place
+    from kinesumer.spark.offsets import Offset
     from kinesumer.spark.options import ReadOptions
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow
@@ -64,12 +64,12 @@ class Mirror:
         self._streams = streams
         self._rows = {arn: StreamRows(context, s) for arn, s in streams.items()}
         self._offset: Offset = {}
-        self._changed = asyncio.Event()
+        self._changed = {arn: asyncio.Event() for arn in streams}
         self._loop = asyncio.get_running_loop()
-        self._membership = Membership(context, frozenset(streams), self._changed.set)
+        self._membership = Membership(context, frozenset(streams), self._wake)
         self._identity: Identity | None = None
         self._checked = ""
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Register, unless others hold the group or a stream was made anew."""
@@ -81,7 +81,10 @@ class Mirror:
             if row is not None:
                 check_identity(rows.read_stream(row), stream.info)
         await self._membership.join()
-        self._task = self._loop.create_task(self._run(), name="kinesumer-mirror")
+        self._tasks = [
+            self._loop.create_task(self._run(arn), name="kinesumer-mirror")
+            for arn in self._streams
+        ]
 
     async def stored(self) -> Offset:
         """Return where the group is in every stream of the query.
@@ -101,15 +104,16 @@ class Mirror:
             raise self._membership.refused
         if offset != self._offset:
             self._offset = offset
-            self._loop.call_soon_threadsafe(self._changed.set)
+            self._loop.call_soon_threadsafe(self._wake)
 
     async def stop(self) -> None:
         """Write the last positions and leave the group; takes a few seconds at most."""
-        task, self._task = self._task, None
-        if task is None:
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
             return
-        task.cancel()
-        await asyncio.wait([task])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._write_last()
@@ -130,52 +134,54 @@ class Mirror:
 
     # --- in the background ------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Write positions whenever there are new ones, at most every interval.
+    async def _run(self, arn: str) -> None:
+        """Write a stream's positions when there are new ones, at most every interval.
 
         What can't be written is tried again; only a group taken over ends the query.
         """
         clock, interval = self._context.clock, self._context.config.commit_seconds
-        next_keep = clock.now() + KEEP_SECONDS
+        changed, next_keep = self._changed[arn], clock.now() + KEEP_SECONDS
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_keep - clock.now())):
-                    await self._changed.wait()
-            self._changed.clear()
-            if clock.now() >= next_keep:
-                next_keep = clock.now() + KEEP_SECONDS
-                await self._try(self._keep)
-            if self._membership.member is None or not self._offset:
-                continue  # joining, or the first batch, sets it again
+                    await changed.wait()
+            changed.clear()
             began = clock.now()
-            if not await self._try(self._write):
-                self._changed.set()
+            keeps = began >= next_keep
+            if keeps:
+                next_keep = began + KEEP_SECONDS
+            if self._membership.member is None or arn not in self._offset:
+                continue  # joining, or the first batch, sets it again
+            if not await self._try(arn, keeps):
+                changed.set()
             took = min(clock.now() - began, interval)
             await asyncio.sleep(max(interval, took * PAUSE_FACTOR))
 
-    async def _try(self, work: Callable[[], Awaitable[bool]]) -> bool:
-        """Do something that may fail: the query goes on without."""
+    def _wake(self) -> None:
+        for changed in self._changed.values():
+            changed.set()
+
+    async def _try(self, arn: str, keeps: bool) -> bool:
+        """Bring a stream's rows in step; False: try again soon."""
+        what = f"storing positions of {self._streams[arn].label}"
         try:
-            done = await work()
+            if keeps:
+                await self._rows[arn].keep()
+            done = await self._write(arn)
         except Exception as error:
             while isinstance(error, ExceptionGroup):
                 error = error.exceptions[0]
-            self._context.health.failed("storing positions", error)
+            self._context.health.failed(what, error)
             return False
-        self._context.health.works("storing positions")
+        self._context.health.works(what)
         return done
 
-    async def _write(self) -> bool:
-        """Bring all rows in step with the offset; False: try again soon."""
+    async def _write(self, arn: str) -> bool:
         member = self._membership.member
         if member is None:
             return True
         await self._check_group(member)
-        todo = (
-            of_stream.follow(member, self._places(arn))
-            for arn, of_stream in self._rows.items()
-        )
-        return all(await asyncio.gather(*todo))
+        return await self._rows[arn].follow(member, self._offset[arn].shards)
 
     async def _check_group(self, member: MemberRow) -> None:
         """Note another state store under a new session: it is filled anew."""
@@ -190,26 +196,20 @@ class Mirror:
             )
         self._identity, self._checked = found, member.session
 
-    async def _keep(self) -> bool:
-        if self._membership.member is not None:
-            for of_stream in self._rows.values():
-                await of_stream.keep()
-        return True
-
     async def _write_last(self) -> None:
-        member = self._membership.member
-        if member is None or not self._offset:
+        member, offset = self._membership.member, self._offset
+        if member is None:
             return
-        await asyncio.gather(
-            *(
-                of_stream.finish(member, self._places(arn))
-                for arn, of_stream in self._rows.items()
-            )
+        todo = (
+            self._rows[arn].finish(member, of_stream.shards)
+            for arn, of_stream in offset.items()
+            if arn in self._rows
         )
-
-    def _places(self, arn: str) -> Mapping[str, Place]:
-        of_stream = self._offset.get(arn)
-        return of_stream.shards if of_stream else {}
+        # Waits for all, also beside one that fails.
+        found = await asyncio.gather(*todo, return_exceptions=True)
+        for answer in found:
+            if answer is not None:
+                raise answer
 
 
 async def open_mirror(options: ReadOptions) -> Mirror:

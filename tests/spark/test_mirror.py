@@ -21,7 +21,7 @@ from kinesumer.model import Position
 from kinesumer.ports import Test, Write
 from kinesumer.spark.offsets import After
 from kinesumer.wire import rows
-from tests.engine import APP, ARN, World, in_virtual_time
+from tests.engine import APP, ARN, FaultySource, World, in_virtual_time
 from tests.spark.a_query import Query
 
 if TYPE_CHECKING:
@@ -315,3 +315,29 @@ async def test_a_row_that_cannot_be_read_stops_the_start(world: World) -> None:
     found = await world.table.get(rows.member_key(APP, rows.QUERY_ID))
     assert found is not None
     assert found["dead"]
+
+
+@in_virtual_time
+async def test_a_stream_out_of_reach_keeps_no_other_back(world: World) -> None:
+    world.kinesis.create_stream("payments")
+    query = await Query(world, None, "orders", "payments").start()
+    source = FaultySource(world.kinesis.source("orders"))
+    source.down = True
+    query.streams[ARN].source = source
+    await query.batch()
+    await world.until(lambda: world.shard_rows("payments"))
+    for _ in range(3):
+        world.put("a", stream="payments")
+        await query.batch()
+        await asyncio.sleep(6.0)
+    [found] = world.shard_rows("payments").values()
+    assert found.position is not None
+
+
+@in_virtual_time
+async def test_a_query_without_a_batch_only_beats(world: World) -> None:
+    query = await Query(world).start()
+    query.store.sent.clear()
+    await asyncio.sleep(3600.0)
+    assert len(query.store.writes("beat")) == len(query.store.sent)
+    assert not world.shard_rows()
