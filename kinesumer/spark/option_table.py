@@ -81,7 +81,7 @@ OPTIONS = (
     Option(
         "maxPartitions",
         READ,
-        "Spark's default parallelism",
+        "the driver's number of cores",
         "most tasks that a batch is read by; each reads a contiguous range of shards",
     ),
     Option(
@@ -95,6 +95,21 @@ OPTIONS = (
         (STREAM,),
         "no limit",
         "about how many bytes a batch may hold (`64m`, `1g`): a soft limit",
+    ),
+    Option(
+        "minFetchPeriod",
+        READ,
+        "`250ms`",
+        "time between two reads of a shard; AWS allows five a second by all readers "
+        "together, and the driver's look at the shard's tip is one of them",
+        ("kinesis.getRecords.fetchIntervalMs",),
+    ),
+    Option(
+        "maxFetchRate",
+        READ,
+        "`2.0`",
+        "MB a second that are read of a shard: as many as AWS allows all readers "
+        "together",
     ),
     Option(
         "failOnDataLoss",
@@ -206,8 +221,6 @@ REFUSED = {
     "requireConsumerDeregistration": _FAN_OUT,
     "fetchBufferSize": _NO_PREFETCH,
     "maxFetchDuration": _NO_PREFETCH,
-    "maxFetchRate": _PACE,
-    "minFetchPeriod": _PACE,
     "maxRecordsPerFetch": "pages are as large as Kinesis gives them; limit a batch "
     "with maxRowsPerBatch",
     "shardsPerTask": "give the number of tasks instead: maxPartitions",
@@ -225,7 +238,6 @@ REFUSED = {
     "kinesis.maxFetchTimePerShardSec": "a batch's end is known before it is read; "
     "limit it with maxRowsPerBatch or maxBytesPerBatch",
     "kinesis.getRecords.numberOfRecordsPerFetch": _PACE,
-    "kinesis.getRecords.fetchIntervalMs": _PACE,
     "kinesis.describeShardInterval": _SHARDS,
     "kinesis.checkNewRecordThreads": _SHARDS,
     "kinesis.minBatchesToRetain": _METADATA,

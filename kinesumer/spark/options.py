@@ -139,6 +139,8 @@ def parse_read(
         max_partitions=given.count("maxPartitions"),
         max_rows_per_batch=given.count("maxRowsPerBatch"),
         max_bytes_per_batch=given.bytes("maxBytesPerBatch"),
+        min_fetch_period=given.seconds("minFetchPeriod", default=0.25),
+        max_fetch_rate=given.rate("maxFetchRate", default=2.0),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         deaggregate=given.flag("deaggregate", default=True),
         app=app,
@@ -226,6 +228,29 @@ class _Given:
                 "67108864 or 64m"
             )
         return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
+
+    def seconds(self, name: str, *, default: float) -> float:
+        """Return a time, written as Spark writes it: 250ms, 1s, 2m; 250 is 250ms."""
+        value = self.text(name)
+        if value is None:
+            return default
+        match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|)", value.lower(), re.ASCII)
+        if match is None or int(match[1]) == 0:
+            raise ConfigurationError(
+                f"option {name}={value!r} is no time above 0, such as 250ms or 1s"
+            )
+        return int(match[1]) * {"s": 1.0, "m": 60.0, "min": 60.0}.get(match[2], 0.001)
+
+    def rate(self, name: str, *, default: float) -> float:
+        """Return a number above 0 that needn't be whole."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII) or not float(
+            value
+        ):
+            raise ConfigurationError(f"option {name}={value!r} is no number above 0")
+        return float(value)
 
     def url(self, name: str) -> str | None:
         """Return an endpoint. Credentials in it are refused, and not repeated."""
