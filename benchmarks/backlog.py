@@ -30,6 +30,7 @@ READS_PER_SECOND = 5
 BYTES_PER_SECOND = 2_000_000
 PAGES_KEPT = 400
 PREFIX = "4966"
+KEY_BYTES = 8
 
 
 class Throttle:
@@ -77,7 +78,8 @@ class Backlog(Canned):
         count = min(most, self._records - place)
         if self._limits:
             throttle = self._throttles.setdefault(shard, Throttle())
-            if not throttle.allows(time.monotonic(), count * self._size):
+            size = count * (self._size + KEY_BYTES)
+            if not throttle.allows(time.monotonic(), size):
                 self.throttled += 1
                 body = b'{"__type":"ProvisionedThroughputExceededException"}'
                 return web.Response(status=400, body=body, content_type=JSON)
@@ -141,7 +143,7 @@ def place_of(number: str) -> int:
 
 def _tail(number: int, size: int) -> bytes:
     data = base64.b64encode(os.urandom(size))
-    return b',"Data":"%s","PartitionKey":"user-%d"}' % (data, number % 1000)
+    return b',"Data":"%s","PartitionKey":"user-%03d"}' % (data, number % 1000)
 
 
 async def main() -> None:

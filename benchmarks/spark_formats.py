@@ -106,18 +106,7 @@ class OurReader(DataSourceReader):
 
     def partitions(self) -> list[Task]:
         layout = LAYOUTS[self._layout]
-        last = After(Position(number_of(layout.records - 1)), time.time())
-        ranges = [
-            ShardRange(
-                ARN,
-                f"shardId-{number:012}",
-                BEGINNING,
-                last,
-                86400.0,
-                layout.records * layout.size,
-            )
-            for number in range(SHARDS)
-        ]
+        ranges = backlog(layout.records, layout.size)
         each = SHARDS // TASKS
         return [
             Task((self._stream,), tuple(ranges[first : first + each]))
@@ -126,3 +115,14 @@ class OurReader(DataSourceReader):
 
     def read(self, partition: Task) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options, self._schema)
+
+
+def backlog(records: int, size: int) -> list[ShardRange]:
+    """Return all of what the server holds."""
+    last = After(Position(number_of(records - 1)), time.time())
+    return [
+        ShardRange(
+            ARN, f"shardId-{number:012}", BEGINNING, last, 86400.0, records * size
+        )
+        for number in range(SHARDS)
+    ]

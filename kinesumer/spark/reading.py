@@ -17,7 +17,7 @@ from kinesumer.spark.room import Room
 from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -89,7 +89,7 @@ class Reading:
         self._room = Room(WAITING_BYTES, loop.create_future)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Generator[pa.RecordBatch]:
         """Yield batches until the ranges are over. Fetching stops when it is closed."""
         fetching = self._loop.create_task(self._fetch_all())
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kinesumer.model import HASH_KEYS, Fence, Position, Source
 from kinesumer.spark import layout
@@ -39,6 +40,11 @@ class Rows(Protocol):
     """A page's Kinesis records."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def payload(self) -> int:
+        """Bytes that count towards a shard's 2 MB a second: data and keys."""
+        ...
 
     def number(self, place: int) -> str:
         """Return the sequence number of a record."""
@@ -83,6 +89,11 @@ class TableRows:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def payload(self) -> int:
+        """Bytes of data and keys."""
+        return _length(self._data) + _length(self._keys)
+
     def number(self, place: int) -> str:
         """Return the sequence number of a record."""
         number: str = self._numbers[place].as_py()
@@ -104,6 +115,10 @@ class TableRows:
         }
         sliced = {name: array.slice(part.first, size) for name, array in given.items()}
         return columns.batch(shard, sliced, size)
+
+
+def _length(column: pa.Array) -> int:
+    return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 def _text(table: layout.Table, name: str) -> pa.Array:
@@ -130,6 +145,14 @@ class RecordRows:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    @property
+    def payload(self) -> int:
+        """Bytes of data and keys."""
+        return sum(
+            len(record.data) + len(record.partition_key or "")
+            for record in self._records
+        )
 
     def number(self, place: int) -> str:
         """Return the sequence number of a record."""

@@ -27,7 +27,7 @@ from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.spark.jumping import EPOCH, JumpingClock, JumpingLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     import pyarrow as pa
 
@@ -103,7 +103,7 @@ class Bench:
 
     def batches(
         self, task: Task, *names: str, **options: Any
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Read a task."""
         given = ReadOptions(streams=task.streams, **options)
         columns = Columns(schema(*(names or ("shard_id", "sequence_number", "data"))))

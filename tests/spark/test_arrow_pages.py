@@ -40,12 +40,16 @@ def written(records: list[dict[str, object]], **more: object) -> bytes:
 
 def rows_of(body: bytes, *, deaggregate: bool = True) -> list[dict[str, object]]:
     _, rows = parse(body, deaggregate=deaggregate)
-    return rows.batch(SHARD, ALL, Slice(0, len(rows))).to_pylist()
+    batch = rows.batch(SHARD, ALL, Slice(0, len(rows)))
+    found: list[dict[str, object]] = batch.to_pylist()
+    return found
 
 
 def one_by_one(body: bytes) -> list[dict[str, object]]:
     rows = RecordRows(decode_page(body).records, deaggregate=True)
-    return rows.batch(SHARD, ALL, Slice(0, len(rows))).to_pylist()
+    batch = rows.batch(SHARD, ALL, Slice(0, len(rows)))
+    found: list[dict[str, object]] = batch.to_pylist()
+    return found
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,0 +1,86 @@
+"""How fast a backlog drains where AWS's limits hold: 2 MB and five reads a second.
+
+    python -m benchmarks.spark_drain [RECORDS BYTES]
+
+A task reads eight shards, without a Spark around it: the limits are what it waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+
+from pyspark.sql.types import (
+    BinaryType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from benchmarks.backlog import BYTES_PER_SECOND, KEY_BYTES, number_of
+from benchmarks.report import Report
+from benchmarks.spark_formats import backlog
+from benchmarks.spark_read import SHARDS, server
+from kinesumer.model import Position, Stream
+from kinesumer.spark.offsets import After
+from kinesumer.spark.options import Connection, ReadOptions
+from kinesumer.spark.ranges import Task
+from kinesumer.spark.reading import read
+
+SCHEMA = StructType(
+    [
+        StructField("sequence_number", StringType()),
+        StructField("data", BinaryType()),
+        StructField("arrived_at", TimestampType()),
+    ]
+)
+
+
+def main() -> None:
+    """Print one table."""
+    records, size = (int(word) for word in sys.argv[1:] or (60_000, 1_000))
+    with server(records, size, "limits") as url:
+        os.environ |= {
+            "AWS_ENDPOINT_URL_KINESIS": url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }
+        ranges = tuple(backlog(records, size))
+        stream = Stream(ranges[0].stream_arn)
+        options = ReadOptions(
+            streams=(stream,), connection=Connection(region="us-east-1")
+        )
+        # What a worker does once: imports, a client, credentials.
+        first = After(Position(number_of(records - 2)), time.time())
+        warm = replace(ranges[0], shard_id="shardId-warm", first=first)
+        list(read(Task((stream,), (warm,)), options, SCHEMA))
+        began = time.monotonic()
+        batches = read(Task((stream,), ranges), options, SCHEMA)
+        rows = sum(batch.num_rows for batch in batches)
+        seconds = time.monotonic() - began
+        throttled = throttles(url)
+    assert rows == SHARDS * records
+    report = Report(f"{SHARDS} × {records:,} × {size:,} B with AWS's limits")
+    share = 100 * rows * (size + KEY_BYTES) / SHARDS / seconds / BYTES_PER_SECOND
+    report.note("seconds", f"{seconds:.1f}")
+    report.at_least("of what the limits allow", share, 95, " %")
+    report.note("throttled", str(throttled))
+    report.print()
+
+
+def throttles(url: str) -> int:
+    """Return how many reads the server refused."""
+    request = urllib.request.Request(
+        url, b"{}", {"X-Amz-Target": "Kinesis_20131202.Throttled"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return int(json.load(answer)["Throttled"])
+
+
+if __name__ == "__main__":
+    main()
