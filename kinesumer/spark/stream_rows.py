@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
 from kinesumer.core.liveness import proves_death
 from kinesumer.keeper import keep, write_all
@@ -46,7 +47,7 @@ class StreamRows:
 
     async def follow(self, member: MemberRow, places: Mapping[str, Place]) -> bool:
         """Bring the rows in step with an offset; False: some must wait, try again."""
-        shape = _shape(member, places)
+        shape, is_first = _shape(member, places), not self._session
         if member.session != self._session:
             self._held.clear()
             self._session = member.session
@@ -54,6 +55,8 @@ class StreamRows:
             self._arranged = None
             if await self._arrange(member, places):
                 self._arranged = shape
+            if is_first:
+                self._warn_if_behind(places)
         await self._commit(places)
         return self._arranged is not None
 
@@ -67,6 +70,25 @@ class StreamRows:
             writes.release(app, row, _progress(row, places)) for row in held.values()
         ]
         await self._each(self._context.write, todo)
+
+    def _warn_if_behind(self, places: Mapping[str, Place]) -> None:
+        """Say so if others went on after this query's checkpoint was written."""
+        behind = [
+            row.key.shard_id
+            for row in self._held.values()
+            if row.position is not None
+            and _is_before(places.get(row.key.shard_id), row.position)
+        ]
+        if behind:
+            logger.warning(
+                "%s: the group is ahead of this query in %d shards (%s, …): what others"
+                " have read comes again; to go on where the group is, start with a new "
+                "checkpointLocation and startingPosition=checkpoint",
+                self._stream.label,
+                len(behind),
+                min(behind),
+                extra={"stream": self._stream.name, "shards": len(behind)},
+            )
 
     async def keep(self) -> None:
         """Prune rows of shards that Kinesis has forgotten, as a leader does."""
@@ -249,6 +271,12 @@ def _done(
     parents = {row.key.shard_id: row.parents for row in found}
     ended = {s for s, place in places.items() if isinstance(place, End)}
     return (ended - leaves) | (lineage.ancestors(places, parents) - places.keys())
+
+
+def _is_before(place: Place | None, position: Position) -> bool:
+    if isinstance(place, After):
+        return place.position < position
+    return place == BEGINNING
 
 
 def _progress(row: ShardRow, places: Mapping[str, Place]) -> Position | None:

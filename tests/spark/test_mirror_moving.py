@@ -324,3 +324,26 @@ async def test_ended_shards_are_not_read_again(world: World) -> None:
     assert query.log.offset[ARN].shards[P] == END
     await query.batch()
     assert query.log.texts == []
+
+
+@in_virtual_time
+async def test_an_old_checkpoint_of_spark_is_told_from_a_new_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    query = await Query(world).start()
+    await query.batch()
+    await query.stop()
+    again = await Query(world, query.log).start()
+    await again.tell()
+    await asyncio.sleep(6.0)
+    await again.stop()
+    assert "ahead of this query" not in caplog.text
+
+    client = await read_some(world, "b")
+    await client.stop()
+    late = await Query(world, query.log).start()
+    await late.tell()
+    await asyncio.sleep(6.0)
+    assert "the group is ahead of this query in 1 shards" in caplog.text
+    await late.stop()
