@@ -1,4 +1,4 @@
-"""The same query on a Kinesis that we didn't write: a split, a SIGKILL, each row once."""
+"""The same query on a Kinesis that isn't ours: a split, a SIGKILL, each row once."""
 
 from __future__ import annotations
 
