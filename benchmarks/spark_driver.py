@@ -1,12 +1,13 @@
 """What the driver of a Spark query costs.
 
-    python -m benchmarks.spark_driver [fleet] [memory] [idle]
+    python -m benchmarks.spark_driver [fleet] [memory] [idle] [latency]
 
 fleet: planning triggers over 1,000 shards through the real HTTP client, each call
 answered after 50 ms by a server in another process. Planning is what Spark asks for in
 a trigger: latestOffset and partitions. memory: what 500 triggers leave behind. idle:
 CPU of the whole process tree of a real query (``local[2]``, a trigger a second) that
-finds nothing new in 16 shards.
+finds nothing new in 16 shards. latency: how soon rows are in the output of a real
+query, with AWS's limits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,14 +27,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from benchmarks.report import Report
+from kinesumer.local import EmbeddedAws, background
 from kinesumer.model import Start, Stream
 from kinesumer.spark.options import Connection, ReadOptions
 from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SHARDS, LATENCY = 1_000, 0.05
 CPU_SECONDS, WALL_SECONDS = 1.0, 5.0
@@ -40,13 +45,14 @@ TRIGGERS, SETTLED = 500, 100
 GROWTH_MIB = 5.0
 IDLE_SHARDS, IDLE_TRIGGERS = 16, 30
 IDLE_CPU_MS = 50.0
+TRICKLE_SECONDS = 20
 HOUR = 3600
 
 
 def main() -> None:
     """Print what was asked for, or all."""
-    for name in sys.argv[1:] or ("fleet", "memory", "idle"):
-        {"fleet": fleet, "memory": memory, "idle": idle}[name]()
+    for name in sys.argv[1:] or WHAT:
+        WHAT[name]()
 
 
 @contextmanager
@@ -144,15 +150,7 @@ def idle() -> None:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(Path.cwd()),
         }
-        from pyspark.sql import SparkSession
-
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .getOrCreate()
-        )
+        spark = _session()
         source = spark.readStream.format("kinesumer").options(
             streams=f"planned-{IDLE_SHARDS}", endpointUrl=url, region="us-east-1"
         )
@@ -177,6 +175,93 @@ def idle() -> None:
     report.note("  thereof the JVM", f"{jvm:.1f} ms")
     report.note("last progress", str(progress and dict(progress["durationMs"])))
     report.print()
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def latency() -> None:
+    """Measure how soon rows come out."""
+    report = Report("latency of a real query, 8 shards, AWS's limits")
+    with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as where:
+        os.environ |= aws.environment()
+        os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())}
+        spark = _session()
+        for name in ("warm", "first-1", "first-2", "trickle"):
+            aws.create_stream(name, shards=8)
+        _first_row(spark, aws, "warm", where)
+        first = min(_first_row(spark, aws, f"first-{i}", where) for i in (1, 2))
+        report.at_most("first row, trigger of 0.5 s", first, 2, " s")
+        ages = _trickle(spark, aws, where)
+        report.at_most("20 records/s on one shard: slowest", ages[-1], 2, " s")
+        report.note("  median", f"{ages[len(ages) // 2]:.2f} s")
+        spark.stop()
+    report.print()
+
+
+def _first_row(spark: SparkSession, aws: EmbeddedAws, name: str, where: str) -> float:
+    for i in range(100):
+        aws.put(name, b"x", f"key-{i}")
+    time.sleep(5)  # an old backlog, not one that is just coming
+    came = threading.Event()
+
+    def take(frame: DataFrame, _number: int) -> None:
+        if frame.collect():
+            came.set()
+
+    began = time.monotonic()
+    query = _start(spark, name, take, "500 milliseconds", where, "TRIM_HORIZON")
+    assert came.wait(60)
+    taken = time.monotonic() - began
+    query.stop()
+    return taken
+
+
+def _trickle(spark: SparkSession, aws: EmbeddedAws, where: str) -> list[float]:
+    ages: list[float] = []
+
+    def take(frame: DataFrame, _number: int) -> None:
+        arrivals = [row.arrived_at.timestamp() for row in frame.collect()]
+        ages.extend(time.time() - arrived for arrived in arrivals)
+
+    query = _start(spark, "trickle", take, "1 second", where, "LATEST")
+    while not query.recentProgress:  # it knows then where it begins
+        time.sleep(0.1)
+    time.sleep(2)
+    for number in range(20 * TRICKLE_SECONDS):
+        aws.put("trickle", b"%d" % number, "one")
+        time.sleep(0.05)
+    time.sleep(3)
+    query.stop()
+    assert len(ages) == 20 * TRICKLE_SECONDS, len(ages)
+    return sorted(ages[20 * 5 :])  # after the first five seconds
+
+
+def _start(
+    spark: SparkSession,
+    stream: str,
+    take: Callable[[DataFrame, int], None],
+    every: str,
+    where: str,
+    start: str,
+) -> StreamingQuery:
+    source = spark.readStream.format("kinesumer").options(
+        streams=stream, startingPosition=start
+    )
+    sink = source.load().writeStream.foreachBatch(take)
+    sink = sink.option("checkpointLocation", f"{where}/{stream}")
+    return sink.trigger(processingTime=every).start()
 
 
 def _cpu() -> dict[str, float]:
@@ -214,6 +299,8 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
             return True
     return False
 
+
+WHAT = {"fleet": fleet, "memory": memory, "idle": idle, "latency": latency}
 
 if __name__ == "__main__":
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")

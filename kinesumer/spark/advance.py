@@ -68,6 +68,7 @@ class Advance:
         self._target = target
         self._begin: Place = readable.place
         self._sample = 0
+        self._quiet_since: float | None = None
 
     # --- looking ---------------------------------------------------------------------
 
@@ -122,6 +123,8 @@ class Advance:
         except (ShardMissingError, ExpiredIteratorError):
             return False
         if not there.records or not self._is_new(there.records[-1]):
+            if there.at_tip:
+                self._quiet_since = now - CUT_SECONDS
             return False
         last = there.records[-1]
         self._end_at(Reached(last, there.at_tip, there.closed))
@@ -232,13 +235,15 @@ class Advance:
         if share is None and isinstance(self._target, After):
             self.place = self._target
             return
-        now = self._context.service.now() - CUT_SECONDS
+        now = self._quiet_since or self._context.service.now() - CUT_SECONDS
         until = None if share is None else share.until
         limited = until is not None and until < now
         bound = Bound(
             until if until is not None and limited else now,
             limited or self._target is not None,
             self._stream.sample(),
+            self._stream.ahead,
+            not limited and self._quiet_since is not None,
         )
         try:
             reached = await reach(self._probe, look, bound)

@@ -12,8 +12,7 @@ MOST_LOOKS = 40
 WALK_RECORDS, WALK_PAGES = 10_000, 5
 """A piece of a backlog that time can't divide is walked through, so many pages at once:
 servers without limits take many records in one moment."""
-AHEAD_RECORDS, AHEAD_BYTES = 1_000, 256_000
-"""What is left of a shard is read rather than searched if it can't be more."""
+BURST_PER_SECOND = 4_000.0
 SLACK_SECONDS = 2.0
 """Clocks may differ so much."""
 
@@ -25,6 +24,10 @@ class Bound(NamedTuple):
     limited: bool
     """Whether a limit says so; else the time is now."""
     sample: int
+    ahead: int
+    """How many records may be read ahead, in case the tip is that near."""
+    known_quiet: bool = False
+    """Whether nothing has arrived since that time: it needn't be asked."""
 
 
 class Reached(NamedTuple):
@@ -38,10 +41,11 @@ class Reached(NamedTuple):
 
 async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     """Go on from a look that ended short of the tip, up to about a time."""
-    if look.near_tip or _is_nearly_all(look, bound):
-        look = await probe.further(look, AHEAD_RECORDS)
-        if look.at_tip or (bound.limited and look.records[-1].arrived_at > bound.until):
-            return _within(look, bound)
+    look = await probe.further(look, bound.ahead)
+    if look.at_tip or (bound.limited and look.records[-1].arrived_at > bound.until):
+        return _within(look, bound)
+    if bound.known_quiet:
+        return await _bisect(probe, look, bound)
     there = await probe.at(bound.until, bound.sample)
     if _is_newer(there, look):
         chosen = there.records[0 if bound.limited else -1]
@@ -55,7 +59,7 @@ async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     if there.at_tip and there.records:
         return Reached(look.records[-1], at_tip=True)
     if not there.at_tip:
-        return await _walk(probe, look)
+        return await _walk(probe, look, bound)
     return await _bisect(probe, look, bound)
 
 
@@ -77,7 +81,7 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
         low = best.records[-1].arrived_at
         if best.at_tip or high - low <= RESOLUTION_SECONDS:
             break
-        if best is not look and not resumed and not probe.may_ask:
+        if not resumed and not probe.may_ask:
             break
         middle = (low + high) / 2
         there = await probe.at(middle, bound.sample)
@@ -92,18 +96,18 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     if best.at_tip:
         return _told(probe, best)
     if best is look or high - low <= RESOLUTION_SECONDS:
-        return await _walk(probe, best)
+        return await _walk(probe, best, bound)
     return _told(probe, best)
 
 
-async def _walk(probe: ShardProbe, look: Look) -> Reached:
-    """Read ahead some pages: time doesn't divide what is left."""
+async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Read ahead: time doesn't divide what is left, or there was no time for it."""
+    look = await probe.further(look, bound.ahead)
     for _ in range(WALK_PAGES):
-        if look.at_tip or look.iterator is None:
+        if look.at_tip or look.iterator is None or not _is_burst(look):
             break
-        following = await probe.further(look, WALK_RECORDS)
-        following.records = following.records[-1:]
-        look = following
+        look.records = look.records[-1:]
+        look = await probe.further(look, WALK_RECORDS)
     return _told(probe, look)
 
 
@@ -126,13 +130,8 @@ def _is_newer(there: Look, than: Look) -> bool:
     return bool(there.records) and there.records[-1] > than.records[-1]
 
 
-def _is_nearly_all(look: Look, bound: Bound) -> bool:
+def _is_burst(look: Look) -> bool:
+    """Tell whether records came faster than AWS takes them."""
     first, last = look.records[0], look.records[-1]
     span = last.arrived_at - first.arrived_at
-    if span <= 0:
-        return False
-    times = max(0.0, bound.until - last.arrived_at) / span
-    size = sum(found.size for found in look.records)
-    return (
-        times * len(look.records) * 2 < AHEAD_RECORDS and times * size * 2 < AHEAD_BYTES
-    )
+    return len(look.records) > 1 and span * BURST_PER_SECOND < len(look.records)

@@ -20,6 +20,7 @@ REFRESH_SECONDS = 30.0
 """Reshards are seen when a shard ends; this finds what else has changed."""
 SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
 FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
+AHEAD_BYTES, MOST_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
 FLEET_RECORDS = 20_000
 """Most records that one trigger looks at, over all shards."""
 
@@ -85,6 +86,13 @@ class Watched:
         fits = int(SAMPLE_BYTES / self._record_bytes)
         share = FLEET_RECORDS // max(1, len(self.shards))
         return max(SMALLEST_SAMPLE, min(most, share, fits))
+
+    @property
+    def ahead(self) -> int:
+        """How many records may be read only to find the tip."""
+        fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
+        share = AHEAD_RECORDS // max(1, len(self.shards))
+        return max(SMALLEST_SAMPLE, min(MOST_AHEAD, share, fits))
 
     def learn(self, shard_id: str, look: Look) -> None:
         """Take note of how large records are, and how many come."""
