@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
+SPARK_SECONDS = 180.0
+"""The same with a Spark query, whose JVM starts and works at low priority."""
 LEAVE_SECONDS = 20.0
 
 
@@ -139,16 +141,15 @@ class Demo:
         self._say(f"producing ends after {len(self._ledger.produced):,} records")
 
     async def _catch_up(self) -> None:
-        deadline = time.monotonic() + CATCH_UP_SECONDS
+        seconds = CATCH_UP_SECONDS if self._spark is None else SPARK_SECONDS
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._collect()
             if self._ledger.is_level and await self._spark_is_level():
                 self._say("everything is processed")
                 return
             await asyncio.sleep(LOOK_SECONDS / 2)
-        self.faults.append(
-            f"not everything was processed {CATCH_UP_SECONDS:g} s after the end"
-        )
+        self.faults.append(f"not everything was processed {seconds:g} s after the end")
 
     async def _spark_is_level(self) -> bool:
         return self._spark is None or await self._spark.is_level()

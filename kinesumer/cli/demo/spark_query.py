@@ -61,7 +61,7 @@ def run(setting: SparkSetting, output: int) -> None:
 if __name__ == "__main__":
     end_with_parent()
     # Clients and judge share the machine: a JVM that starts would take it all.
-    os.nice(10)
+    os.nice(5)
     # Standard output is the parent's; what Spark says goes to the log.
     parent = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
