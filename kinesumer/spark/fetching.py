@@ -140,7 +140,8 @@ class Fetch:
             self._iterator = await source.get_iterator(self._key.shard_id, after)
         if isinstance(source, KinesisSource):
             body = await source.get_body(self._iterator, self._limit)
-            return parse(body, deaggregate=deaggregate)
+            names = self._world.columns.names
+            return parse(body, names, deaggregate=deaggregate)
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 

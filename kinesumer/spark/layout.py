@@ -98,6 +98,8 @@ class Table:
         self._body = body
         self._names = [value.name for value in form.values]
         self._bounds = self._cut(form, places, end)
+        offsets = np.append(self._bounds.ravel(), len(body)).astype(np.int32)
+        self._buffers = [None, pa.py_buffer(offsets), pa.py_buffer(body)]
         self._check(end)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
@@ -105,6 +107,14 @@ class Table:
         if name not in self._names:
             return pa.nulls(self.count, type_)
         return self._slices([2 * self._names.index(name) + 1], type_)
+
+    def length(self, name: str) -> int:
+        """Return how long the values of a name are together, as they are written."""
+        if name not in self._names:
+            return 0
+        at = 2 * self._names.index(name) + 1
+        following = self._bounds[:, at + 1]
+        return int((following - self._bounds[:, at]).sum())
 
     def any_begins(self, name: str, prefix: bytes) -> bool:
         """Tell whether one of the values of a name begins with a text."""
@@ -151,10 +161,7 @@ class Table:
     def _slices(self, which: list[int] | range, type_: pa.DataType) -> pa.Array:
         """Return pieces of each record: those from such bounds to the next ones."""
         bounds = self._bounds
-        end = np.int32(len(self._body))
-        offsets = np.append(bounds.astype(np.int32).ravel(), end)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._body)]
-        pieces = pa.Array.from_buffers(type_, bounds.size, buffers)
+        pieces = pa.Array.from_buffers(type_, bounds.size, self._buffers)
         firsts = np.arange(0, bounds.size, bounds.shape[1], dtype=np.int32)
         places = np.add.outer(firsts, np.array(which, np.int32)).ravel()
         return pieces.take(pa.array(places))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kinesumer.model import HASH_KEYS, Fence, Position, Source
 from kinesumer.spark import layout
@@ -16,6 +15,8 @@ from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kinesumer.model import Page, Record, ShardKey
     from kinesumer.spark.arrow import Columns
 
@@ -59,8 +60,10 @@ class Rows(Protocol):
         ...
 
 
-def parse(body: bytes, *, deaggregate: bool) -> tuple[Page, Rows]:
-    """Return an answer and, apart from it, its records.
+def parse(
+    body: bytes, names: Collection[str], *, deaggregate: bool
+) -> tuple[Page, Rows]:
+    """Return an answer and, apart from it, its records, for columns of such names.
 
     In columns if they are all alike; one by one if there are aggregates to be opened.
     Raises SourceUnavailableError if it is no answer.
@@ -68,7 +71,7 @@ def parse(body: bytes, *, deaggregate: bool) -> tuple[Page, Rows]:
     try:
         table = layout.Table(body)
         if not (deaggregate and table.any_begins(layout.DATA, MAGIC_TEXT)):
-            rows = TableRows(table)
+            rows = TableRows(table, names)
             return decode_page(table.rest)._replace(wire_bytes=len(body)), rows
     except (layout.IrregularError, ValueError):
         pass
@@ -79,20 +82,30 @@ def parse(body: bytes, *, deaggregate: bool) -> tuple[Page, Rows]:
 class TableRows:
     """Records in columns."""
 
-    def __init__(self, table: layout.Table) -> None:
+    def __init__(self, table: layout.Table, names: Collection[str]) -> None:
         """Raise ValueError if a value isn't what it should be."""
         self._numbers = _text(table, layout.NUMBER)
-        self._keys = _text(table, layout.KEY)
         self._arrivals = _arrivals(table)
-        self._data = decode(table.column(layout.DATA, pa.binary()))
+        self._columns = {
+            "sequence_number": self._numbers,
+            "arrived_at": self._arrivals,
+        }
+        if "partition_key" in names:
+            self._columns["partition_key"] = _text(table, layout.KEY)
+        if "data" in names:
+            data = table.column(layout.DATA, pa.binary())
+            self._columns["data"] = decode(data)
+        # Of each group of four characters three bytes, less one for padding at its end.
+        data_bytes = table.length(layout.DATA) * 3 // 4 - table.count
+        self._payload = max(0, data_bytes) + table.length(layout.KEY)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     @property
     def payload(self) -> int:
-        """Bytes of data and keys."""
-        return _length(self._data) + _length(self._keys)
+        """Bytes of data, give or take one a record, and of keys."""
+        return self._payload
 
     def number(self, place: int) -> str:
         """Return the sequence number of a record."""
@@ -107,18 +120,11 @@ class TableRows:
     def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
         """Return user records as rows."""
         size = part.stop - part.first
-        given = {
-            "sequence_number": self._numbers,
-            "partition_key": self._keys,
-            "arrived_at": self._arrivals,
-            "data": self._data,
+        sliced = {
+            name: column.slice(part.first, size)
+            for name, column in self._columns.items()
         }
-        sliced = {name: array.slice(part.first, size) for name, array in given.items()}
         return columns.batch(shard, sliced, size)
-
-
-def _length(column: pa.Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 def _text(table: layout.Table, name: str) -> pa.Array:

@@ -39,7 +39,7 @@ def written(records: list[dict[str, object]], **more: object) -> bytes:
 
 
 def rows_of(body: bytes, *, deaggregate: bool = True) -> list[dict[str, object]]:
-    _, rows = parse(body, deaggregate=deaggregate)
+    _, rows = parse(body, ALL.names, deaggregate=deaggregate)
     batch = rows.batch(SHARD, ALL, Slice(0, len(rows)))
     found: list[dict[str, object]] = batch.to_pylist()
     return found
@@ -78,7 +78,7 @@ def test_any_layout_reads_alike_in_columns(seed: int) -> None:
     chance.shuffle(top)
     separators = chance.choice([(",", ":"), (", ", ": ")])
     body = json.dumps(dict(top), separators=separators, ensure_ascii=False).encode()
-    page, rows = parse(body, deaggregate=True)
+    page, rows = parse(body, ALL.names, deaggregate=True)
     assert isinstance(rows, TableRows)
     assert page == decode_page(body)._replace(records=[])
     assert rows_of(body) == one_by_one(body)
@@ -130,9 +130,9 @@ def test_records_that_all_lack_a_key_are_read_in_columns() -> None:
     for each in records:
         del each["PartitionKey"], each["ApproximateArrivalTimestamp"]
     body = written(records)
-    assert isinstance(parse(body, deaggregate=True)[1], TableRows)
+    assert isinstance(parse(body, ALL.names, deaggregate=True)[1], TableRows)
     assert rows_of(body) == one_by_one(body)
-    assert parse(body, deaggregate=True)[1].arrived(0) is None
+    assert parse(body, ALL.names, deaggregate=True)[1].arrived(0) is None
 
 
 def test_aggregates_are_opened_unless_asked_for_raw() -> None:
@@ -143,7 +143,7 @@ def test_aggregates_are_opened_unless_asked_for_raw() -> None:
 
 
 def test_an_empty_page_has_no_rows() -> None:
-    page, rows = parse(written([], MillisBehindLatest=9), deaggregate=True)
+    page, rows = parse(written([], MillisBehindLatest=9), ALL.names, deaggregate=True)
     assert (page.millis_behind, len(rows)) == (9, 0)
 
 
@@ -152,14 +152,14 @@ def test_what_is_no_base64_is_no_page(text: str) -> None:
     good, bad = record(1, b"abc"), {**record(2, b""), "Data": text}
     for records in ([good, bad], [bad, good], [good, bad, good]):
         with pytest.raises(SourceUnavailableError):
-            parse(written(records), deaggregate=True)
+            parse(written(records), ALL.names, deaggregate=True)
 
 
 def test_an_answer_that_was_cut_off_is_no_page() -> None:
     body = written([record(n, b"abc%d" % n) for n in range(4)])
     for size in range(0, len(body), 3):
         with pytest.raises(SourceUnavailableError):
-            parse(body[:size], deaggregate=True)
+            parse(body[:size], ALL.names, deaggregate=True)
 
 
 def test_base64_of_any_lengths_is_decoded_at_once() -> None:
@@ -173,7 +173,7 @@ def test_base64_of_any_lengths_is_decoded_at_once() -> None:
 
 def test_only_requested_columns_are_built() -> None:
     columns = Columns(schema("data", "shard_id"))
-    _, rows = parse(written([record(1, b"a")]), deaggregate=True)
+    _, rows = parse(written([record(1, b"a")]), columns.names, deaggregate=True)
     batch = rows.batch(SHARD, columns, Slice(0, 1))
     assert batch.to_pylist() == [{"data": b"a", "shard_id": "shard-7"}]
 
