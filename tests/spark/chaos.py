@@ -15,6 +15,7 @@ import json
 import random
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,7 +47,11 @@ KINDS: tuple[Kind, ...] = (
 MOST_SHARDS = 9
 QUIET_SECONDS = 1.5
 """Between two mishaps, on average."""
-START_SECONDS, DRAIN_SECONDS = 120.0, 240.0
+BURST_SECONDS = 0.2
+MOST_BEHIND = 8_000
+START_SECONDS = 180.0
+STUCK_SECONDS = 180.0
+"""At the end, when nothing goes wrong any more, rows come at least this often."""
 
 
 class Plan(NamedTuple):
@@ -55,8 +60,8 @@ class Plan(NamedTuple):
     restarts: int
     seed: int
     cluster: bool = False
-    per_second: float = 60.0
-    """Records of each of the two streams."""
+    burst: int = 10
+    """Records that are put to each of the two streams at once."""
     life_seconds: float = 90.0
     """A driver is killed after this long at the latest, however far it came."""
 
@@ -69,6 +74,8 @@ class Chaos:
         self._plan, self._directory, self._say = plan, directory, say
         self._chance = random.Random(plan.seed)
         self._stack = ExitStack()
+        self._over = threading.Event()
+        self._written = 0
         self._began = time.monotonic()
         self._aws: EmbeddedAws
         self._producer: Producer
@@ -81,11 +88,9 @@ class Chaos:
         """Play the plan; return what is wrong with the output."""
         with self._stack:
             self._set_up()
-            try:
-                while self.drivers <= self._plan.restarts:
-                    self._live(self._drive())
-            finally:
-                self._producer.stop()
+            while self.drivers < self._plan.restarts:
+                self._live(self._drive())
+            self._over.set()
             self._aws.clear_faults()
             self._note("no more mishaps: the rest is read")
             with self._drive() as driver:
@@ -124,12 +129,23 @@ class Chaos:
                 "options": {
                     "streams": streams_option("orders", other),
                     "maxPartitions": "2",
-                    "maxRowsPerBatch": "1500",
+                    "maxRowsPerBatch": "3000",
                 },
             }
         )
         self._producer = Producer(aws)
-        self._producer.start(self._arns, self._plan.per_second)
+        producing = threading.Thread(target=self._produce, name="producer")
+        producing.start()
+        self._stack.callback(producing.join)
+        self._stack.callback(self._over.set)
+
+    def _produce(self) -> None:
+        """Produce, unless the queries are far behind: they are killed a lot."""
+        records = self._producer.records
+        while not self._over.wait(BURST_SECONDS):
+            if sum(map(len, records.values())) - self._written < MOST_BEHIND:
+                for arn in self._arns:
+                    self._producer.put(arn, self._plan.burst)
 
     def _drive(self) -> Program:
         """Start a driver; most are given the time to get to work."""
@@ -137,7 +153,7 @@ class Chaos:
         log = self._directory / f"driver-{self.drivers}.log"
         command = [sys.executable, "-m", crashing_query.__name__, self._setting]
         driver = Program(command, self._environment, log)
-        if self._chance.random() < 0.1 and self.drivers <= self._plan.restarts:
+        if self._chance.random() < 0.1 and self.drivers < self._plan.restarts:
             time.sleep(self._chance.uniform(0, 12))
             return driver
         try:
@@ -156,9 +172,10 @@ class Chaos:
     def _live(self, driver: Program) -> None:
         """Let mishaps happen until the driver is dead."""
         end = time.monotonic() + self._plan.life_seconds
-        enough = self._batches() + self._chance.choice((1, 2, 4, 6))
+        enough = self._batches() + self._chance.choice((0, 1, 2, 4))
         with driver:
             while driver.is_running and time.monotonic() < end:
+                self._written = output.count(self._directory)
                 if self._batches() >= enough:
                     break
                 time.sleep(self._chance.expovariate(1 / QUIET_SECONDS))
@@ -168,8 +185,9 @@ class Chaos:
                 self._kill_driver(driver)
             else:
                 self._note(f"driver {self.drivers} has ended by itself")
+        self._written = output.count(self._directory)
         self._note(
-            f"driver {self.drivers} is gone; {self._rows()} rows are written, "
+            f"driver {self.drivers} is gone; {self._written} rows are written, "
             f"in {self._batches()} batches"
         )
 
@@ -266,11 +284,12 @@ class Chaos:
     def _drain(self, driver: Program) -> None:
         total = sum(map(len, self._producer.records.values()))
 
-        def is_drained() -> bool:
-            there = output.count(self._directory)
-            return min(there, output.count_by_batch(self._directory)) >= total
+        def rows() -> tuple[int, int]:
+            by_batch = output.count_by_batch(self._directory)
+            return output.count(self._directory), by_batch
 
-        driver.wait_until(is_drained, f"{total} rows", DRAIN_SECONDS)
+        while min(before := rows()) < total:
+            driver.wait_until(lambda: rows() > before, "more rows", STUCK_SECONDS)
 
     def _faults(self) -> list[str]:
         produced = [p for found in self._producer.records.values() for p in found]
@@ -294,9 +313,6 @@ class Chaos:
             for arn in self._arns
             for shard in kinesis.stream(arn, time.time()).shards.values()
         }
-
-    def _rows(self) -> int:
-        return output.count(self._directory)
 
     def _batches(self) -> int:
         return len({found.batch for found in output.files(self._directory)})

@@ -16,5 +16,5 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 def test_every_row_is_there_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
-    plan = Plan(restarts=2, seed=7, per_second=40.0)
+    plan = Plan(restarts=2, seed=7)
     assert Chaos(plan, tmp_path, said.append).run() == [], "\n".join(said)
