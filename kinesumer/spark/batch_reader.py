@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
+from kinesumer.errors import ConfigurationError
 from kinesumer.spark.background import background
 from kinesumer.spark.driver import Driver
+from kinesumer.spark.options import FromStore
 from kinesumer.spark.ranges import Task
-from kinesumer.spark.reading import read
 from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
+        from kinesumer.spark.reading import read
+
         # Where there is nothing to read Spark makes up a partition of its own.
         if not isinstance(partition, Task):
             return iter(())
@@ -41,5 +44,10 @@ class BatchReader(DataSourceReader):
 
     async def _planned(self) -> list[Task]:
         options = self._options
+        if isinstance(options.starting, FromStore):
+            raise ConfigurationError(
+                "option startingPosition=checkpoint is for readStream: a bounded read "
+                "doesn't take part in a group"
+            )
         driver = Driver(options, sources(options.connection).open)
         return await driver.bounded()

@@ -18,7 +18,6 @@ from kinesumer.spark.driver import Driver
 from kinesumer.spark.ending import stop_on_sigterm
 from kinesumer.spark.offsets import from_json, to_json
 from kinesumer.spark.ranges import Task
-from kinesumer.spark.reading import read
 from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
@@ -87,6 +86,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
+        # Not at the top: what only tasks need takes as long to import as all the rest.
+        from kinesumer.spark.reading import read
+
         assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
 
