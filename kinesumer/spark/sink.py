@@ -6,7 +6,6 @@ tolerate repeated records. A record that was refused is tried again until it is 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from dataclasses import dataclass
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.model import Shard, Stream
-    from kinesumer.spark.options import Connection, WriteOptions
+    from kinesumer.spark.options import WriteOptions
+    from kinesumer.spark.sources import Sources
     from kinesumer.wire.puts import Entry
 
 LOGGER = logging.getLogger("kinesumer")
@@ -183,8 +182,9 @@ class _Task:
 
 async def _open(options: WriteOptions) -> _Task:
     stream = options.stream
-    source = await sources(options.connection).open(stream)
-    record_bytes = await _record_bytes(options.connection, stream, source)
+    shared = sources(options.connection)
+    source = await shared.open(stream)
+    record_bytes = await _record_bytes(shared, stream)
     shards: Sequence[Shard] = ()
     if options.aggregate:
         shards = await patiently(source.list_shards, CLOCK)
@@ -196,24 +196,14 @@ async def _open(options: WriteOptions) -> _Task:
     )
 
 
-_described: dict[tuple[object, Connection, Stream], tuple[float, int]] = {}
-
-
-async def _record_bytes(
-    connection: Connection, stream: Stream, source: KinesisSource
-) -> int:
+async def _record_bytes(shared: Sources, stream: Stream) -> int:
     """Return the most that the stream allows a record, as of a minute ago at most."""
-    key = (asyncio.get_running_loop(), connection, stream)
-    at, found = _described.get(key, (-DESCRIBED_SECONDS, 0))
-    if CLOCK.now() - at >= DESCRIBED_SECONDS:
+    at, found = shared.record_bytes.get(stream, (0.0, 0))
+    if not found or CLOCK.now() - at >= DESCRIBED_SECONDS:
+        source = await shared.open(stream)
         info = await patiently(source.describe, CLOCK)
         if info.status == "DELETING":
             raise StreamMissingError(f"stream {info.arn} is being deleted")
         found = info.max_record_bytes
-        _described[key] = CLOCK.now(), found
+        shared.record_bytes[stream] = CLOCK.now(), found
     return found
-
-
-def forget() -> None:
-    """Ask streams again what they allow."""
-    _described.clear()

@@ -25,6 +25,8 @@ class Sources:
                 "sts": connection.sts_endpoint,
             },
         )
+        self.record_bytes: dict[Stream, tuple[float, int]] = {}
+        """When each stream that is written to was described, and what it allows."""
         self._sources: dict[Stream, KinesisSource] = {}
         self._lock = asyncio.Lock()
 

@@ -25,7 +25,6 @@ from kinesumer.local import EmbeddedAws, background
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model import HASH_KEYS, Fence, Record, ShardKey, Source, Start, Stream
 from kinesumer.spark import background as thread
-from kinesumer.spark import sink
 from kinesumer.spark.columns import COLUMNS
 from kinesumer.spark.dead_letters import RefusedRowError
 from kinesumer.spark.options import connection_from, parse_write
@@ -52,7 +51,6 @@ SCHEMA = (
 def _no_connections_are_left() -> Iterator[None]:
     yield
     thread.background().run(close_sources())
-    sink.forget()
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
