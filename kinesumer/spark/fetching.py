@@ -116,8 +116,7 @@ class Fetch:
             self._iterator = None
             return None
         except TrimmedPositionError as error:
-            self._lost(f"retention has passed it ({error})")
-            self._cut.after, self._iterator = Start.TRIM_HORIZON, None
+            self._begin_anew(error)
             return None
         except ShardMissingError as error:
             self._lost(f"Kinesis no longer knows the shard ({error})")
@@ -159,6 +158,19 @@ class Fetch:
         ):
             self._lost(f"retention, {retention / 3600:g} hours, has passed it")
         self._whole = True
+
+    def _begin_anew(self, error: TrimmedPositionError) -> None:
+        """Go on where a record was that has expired itself."""
+        first, cut = self._range.first, self._cut
+        self._iterator = None
+        if isinstance(first, After) and cut.after == first.position:
+            now, retention = self._world.clock.wall(), self._range.retention_seconds
+            if not may_be_trimmed(first.seen, retention, now):
+                # What comes after it arrived later than what is known to lie before.
+                cut.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
+                return
+        self._lost(f"retention has passed it ({error})")
+        cut.after = Start.TRIM_HORIZON
 
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
         cut, columns = self._cut, self._world.columns

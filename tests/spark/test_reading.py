@@ -190,6 +190,19 @@ def test_an_old_first_position_that_is_still_there_is_no_loss(bench: Bench) -> N
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][6:]}
 
 
+def test_a_first_record_that_expired_alone_is_no_loss(bench: Bench) -> None:
+    bench.put(20)
+    old = bench.after(ONE, -1)
+    bench.loop.seconds += 25 * 3600
+    bench.kinesis.apply_retention()
+    count = len(bench.numbers[ONE])
+    bench.put(20)
+    # The shard was seen at its tip an hour ago: nothing had come after the record.
+    first = After(old.position, EPOCH + 24 * 3600)
+    task = bench.task((ONE, first, bench.after(ONE, -1)))
+    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][count:]}
+
+
 def test_a_shard_that_is_gone_is_lost(bench: Bench) -> None:
     bench.put(20)
     bench.kinesis.split("orders", ONE)
