@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 class Share(NamedTuple):
     """What a shard may contribute: some records of its sample, or all up to a time."""
 
-    count: int
+    records: int
     until: float | None = None
 
 

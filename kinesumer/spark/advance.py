@@ -219,11 +219,11 @@ class Advance:
         look = self.look_taken
         if look is None:
             return
-        if not look.records or (share is not None and share.count == 0):
+        if not look.records or (share is not None and share.records == 0):
             self._note_lag(look)
             return
-        if share is not None and share.count < len(look.records):
-            self._end_at(Reached(look.records[share.count - 1]))
+        if share is not None and share.records < len(look.records):
+            self._end_at(Reached(look.records[share.records - 1]))
         elif look.at_tip:
             last = look.records[-1]
             self._end_at(Reached(last, at_tip=True, closed=look.closed))

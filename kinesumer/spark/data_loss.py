@@ -26,7 +26,9 @@ class DataLoss:
 
     def found(self, arn: str, shard_id: str, place: Place | None, reason: str) -> None:
         """Raise DataLossError; with failOnDataLoss=false log and count it, once."""
-        at = f" after {place.position.sequence_number}" if _is_after(place) else ""
+        at = ""
+        if isinstance(place, After):
+            at = f" after {place.position.sequence_number}"
         message = (
             f"stream {arn}, {shard_id or 'all shards'}: records{at} that the query "
             f"hasn't read are lost: {reason}"
@@ -71,7 +73,3 @@ async def is_whole(source: StreamSource, shard_id: str, place: Place) -> bool:
 
 PAGES = 10
 """Empty pages before the first record that are followed."""
-
-
-def _is_after(place: Place | None) -> bool:
-    return isinstance(place, After)

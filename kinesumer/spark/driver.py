@@ -12,7 +12,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start, Stream
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.advance import Context
-from kinesumer.spark.bounded import bounds
+from kinesumer.spark.bounded import Ending, bounds
 from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed
 from kinesumer.spark.lag import report
 from kinesumer.spark.offsets import After, StreamOffset
@@ -110,9 +110,7 @@ class Driver:
         streams = {stream.info.arn: stream for stream in await self._refreshed()}
         for arn, stream in sorted(streams.items()):
             first = anchor(stream.info, stream.shards, self._starting(stream))
-            ending = self.options.ending
-            if isinstance(ending, dict):
-                ending = _ending_of(ending, stream)
+            ending = _ending_of(self.options.ending, stream)
             pairs = await bounds(stream, first, ending, self._context)
             await self._check_retention(stream, pairs)
             ranges += (_range(arn, i, pair, stream) for i, pair in pairs.items())
@@ -189,8 +187,10 @@ class Driver:
         return True
 
 
-def _ending_of(ending: Offset, stream: Watched) -> StreamOffset:
+def _ending_of(ending: Start | Offset | None, stream: Watched) -> Ending:
     """Return where a read ends in a stream. Raises ConfigurationError."""
+    if ending is None or isinstance(ending, Start):
+        return ending
     found = given_for(ending, [stream.asked.name], stream.info.arn)
     if found is None:
         raise ConfigurationError(

@@ -235,4 +235,4 @@ def test_what_isnt_sampled_is_admitted_by_time() -> None:
     shares = admit(samples, Limits(rows=522))
     # A hundred rows in ten seconds: 420 more arrive in forty-two.
     assert shares[ARN, "a"].until == pytest.approx(51.5, abs=1)
-    assert shares[ARN, "b"].count == 2
+    assert shares[ARN, "b"].records == 2
