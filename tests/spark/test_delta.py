@@ -44,6 +44,7 @@ def session(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
         "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
