@@ -91,12 +91,14 @@ def _keepers(
 def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the members whose row doesn't say what the plan says.
 
-    Indexes beyond the standbys matter to nobody, and alone are no reason to write.
+    Indexes beyond the standbys matter to nobody, and alone are no reason to write. Who
+    doesn't ask any more for what the plan gives it waits for the next one.
     """
     return [
         member
         for member in members
         if (part := plan.get(member.client_id)) is not None
+        and all(interval.stream_arn in member.streams for interval in part.range)
         and (
             member.range != part.range
             or member.keeps != part.keeps

@@ -201,6 +201,13 @@ def test_a_tenth_of_a_large_share_is_no_drift() -> None:
     assert drifted(shards(50, 50), shards(62, 50))
 
 
+def test_a_plan_is_not_assigned_to_who_asks_for_other_streams_by_now() -> None:
+    members = group(2)
+    given = plan.make_plan(members, FOUR, "range", BOTH)
+    members[1] = members[1]._replace(streams=frozenset({B}))
+    assert ids(plan.to_assign(given, members)) == "c0"
+
+
 # --- what stands still ---
 
 
