@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kinesumer.ports import All, Test
 from kinesumer.testing.permits import Permits, number, plan_of
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from kinesumer.model import Record
-    from kinesumer.ports import Row, Write, Written
+    from kinesumer.ports import Row, Value, Write, Written
     from kinesumer.testing.machine import Machine
     from kinesumer.testing.virtual import VirtualLoop
 
@@ -190,6 +191,8 @@ class Judge:
         tenure = trace.tenures.get(int(epoch)) if isinstance(epoch, int) else None
         if tenure is None or tenure.session != owner or tenure.machine is not machine:
             return
+        if _epochs_named(write) - {tenure.epoch}:
+            return  # a late try for an epoch before: it is refused
         if tenure.given_up:
             return  # a repeated try: more may be done by now
         tenure.given_up = True
@@ -367,3 +370,10 @@ class Judge:
             previous = str(before["session"])
             if previous != session and previous not in self.dead:
                 self.fail("I11", f"{session} leads in place of {previous}, not dead")
+
+
+def _epochs_named(write: Write) -> set[Value]:
+    """Return the epoch that a write's condition asks for, if it does."""
+    parts = write.condition.parts if isinstance(write.condition, All) else ()
+    tests = [part for part in parts if isinstance(part, Test)]
+    return {test.value for test in tests if test.attribute == "epoch"}

@@ -326,6 +326,22 @@ def test_i10_a_graceful_release_behind_what_is_done(trace: Trace) -> None:
     trace.violates("I10", "at record 1, but 2 are done")
 
 
+def test_i10_a_late_try_to_release_an_epoch_before_gives_nothing_up(
+    trace: Trace,
+) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, 95)
+    trace.release(trace.a, 95)
+    trace.claim(trace.a, "A", 2)
+    trace.process(trace.a, 96, 97, epoch=2)
+    key, condition = Key(SHARDS, "0/parent"), All((Test("epoch", "=", 1),))
+    late = Write(key, condition, {"sequence_number": "95"}, ("owner",))
+    trace.judge.sent(trace.a, late)
+    assert trace.loop.halted is None
+    trace.release(trace.a, 96)
+    trace.violates("I10", "at record 2, but 3 are done")
+
+
 def test_i11_a_plan_that_goes_back(trace: Trace) -> None:
     trace.member(trace.b, "a", "A", {"leader_epoch": 2, "plan_version": 3})
     assert trace.loop.halted is None
