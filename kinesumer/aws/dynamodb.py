@@ -20,6 +20,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.ports import Key, Written
+from kinesumer.wire.state_table import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -121,7 +122,7 @@ class DynamoStateStore:
         items = await self._query(
             "pk = :pk AND last_update <= :moment",
             {":pk": pk, ":moment": moment},
-            IndexName=tables.INDEX,
+            IndexName=INDEX,
         )
         return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
 

@@ -1,4 +1,4 @@
-"""The state store's table: its definition, and what is wrong with another one."""
+"""The state store's table: made, and what is wrong with another one."""
 
 from __future__ import annotations
 
@@ -10,37 +10,12 @@ from kinesumer.errors import (
     StateStoreSchemaError,
     StoreUnavailableError,
 )
+from kinesumer.wire.state_table import DEFINITION, INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.aws.dynamodb import DynamoStateStore
-
-INDEX = "index-client-key-last-update"
-
-DEFINITION: dict[str, Any] = {
-    "AttributeDefinitions": [
-        {"AttributeName": "pk", "AttributeType": "S"},
-        {"AttributeName": "sk", "AttributeType": "S"},
-        {"AttributeName": "last_update", "AttributeType": "S"},
-    ],
-    "KeySchema": [
-        {"AttributeName": "pk", "KeyType": "HASH"},
-        {"AttributeName": "sk", "KeyType": "RANGE"},
-    ],
-    "LocalSecondaryIndexes": [
-        {
-            "IndexName": INDEX,
-            "KeySchema": [
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "last_update", "KeyType": "RANGE"},
-            ],
-            "Projection": {"ProjectionType": "KEYS_ONLY"},
-        }
-    ],
-    "BillingMode": "PAY_PER_REQUEST",
-}
-"""What CreateTable is told besides the name; schema/state-store.json says the same."""
 
 POLL_SECONDS = 0.5
 

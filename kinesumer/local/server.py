@@ -18,8 +18,8 @@ from kinesumer.local.kinesis.limits import Limits
 from kinesumer.local.kinesis.sequence import hash_key
 from kinesumer.local.kinesis.service import Caller, stream_arn
 from kinesumer.local.kinesis.writing import store
-from kinesumer.local.state_table import STATE_STORE, create_table_request
 from kinesumer.local.world import World
+from kinesumer.wire.state_table import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -213,7 +213,7 @@ class EmbeddedAws:
         region: str = DEFAULT_REGION,
     ) -> None:
         """Create a state store."""
-        body = json.dumps(create_table_request(name)).encode()
+        body = json.dumps({"TableName": name, **DEFINITION}).encode()
         self.dynamodb("CreateTable", body, account=account, region=region)
 
     def dynamodb(

@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.aws import session, tables
 from kinesumer.aws.dynamodb import DynamoStateStore, open_store
-from kinesumer.aws.tables import DEFINITION, create_table
+from kinesumer.aws.tables import create_table
 from kinesumer.errors import (
     AccessDeniedError,
     FatalError,
@@ -19,6 +19,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.ports import All, Key, Test, Write, Written
+from kinesumer.wire.state_table import DEFINITION, INDEX
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import Clients
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
 KEY = Key("group#app", "group")
 BEAT = Write(KEY, Test("beat", "=", 1), {"beat": 2})
-TABLE = {**DEFINITION, "TableName": "state", "TableStatus": "ACTIVE", "TableId": "id-1"}
+TABLE = {
+    **DEFINITION,
+    "TableName": "state",
+    "TableStatus": "ACTIVE",
+    "TableId": "id-1",
+}
 SCHEMA = Path(__file__).parents[2] / "schema" / "state-store.json"
 
 
@@ -199,7 +205,7 @@ def _keys(hash_key: str, range_key: str | None = None) -> list[dict[str, str]]:
     return keys
 
 
-INDEX: dict[str, Any] = DEFINITION["LocalSecondaryIndexes"][0]
+LSI: dict[str, Any] = DEFINITION["LocalSecondaryIndexes"][0]
 NUMBERS = [{"AttributeName": "pk", "AttributeType": "N"}]
 
 
@@ -208,9 +214,12 @@ NUMBERS = [{"AttributeName": "pk", "AttributeType": "N"}]
     [
         ({"KeySchema": _keys("id")}, "its keys are id / none, not pk / sk"),
         ({"KeySchema": _keys("sk", "pk")}, "its keys are sk / pk, not pk / sk"),
-        ({"LocalSecondaryIndexes": []}, f"no local secondary index {tables.INDEX}"),
         (
-            {"LocalSecondaryIndexes": [{**INDEX, "KeySchema": _keys("pk", "sk")}]},
+            {"LocalSecondaryIndexes": []},
+            f"no local secondary index {INDEX}",
+        ),
+        (
+            {"LocalSecondaryIndexes": [{**LSI, "KeySchema": _keys("pk", "sk")}]},
             "are pk / sk, not pk / last_update",
         ),
         ({"AttributeDefinitions": NUMBERS}, "pk is of type N, not S"),

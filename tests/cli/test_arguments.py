@@ -119,7 +119,7 @@ def test_a_demo_that_cannot_be(run: Run, arguments: list[str]) -> None:
 
 
 def test_the_default_table_is_that_of_the_schema() -> None:
-    from kinesumer.local.state_table import STATE_STORE
+    from kinesumer.wire.state_table import STATE_STORE
 
     assert options.DEFAULT_TABLE == STATE_STORE
 

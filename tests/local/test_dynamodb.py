@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from kinesumer.local import EmbeddedAws
-from kinesumer.local.state_table import STATE_STORE, create_table_request
+from kinesumer.wire.state_table import STATE_STORE
 
 KEY = {"pk": {"S": "shard#app"}, "sk": {"S": "0001"}}
 INDEX = "index-client-key-last-update"
@@ -22,11 +21,6 @@ def table(aws: EmbeddedAws) -> str:
     """A state store's name."""
     aws.create_table()
     return STATE_STORE
-
-
-def test_the_table_is_the_one_in_the_schema() -> None:
-    path = Path(__file__).parents[2] / "schema" / "state-store.json"
-    assert create_table_request() == json.loads(path.read_text())
 
 
 async def test_positions_only_go_forward_by_length_and_text(

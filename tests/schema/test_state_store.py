@@ -9,8 +9,7 @@ from typing import Any
 import hcl2
 import yaml
 
-from kinesumer.aws import tables
-from kinesumer.local.state_table import create_table_request
+from kinesumer.wire.state_table import DEFINITION, STATE_STORE
 
 SCHEMA = Path(__file__).parents[2] / "schema"
 
@@ -78,9 +77,5 @@ def test_terraform_describes_the_same_table() -> None:
     assert _from_terraform() == _definition()
 
 
-def test_init_creates_the_same_table() -> None:
-    assert tables.DEFINITION | {"TableName": "kinesumer-state-store"} == _definition()
-
-
-def test_the_embedded_aws_creates_the_same_table() -> None:
-    assert create_table_request() == _definition()
+def test_init_and_the_embedded_aws_create_the_same_table() -> None:
+    assert DEFINITION | {"TableName": STATE_STORE} == _definition()
