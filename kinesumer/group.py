@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING
 from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
+from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import ShardsLostError
-from kinesumer.heartbeat import (
-    Alive,
-    Died,
-    Elected,
-    Event,
-    Failed,
-    Heart,
-    interval_seconds,
-)
+from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
 from kinesumer.keeper import keep
 from kinesumer.leader import Leader
@@ -79,6 +72,7 @@ class Group:
         self._start = Start.LATEST
         self._open_source = open_source
         self._heart = heart
+        self._beating: Heart | None = None
         self._identity: Identity | None = None
         self._registered = asyncio.Event()
         self._keep_now = asyncio.Event()
@@ -162,9 +156,8 @@ class Group:
         if self.session is not None and self.session.leader.is_alone:
             self.delivery.close()
             return
-        beat = self.context.config.heartbeat_seconds
-        if self.session is not None:
-            beat = interval_seconds(beat, self.session.member.clients)
+        clients = self.session.member.clients if self.session else 1
+        beat = interval_seconds(self.context.config.heartbeat_seconds, clients)
         try:
             async with asyncio.timeout(LEAVE_BEATS * beat):
                 while self._held() or (self.session and self.session.rounds.range):
@@ -198,16 +191,21 @@ class Group:
 
     async def _give_up(self, drain_seconds: float) -> None:
         session = self.session
-        if session is None:
-            return
         self._heart.tell(lambda heart: heart.stop_watching())
-        for task in session.tasks:
-            task.cancel()
-        held = list(session.rounds.held.values())
-        await asyncio.gather(*(session.rounds.release(h, drain_seconds) for h in held))
+        if session is not None:
+            for task in session.tasks:
+                task.cancel()
+            releases = (
+                session.rounds.release(holding, drain_seconds)
+                for holding in list(session.rounds.held.values())
+            )
+            await asyncio.gather(*releases)
         await self._heart.stop()
-        moment = rows.timestamp_text(self.context.clock.wall())
-        await self.context.write(writes.leave(self.context.app, session.member, moment))
+        # A registration just made, or on its way, leaves too.
+        member = self._beating.registering if self._beating is not None else None
+        if member is not None and (session is not None or self._fatal is None):
+            moment = rows.timestamp_text(self.context.clock.wall())
+            await self.context.write(writes.leave(self.context.app, member, moment))
 
     def holdings(self) -> Iterable[Holding]:
         """Return the shards held now."""
@@ -232,12 +230,13 @@ class Group:
 
     def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
         self._post = notify
-        return Heart(
+        self._beating = Heart(
             context,
             streams=self._asked,
             notify=notify,
             busy_since=lambda: self.delivery.busy_since,
         )
+        return self._beating
 
     def _set_state(self, state: str) -> None:
         if not self._leaving:

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.context import logger
-from kinesumer.core.liveness import Lease
+from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import ClientIdInUseError, StoreUnavailableError
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import MemberRow
@@ -26,8 +26,6 @@ TRUST = 0.75
 """Share of the lease for which its holder trusts itself."""
 UPDATE_SECONDS = 120.0
 """How often ``last_update`` is written: it costs three write units in place of one."""
-CLIENTS_PER_SECOND = 250
-"""Beats a second that a fleet makes at most; larger fleets beat less often."""
 
 
 class Alive(NamedTuple):
@@ -71,12 +69,15 @@ class Heart:
         self.state = "up"
         self.streams = streams
         """What the next registration asks for."""
+        self.registering: MemberRow | None = None
+        """The last registration sent: it may be in the table, whoever knows of it."""
         self._context = context
         self._notify = notify
         self._busy_since = busy_since
         self._kind = kind
         self._hurry = asyncio.Event()
         self._lease_ms = round(context.config.lease_seconds * 1000)
+        self._leader: Leader | None = None
         self._leading: asyncio.Task[None] | None = None
 
     def set_state(self, state: str) -> None:
@@ -100,6 +101,7 @@ class Heart:
         if leader.is_over:
             return
         leader.work_with(self._context)
+        self._leader = leader
         loop = asyncio.get_running_loop()
         self._leading = loop.create_task(self._watch_members(leader))
 
@@ -148,7 +150,7 @@ class Heart:
                 await self._outlive(before)
                 continue
             first_sent = context.clock.now()
-            member = self._member(session, before)
+            member = self.registering = self._member(session, before)
             write = writes.register(context.app, member, before, self._moment())
             if (await context.write(write)).applied:
                 return member, self._lease(session, first_sent)
@@ -216,8 +218,9 @@ class Heart:
                 return
             beat, first_sent = beat + 1, clock.now()
             update = first_sent >= next_update
-            trusted_ms = min(self._lease_ms, lease_ms(self._config_ms(), row.clients))
-            self._lease_ms = lease_ms(self._config_ms(), row.clients)
+            wanted_ms = lease_ms(self._config_ms(), self._clients(row))
+            trusted_ms = min(self._lease_ms, wanted_ms)
+            self._lease_ms = wanted_ms
             written = await self._beat(member, beat, self._moment() if update else None)
             if not written.applied or written.row is None:
                 return
@@ -258,16 +261,28 @@ class Heart:
             raise StoreUnavailableError("the heartbeat wasn't answered") from None
 
     async def _pause(self, row: MemberRow, now: float) -> None:
-        """Wait for the next beat; who waits for a plan asks more often."""
-        seconds = interval_seconds(self._context.config.heartbeat_seconds, row.clients)
-        if row.range is None or (row.range and self.state == "leaving"):
-            seconds /= 8
+        """Wait for the next beat."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._interval(row)):
                 await self._hurry.wait()
         except TimeoutError:
             pass
         self._hurry.clear()
+
+    def _interval(self, row: MemberRow) -> float:
+        """Who waits for a plan asks more often, as far as a fleet of this size may."""
+        heartbeat, clients = self._context.config.heartbeat_seconds, self._clients(row)
+        # Until a longer lease is told, others go by the one that the row states.
+        most = max(heartbeat, self._lease_ms / 4000)
+        if row.range is None or (row.range and self.state == "leaving"):
+            jitter = 0.75 + 0.5 * self._context.random.random()
+            return jitter * min(most, interval_seconds(heartbeat / 8, clients))
+        return min(most, interval_seconds(heartbeat, clients))
+
+    def _clients(self, row: MemberRow) -> int:
+        """Return how many clients the plan is for; before it, how many are seen."""
+        seen = self._leader.members if self._leader is not None else ()
+        return row.clients if row.range is not None else max(row.clients, len(seen))
 
     # --- the watchdog ---------------------------------------------------------------
 
@@ -296,15 +311,3 @@ class Heart:
 
     def _moment(self) -> str:
         return rows.timestamp_text(self._context.clock.wall())
-
-
-def interval_seconds(heartbeat_seconds: float, clients: int) -> float:
-    """Return the time between beats in a fleet of this size."""
-    return max(heartbeat_seconds, clients / CLIENTS_PER_SECOND)
-
-
-def lease_ms(configured: tuple[float, float], clients: int) -> int:
-    """Return the lease for (heartbeat, lease) seconds in a fleet of this size."""
-    heartbeat, lease = configured
-    interval = interval_seconds(heartbeat, clients)
-    return round(1000 * (lease if interval == heartbeat else max(lease, 4 * interval)))

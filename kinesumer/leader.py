@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from kinesumer.context import logger
 from kinesumer.core import lineage, plan
 from kinesumer.core.agenda import MOVING_BEATS, Agenda
-from kinesumer.core.liveness import Watch, proves_death
+from kinesumer.core.liveness import Watch, interval_seconds, proves_death
 from kinesumer.errors import StoreUnavailableError
-from kinesumer.heartbeat import interval_seconds
 from kinesumer.pruning import Pruner
 from kinesumer.wire import rows, writes
 
@@ -141,8 +140,8 @@ class Leader:
         # Who leads stays so, however many clients with lower ids have joined since.
         if self.leader is None or self.is_leading:
             return False
-        index = self._me.index
-        return index is not None and index >= plan.STANDBYS
+        place = sum(m.client_id < self._me.client_id for m in self.members)
+        return (place if self._me.index is None else self._me.index) >= plan.STANDBYS
 
     async def _leader_beats(self) -> bool:
         """Read the leader's row only: enough for those that aren't standbys."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
-from kinesumer.core.liveness import proves_death
+from kinesumer.core.liveness import interval_seconds, proves_death
 from kinesumer.errors import StoreThrottledError, StoreUnavailableError
-from kinesumer.heartbeat import interval_seconds
 from kinesumer.holding import Holding
 from kinesumer.model import ChildShard, Shard, ShardKey
 from kinesumer.reader import Reader

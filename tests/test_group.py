@@ -76,6 +76,19 @@ async def test_leaving_hands_over_without_a_record_repeated(world: World) -> Non
 
 
 @in_virtual_time
+async def test_who_stops_before_it_knows_of_its_registration_leaves_all_the_same(
+    world: World,
+) -> None:
+    store = FaultyStore(world.table)
+    store.spoil("unanswered", "session")
+    client = world.client("c1", store=store)
+    await world.until(world.members)
+    await client.stop()
+    assert client.group.session is None
+    assert world.members()["c1"].dead
+
+
+@in_virtual_time
 async def test_the_last_client_can_leave_too(world: World) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)

@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
-from kinesumer.heartbeat import Alive, Died, Failed, interval_seconds
-from kinesumer.heartbeat import lease_ms as lease_ms_of
+from kinesumer.heartbeat import Alive, Died, Failed
 from kinesumer.wire import rows, writes
 from tests.body import Body
 from tests.engine import APP, ARN, World, in_virtual_time
@@ -304,37 +303,6 @@ async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
     began = world.clock.now()
     await world.until(lambda: new.told(Alive))
     assert 8 <= world.clock.now() - began < 9
-
-
-# --- large fleets ---
-
-
-@pytest.mark.parametrize(
-    ("clients", "interval", "lease"),
-    [(1, 2, 8000), (250, 2, 8000), (500, 2, 8000), (1000, 4, 16000), (2500, 10, 40000)],
-)
-def test_large_fleets_beat_less_often_and_have_longer_leases(
-    clients: int, interval: float, lease: int
-) -> None:
-    assert interval_seconds(2.0, clients) == interval
-    assert lease_ms_of((2.0, 8.0), clients) == lease
-
-
-@in_virtual_time
-async def test_a_growing_fleet_tells_its_longer_lease_before_it_trusts_it(
-    world: World,
-) -> None:
-    body = Body(world)
-    await body.registered()
-    await body.change(clients=1000)
-    await world.until(lambda: body.row.lease_ms == 16_000)
-    await world.until(lambda: body.told(Alive)[-1].row.lease_ms == 16_000)
-    now = world.clock.now()
-    assert body.lease.deadline == pytest.approx(now + 6, abs=0.1)
-    await asyncio.sleep(30)
-    (*_, (_, before), (_, last)) = body.beats()
-    assert last - before == pytest.approx(4, abs=0.01)
-    assert body.lease.deadline == pytest.approx(last + 12, abs=0.01)
 
 
 # --- the watchdog ---

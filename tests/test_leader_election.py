@@ -12,7 +12,7 @@ from kinesumer.leader import GLANCE_SECONDS
 from kinesumer.model import HASH_KEYS, Interval
 from kinesumer.wire import writes
 from tests.engine import APP, ARN, World, in_virtual_time
-from tests.fleet import Seat, fleet_of, leader_row, sit
+from tests.fleet import Fleet, Seat, fleet_of, leader_row, sit
 
 if TYPE_CHECKING:
     from kinesumer.model import Range
@@ -156,3 +156,17 @@ async def test_lost_answers_of_election_and_plan_are_settled(
     await asyncio.sleep(5)
     assert seat.leads
     assert shares(world) == {"c0": 2, "c1": 2}
+
+
+@in_virtual_time
+async def test_who_waits_for_a_first_plan_behind_standbys_hardly_reads_the_members(
+    world: World,
+) -> None:
+    fleet = Fleet(world)
+    for number in range(4):
+        await sit(fleet, f"c{number}")
+    last = await sit(fleet, "c4")
+    await asyncio.sleep(5)
+    last.store.queried.clear()
+    await asyncio.sleep(60)
+    assert last.store.queried == []

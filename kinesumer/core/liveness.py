@@ -10,6 +10,21 @@ if TYPE_CHECKING:
 
     from kinesumer.wire.rows import MemberRow
 
+CLIENTS_PER_SECOND = 250
+"""Beats a second that a fleet makes at most; larger fleets beat less often."""
+
+
+def interval_seconds(heartbeat_seconds: float, clients: int) -> float:
+    """Return the time between beats in a fleet of this size."""
+    return max(heartbeat_seconds, clients / CLIENTS_PER_SECOND)
+
+
+def lease_ms(configured: tuple[float, float], clients: int) -> int:
+    """Return the lease for (heartbeat, lease) seconds in a fleet of this size."""
+    heartbeat, lease = configured
+    interval = interval_seconds(heartbeat, clients)
+    return round(1000 * (lease if interval == heartbeat else max(lease, 4 * interval)))
+
 
 class Lease:
     """What a session may trust of itself; written by the heartbeat, read by all.

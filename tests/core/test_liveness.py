@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.core.liveness import Lease, Pulses, Watch, proves_death
+from kinesumer.core.liveness import (
+    Lease,
+    Pulses,
+    Watch,
+    interval_seconds,
+    lease_ms,
+    proves_death,
+)
 from kinesumer.wire.rows import MemberRow
 
 MEMBER = MemberRow("c1", "s1", beat=4, lease_ms=8000)
@@ -133,3 +140,14 @@ def test_the_beats_of_another_session_are_counted_anew() -> None:
 
 def test_who_leaves_is_waited_for() -> None:
     assert not any(beats(Pulses(), 4, 5, 6, 7, state="leaving"))
+
+
+@pytest.mark.parametrize(
+    ("clients", "interval", "lease"),
+    [(1, 2, 8000), (250, 2, 8000), (500, 2, 8000), (1000, 4, 16000), (2500, 10, 40000)],
+)
+def test_large_fleets_beat_less_often_and_have_longer_leases(
+    clients: int, interval: float, lease: int
+) -> None:
+    assert interval_seconds(2.0, clients) == interval
+    assert lease_ms((2.0, 8.0), clients) == lease
