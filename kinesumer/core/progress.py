@@ -127,11 +127,6 @@ class Progress:
         """How many delivered records a crash would repeat."""
         return self._delivered - self._committed
 
-    @property
-    def all_done(self) -> bool:
-        """True if nothing delivered is still in user code."""
-        return self._done == self._delivered
-
     def _advance(self, offset: int) -> None:
         """Move the done prefix to an offset, over all marks that follow, and release
         the batches that are done."""

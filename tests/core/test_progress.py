@@ -32,7 +32,6 @@ def test_nothing_delivered_is_nothing_to_commit() -> None:
     progress = Progress()
     assert progress.position() is None
     assert progress.pending() is None
-    assert progress.all_done
     assert progress.uncommitted == 0
 
 
@@ -49,10 +48,8 @@ def test_what_is_done_up_to_an_offset_is_to_be_committed() -> None:
     progress.deliver(records(1, 2, 3))
     progress.done_through(2)
     assert progress.pending() == at(2)
-    assert not progress.all_done
     progress.done_through(3)
     assert progress.pending() == at(3)
-    assert progress.all_done
 
 
 def test_an_offset_may_span_batches_and_end_within_one() -> None:
@@ -346,7 +343,6 @@ class Dumb(RuleBasedStateMachine):
         kept = [it for it in self.log if stored and it.position <= stored]
         assert self.progress.uncommitted == len(self.log) - len(kept)
         assert self.progress.done == self.prefix()
-        assert self.progress.all_done is all(self.done)
 
 
 TestAgainstTheDumbVersion = Dumb.TestCase
