@@ -1,4 +1,4 @@
-"""The state store's table is the same in JSON, CloudFormation, Terraform and code."""
+"""The state store's table is the same in JSON, CloudFormation and Terraform."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import hcl2
 import yaml
-
-from kinesumer.wire.state_table import DEFINITION, STATE_STORE
 
 SCHEMA = Path(__file__).parents[2] / "schema"
 
@@ -75,7 +73,3 @@ def test_cloudformation_describes_the_same_table() -> None:
 
 def test_terraform_describes_the_same_table() -> None:
     assert _from_terraform() == _definition()
-
-
-def test_init_and_the_embedded_aws_create_the_same_table() -> None:
-    assert DEFINITION | {"TableName": STATE_STORE} == _definition()
