@@ -106,8 +106,9 @@ class Program:
             ) from None
 
     def tail(self, lines: int = 60) -> str:
-        """Return the end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        """Return the end of its log, without the JVM's stacks."""
+        found = self.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in found if line[:4] != "\tat "][-lines:])
 
     def wait_until(self, is_so: Callable[[], bool], what: str, seconds: float) -> None:
         """Wait for something that the program brings about."""
