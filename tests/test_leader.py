@@ -187,9 +187,12 @@ async def test_a_silent_member_is_planned_without_before_it_is_dead(
     await sit(fleet, "c0")
     await asyncio.sleep(5)
     fleet.silence("c1")
-    await asyncio.sleep(7)
+    await asyncio.sleep(5.5)
     assert not world.members()["c1"].dead
     assert shares(world) == {"c0": 2, "c1": 0, "c2": 2}
+    fleet.beating["c1"] = fleet.row("c1")
+    await asyncio.sleep(2.1)
+    assert shares(world)["c1"] > 0
 
 
 @in_virtual_time

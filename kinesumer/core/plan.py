@@ -109,8 +109,22 @@ def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
 
 
 def moves_any(plan: Plan, members: Iterable[MemberRow]) -> bool:
-    """Tell whether a plan takes shards away from members that it was made for."""
-    return any(m.range and m.range != plan[m.client_id].range for m in members)
+    """Tell whether a plan takes shards from members, made for them, that read well."""
+    return any(
+        not _has_all(plan[m.client_id].range, m.range or ())
+        for m in members
+        if m.state in ("up", "leaving")
+    )
+
+
+def _has_all(range_: Range, parts: Range) -> bool:
+    return all(
+        any(
+            arn == part.stream_arn and first <= part.first and part.last <= last
+            for arn, first, last in range_
+        )
+        for part in parts
+    )
 
 
 def is_read(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:

@@ -258,3 +258,13 @@ def test_a_plan_moves_shards_if_it_takes_them_from_a_member() -> None:
     assert not plan.moves_any(first, members)
     joined = [*members, member("c2")]
     assert plan.moves_any(plan.make_plan(joined, FOUR, "range", BOTH), joined)
+
+
+@pytest.mark.parametrize("state", ["silent", "degraded"])
+def test_a_plan_that_only_gives_away_what_nobody_reads_moves_nothing(
+    state: str,
+) -> None:
+    members = group(3)
+    members = members_of(plan.make_plan(members, FOUR, "range", BOTH), members)
+    members[1] = members[1]._replace(state=state)
+    assert not plan.moves_any(plan.make_plan(members, FOUR, "range", BOTH), members)
