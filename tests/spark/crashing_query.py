@@ -31,22 +31,11 @@ def main() -> None:
     setting = json.loads(sys.argv[1])
     directory = Path(setting["directory"])
     spark = _session(setting)
-    rows = (
-        spark.readStream.format("kinesumer")
-        .schema(SCHEMA)
-        .option("startingPosition", "TRIM_HORIZON")
-        .options(**setting["options"])
-        .load()
-    )
-    files = (
-        rows.writeStream.format("parquet")
-        .option("path", str(directory / FILES))
-        .option("checkpointLocation", str(directory / "checkpoint-files"))
-        .trigger(processingTime="0 seconds")
-    )
-    files.start()
+    files = _rows(spark, setting["options"]).writeStream.format("parquet")
+    files = files.option("path", str(directory / FILES))
+    files.option("checkpointLocation", str(directory / "checkpoint-files")).start()
     if setting["batches"]:
-        rows.writeStream.foreachBatch(
+        _rows(spark, setting["options"]).writeStream.foreachBatch(
             lambda batch, number: write(batch, number, directory)
         ).option("checkpointLocation", str(directory / "checkpoint-batches")).start()
     print(STARTED, flush=True)
@@ -65,6 +54,16 @@ def write(batch: DataFrame, number: int, directory: Path) -> None:
     unfinished = count.with_suffix(".new")
     unfinished.write_text(json.dumps([found[0], found[1] or 0]))
     os.replace(unfinished, count)
+
+
+def _rows(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Return the streams for one query.
+
+    Queries that share a DataFrame share parts of its plan: Spark 4.3 at times fails to
+    serialize the tasks of one while it plans the other ("Illegal size of collection").
+    """
+    stream = spark.readStream.format("kinesumer").schema(SCHEMA)
+    return stream.options(startingPosition="TRIM_HORIZON", **options).load()
 
 
 def _session(setting: dict[str, object]) -> SparkSession:
