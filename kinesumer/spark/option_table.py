@@ -66,8 +66,9 @@ OPTIONS = (
         "`LATEST`; for `read` `TRIM_HORIZON`",
         "where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), "
         "`AT_TIMESTAMP 2026-11-20T12:00:00Z`, `checkpoint` (`readStream` only: what "
-        'the state store holds of `app`), or JSON of positions `{"orders": {"shardId-000000000000": '
-        '"4960…", "shardId-000000000001": "TRIM_HORIZON"}}`, or an offset that '
+        "the state store holds of `app`), or JSON of positions "
+        '`{"orders": {"shardId-000000000000": "4960…", '
+        '"shardId-000000000001": "TRIM_HORIZON"}}`, or an offset that '
         "Spark's log holds. A query with a checkpoint of its own goes on from there",
         ("initialPosition", "kinesis.startingPosition"),
     ),
