@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.core.lineage import ancestors
 from kinesumer.model import Start
 from kinesumer.spark.each import each
 from kinesumer.spark.offsets import BEGINNING, END, After, End, StreamOffset
-from kinesumer.spark.resharding import ancestors
 from kinesumer.spark.targets import last_place
 
 if TYPE_CHECKING:

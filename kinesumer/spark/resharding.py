@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.lineage import is_complete
+from kinesumer.core.lineage import ancestors, is_complete
 from kinesumer.spark.offsets import BEGINNING, After, End
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesumer.model import Shard
     from kinesumer.spark.offsets import Place, StreamOffset
@@ -66,18 +66,6 @@ def still_needed(offset: StreamOffset, shards: Sequence[Shard]) -> dict[str, Pla
         for shard_id, place in offset.shards.items()
         if shard_id in listed or not isinstance(place, End)
     }
-
-
-def ancestors(known: Iterable[str], parents: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return all parents of some shards, their parents, and so on."""
-    found: set[str] = set()
-    waiting = list(known)
-    while waiting:
-        for parent in parents.get(waiting.pop(), ()):
-            if parent not in found:
-                found.add(parent)
-                waiting.append(parent)
-    return found
 
 
 def _is_done(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
 from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
-from kinesumer.spark.resharding import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
