@@ -13,9 +13,11 @@ from kinesumer.model import Stream
 from kinesumer.testing.memory import MemoryKinesis
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.aws.session import Clients
     from kinesumer.local import EmbeddedAws
-    from kinesumer.model import Page, Position, Start
+    from kinesumer.model import ChildShard, Page, Position, Shard, Start
     from kinesumer.ports import StreamSource
 
 READ_PAUSE = 0.21
@@ -209,3 +211,12 @@ async def read(
 def data_of(pages: list[Page]) -> list[bytes]:
     """Return the data of all records, in order."""
     return [record.data for page in pages for record in page.records]
+
+
+def tiles(shards: Sequence[Shard | ChildShard], first: int, last: int) -> bool:
+    """Tell whether shards cover first … last without gap or overlap."""
+    for shard in sorted(shards, key=lambda shard: shard.first_hash):
+        if shard.first_hash != first:
+            return False
+        first = shard.last_hash + 1
+    return first == last + 1
