@@ -57,11 +57,7 @@ def write(batch: DataFrame, number: int, directory: Path) -> None:
 
 
 def _rows(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Return the streams for one query.
-
-    Queries that share a DataFrame share parts of its plan: Spark 4.3 at times fails to
-    serialize the tasks of one while it plans the other ("Illegal size of collection").
-    """
+    """Return the streams for one query: queries that share a plan fail more often."""
     stream = spark.readStream.format("kinesumer").schema(SCHEMA)
     return stream.options(startingPosition="TRIM_HORIZON", **options).load()
 
