@@ -293,7 +293,7 @@ class Chaos:
                 self._drain(driver)
             except AssertionError:
                 log = driver.log.read_text(errors="replace")
-                if self.drivers > self._plan.restarts + 3 or SPARKS_FAULT not in log:
+                if self.drivers > self._plan.restarts + 10 or SPARKS_FAULT not in log:
                     raise
                 return False
         return True
