@@ -78,16 +78,16 @@ class Advance:
             most = MOST_SAMPLED if limits.rows is None else limits.rows
             self._sample = min(most + 1, MOST_SAMPLED)
         if not limits.any and self._ends_whole:
-            if await self._check_retention():
-                self.place = End(self._readable.seen)
+            await self._check_retention()
+            self.place = End(self._readable.seen)
             return
         if isinstance(self._target, Start):
             return
         try:
-            if await self._check_retention():
-                if not limits.any and await self._jump():
-                    return
-                self.look_taken = await self._ask()
+            await self._check_retention()
+            if not limits.any and await self._jump():
+                return
+            self.look_taken = await self._ask()
         except SourceUnavailableError as error:
             self._stream.refused(self._probe, error)
             return
@@ -189,14 +189,13 @@ class Advance:
                 return await self._probe.further(look, wanted)
         return look
 
-    async def _check_retention(self) -> bool:
-        """Make sure that nothing was lost. False if the shard is gone."""
+    async def _check_retention(self) -> None:
+        """Make sure that nothing was lost."""
         readable, stream = self._readable, self._stream
         now = self._context.service.now()
         if may_be_trimmed(readable.seen, stream.retention_seconds, now):
             if not await is_whole(stream.source, self.shard_id, self._begin):
                 self._lose("retention has passed them, or may have")
-        return True
 
     def _lose(self, reason: str) -> None:
         arn = self._stream.info.arn

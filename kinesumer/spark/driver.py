@@ -141,13 +141,15 @@ class Driver:
 
     async def _refreshed(self, *, now: bool = False) -> list[Watched]:
         async def refresh(asked: Stream) -> Watched:
-            if asked.name not in self._streams:
+            stream = self._streams.get(asked.name)
+            if stream is None:
                 source = await self._open_source(asked)
                 stream = Watched(asked, source, self._clock, self._service)
                 await stream.refresh()
                 self._streams[asked.name] = stream
-            await self._streams[asked.name].refresh(now=now)
-            return self._streams[asked.name]
+            else:
+                await stream.refresh(now=now)
+            return stream
 
         return list(await asyncio.gather(*map(refresh, self.options.streams)))
 
