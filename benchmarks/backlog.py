@@ -21,6 +21,7 @@ from typing import Any
 from aiohttp import web
 
 from benchmarks.server import JSON, Canned
+from benchmarks.serving import serve
 
 PAYLOADS = 10_000
 """So many payloads differ; then they begin anew."""
@@ -150,12 +151,7 @@ async def main() -> None:
     """Serve until standard input ends."""
     records, size = int(sys.argv[1]), int(sys.argv[2])
     backlog = Backlog(records, size, limits="limits" in sys.argv[3:])
-    runner = web.ServerRunner(web.Server(backlog.handle, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    await runner.cleanup()
+    await serve(backlog.handle)
 
 
 if __name__ == "__main__":

@@ -16,20 +16,16 @@ import asyncio
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.canned import consume, set_up_telemetry
 from benchmarks.decode import SOURCE, cheapest
 from benchmarks.pages import LAYOUTS
 from benchmarks.report import Report
+from benchmarks.serving import served
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.records import decode_page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PEERS_PYTHON = Path(".venv-bench/bin/python")
 HOW_TO = "bash -c '. scripts/environment.sh; environment .venv-bench bench editable'"
@@ -74,7 +70,7 @@ def over_http(report: Report, name: str, canned: float) -> None:
     """Measure kinesumer and its peers over HTTP."""
     if not PEERS_PYTHON.exists():
         report.note("peers: not installed; make them by", HOW_TO)
-    with background(EmbeddedAws()) as aws, canned_server(name) as url:
+    with background(EmbeddedAws()) as aws, served("benchmarks.server", name) as url:
         aws.create_table("state")
         environment = {
             **os.environ,
@@ -107,20 +103,6 @@ def over_http(report: Report, name: str, canned: float) -> None:
             report.note(f"  ratio to {peer}", f"{found:.3g} ×")
         from_canned = canned / figures[peer]
         report.note("  ratio of canned pages to it", f"{from_canned:.3g} ×")
-
-
-@contextmanager
-def canned_server(layout: str) -> Iterator[str]:
-    """Serve canned pages from a process of its own; give its URL."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.server", layout],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().strip()
-        server.communicate("")
 
 
 if __name__ == "__main__":

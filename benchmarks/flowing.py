@@ -19,6 +19,7 @@ from base64 import b64encode
 from aiohttp import web
 
 from benchmarks.server import JSON, Canned
+from benchmarks.serving import serve
 
 FIRST = 10**40
 PAGE = 10_000
@@ -80,16 +81,7 @@ class Flowing(Canned):
         return self._began + number / self._rate
 
 
-async def serve(server: Flowing) -> None:
-    """Serve until standard input ends."""
-    runner = web.ServerRunner(web.Server(server.handle, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    await runner.cleanup()
-
-
 if __name__ == "__main__":
     latency, rate, size, age = sys.argv[1:]
-    asyncio.run(serve(Flowing(float(latency), float(rate), int(size), float(age))))
+    flowing = Flowing(float(latency), float(rate), int(size), float(age))
+    asyncio.run(serve(flowing.handle))

@@ -9,10 +9,10 @@ shard has full pages without end, and user code never asks for a second record.
 
 from __future__ import annotations
 
-from benchmarks.consume import canned_server
 from benchmarks.fleet import Fleet, fleet
 from benchmarks.pages import LAYOUTS
 from benchmarks.report import Report
+from benchmarks.serving import served
 from benchmarks.worker import IDLE_SECONDS
 from kinesumer import Config
 
@@ -52,7 +52,7 @@ def backlog(made: Fleet, idle_bytes: int) -> None:
     report = Report(f"full backlog on {SHARDS} shards, nobody asks")
     budget = Config().buffer_bytes
     for name, layout in LAYOUTS.items():
-        with canned_server(name) as url:
+        with served("benchmarks.server", name) as url:
             worker = made.start(
                 f"never-{name}",
                 f"canned-{SHARDS}",

@@ -15,6 +15,7 @@ import sys
 from aiohttp import web
 
 from benchmarks.pages import LAYOUTS, iterator, numbered
+from benchmarks.serving import serve
 
 JSON = "application/x-amz-json-1.1"
 HASH_KEYS = 1 << 128
@@ -90,12 +91,7 @@ def _name(given: dict[str, str]) -> str:
 async def main() -> None:
     """Serve until standard input ends."""
     canned = Canned(LAYOUTS[sys.argv[1]].body())
-    runner = web.ServerRunner(web.Server(canned.handle, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    await runner.cleanup()
+    await serve(canned.handle)
 
 
 if __name__ == "__main__":

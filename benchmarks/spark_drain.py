@@ -24,8 +24,9 @@ from pyspark.sql.types import (
 
 from benchmarks.backlog import BYTES_PER_SECOND, KEY_BYTES, number_of
 from benchmarks.report import Report
+from benchmarks.serving import served
 from benchmarks.spark_formats import backlog
-from benchmarks.spark_read import SHARDS, server
+from benchmarks.spark_read import SHARDS
 from kinesumer.model import Position, Stream
 from kinesumer.spark.offsets import After
 from kinesumer.spark.options import Connection, ReadOptions
@@ -44,7 +45,7 @@ SCHEMA = StructType(
 def main() -> None:
     """Print one table."""
     records, size = (int(word) for word in sys.argv[1:] or (60_000, 1_000))
-    with server(records, size, "limits") as url:
+    with served("benchmarks.backlog", records, size, "limits") as url:
         os.environ |= {
             "AWS_ENDPOINT_URL_KINESIS": url,
             "AWS_ACCESS_KEY_ID": "test",

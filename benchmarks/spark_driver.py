@@ -15,25 +15,24 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
 from benchmarks.report import Report
+from benchmarks.serving import served
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model import Start, Stream
 from kinesumer.spark.options import Connection, ReadOptions
 from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -53,21 +52,6 @@ def main() -> None:
     """Print what was asked for, or all."""
     for name in sys.argv[1:] or WHAT:
         WHAT[name]()
-
-
-@contextmanager
-def flowing(latency: float, rate: float, size: int, age: float) -> Iterator[str]:
-    """Serve shards that take records for ever; give the URL."""
-    arguments = map(str, (latency, rate, size, age))
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.flowing", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.communicate("")
 
 
 def reader(url: str, shards: int, start: Start) -> StreamReader:
@@ -101,7 +85,7 @@ def fleet() -> None:
         ("20 records/s in each", 20.0, Start.LATEST),
         ("an hour's backlog of 20 records/s in each", 20.0, Start.TRIM_HORIZON),
     ):
-        with flowing(LATENCY, rate, 100, HOUR) as url:
+        with served("benchmarks.flowing", LATENCY, rate, 100, HOUR) as url:
             query, end = reader(url, SHARDS, start), dict[str, Any]()
             for number in range(4):
                 cpu, wall = time.process_time(), time.perf_counter()
@@ -117,7 +101,7 @@ def fleet() -> None:
 def memory() -> None:
     """Plan often, and see what stays."""
     report = Report(f"memory over {TRIGGERS} triggers of {IDLE_SHARDS} busy shards")
-    with flowing(0.0, 50.0, 100, HOUR) as url:
+    with served("benchmarks.flowing", 0.0, 50.0, 100, HOUR) as url:
         query, end = reader(url, IDLE_SHARDS, Start.TRIM_HORIZON), dict[str, Any]()
         assert query._driver is None
         settled = 0
@@ -143,7 +127,10 @@ def _resident() -> int:
 def idle() -> None:
     """Let a real query find nothing new."""
     report = Report(f"a trigger without new data, {IDLE_SHARDS} shards, real Spark")
-    with flowing(0.0, 0.0, 100, HOUR) as url, tempfile.TemporaryDirectory() as where:
+    with (
+        served("benchmarks.flowing", 0.0, 0.0, 100, HOUR) as url,
+        tempfile.TemporaryDirectory() as where,
+    ):
         os.environ |= {
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",

@@ -16,15 +16,11 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.report import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from benchmarks.serving import served
 
 SHARDS = 8
 TASKS = 2
@@ -58,7 +54,7 @@ def main() -> None:
         layout = LAYOUTS[name]
         title = f"{SHARDS} × {layout.records:,} × {layout.size:,} B"
         report = Report(f"{title}: rows per CPU second")
-        with server(layout.records, layout.size) as url:
+        with served("benchmarks.backlog", layout.records, layout.size) as url:
             ceiling, ours = measure("ceiling", name, url), measure("ours", name, url)
         for sink, aim in (("noop", layout.noop), ("parquet", layout.parquet)):
             most, rate = ceiling[sink]["rate"], ours[sink]["rate"]
@@ -74,20 +70,6 @@ def main() -> None:
             report.note("peak memory", f"{ours[sink]['peak'] / 1e6:,.0f} MB")
             report.at_most("  more than the ceiling's", more / 1e6, 250, " MB")
         report.print()
-
-
-@contextmanager
-def server(*arguments: object) -> Iterator[str]:
-    """Serve a backlog from a process of its own; give its URL."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.backlog", *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.communicate("")
 
 
 def measure(side: str, layout: str, url: str) -> dict[str, dict[str, float]]:
