@@ -11,6 +11,8 @@ from kinesumer.local.refusal import AwsError, access_denied
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kinesumer.local.policies import Policy
+
 DEFAULT_ACCOUNT = "000000000000"
 
 
@@ -61,7 +63,7 @@ class Denial(NamedTuple):
 
 
 class Identities:
-    """Every key, role and denial; knows no clock: ``now`` is passed in."""
+    """Every key, role, policy and denial; knows no clock: ``now`` is passed in."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
@@ -69,6 +71,8 @@ class Identities:
         self._by_account: dict[str, Credentials] = {}
         self._roles: dict[str, Role] = {}
         self.denials: list[Denial] = []
+        self.policies: list[Policy] = []
+        """Whom none of these concerns may do everything in its own account."""
         self._add(
             Credentials(
                 "test", "test", DEFAULT_ACCOUNT, _user(DEFAULT_ACCOUNT, "kinesumer")
@@ -134,6 +138,9 @@ class Identities:
             why = "an identity-based policy explicitly denies it"
             raise access_denied(caller.arn, action, resource, why)
         if not any(fnmatchcase(action, pattern) for pattern in caller.allowed):
+            raise access_denied(caller.arn, action, resource)
+        policies = [each for each in self.policies if each.concerns(caller.arn)]
+        if policies and not any(each.allows(action, resource) for each in policies):
             raise access_denied(caller.arn, action, resource)
         owner = resource.split(":")[4] if resource.startswith("arn:") else ""
         if owner and owner != caller.account and action != "sts:AssumeRole":

@@ -18,11 +18,12 @@ from kinesumer.local.kinesis.limits import Limits
 from kinesumer.local.kinesis.sequence import hash_key
 from kinesumer.local.kinesis.service import Caller, stream_arn
 from kinesumer.local.kinesis.writing import store
+from kinesumer.local.policies import read_policy
 from kinesumer.local.world import World
 from kinesumer.wire.state_table import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kinesumer.local.journal import Journal
     from kinesumer.local.kinesis.shards import Stream
@@ -131,10 +132,21 @@ class EmbeddedAws:
         with self._world.lock:
             self._world.identities.denials.append(Denial(action, resource, caller))
 
+    def restrict(self, policy: Mapping[str, object], caller: str = "*") -> None:
+        """Allow callers (a pattern of their ARN) only what an IAM policy allows.
+
+        Several policies of one caller add up. A policy's statements may have ``Allow``,
+        actions and resources, with ``*``; raises msgspec.ValidationError for more.
+        """
+        restriction = read_policy(policy, caller)
+        with self._world.lock:
+            self._world.identities.policies.append(restriction)
+
     def allow(self) -> None:
-        """Take back everything that was denied."""
+        """Take back everything that was denied or restricted."""
         with self._world.lock:
             self._world.identities.denials.clear()
+            self._world.identities.policies.clear()
 
     # --- streams and tables ----------------------------------------------------------
 

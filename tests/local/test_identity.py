@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+import pytest
+
+from kinesumer.local import EmbeddedAws
 from kinesumer.local.identity import Credentials
-
-if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
 
 OTHER = "111122223333"
 
@@ -172,6 +173,44 @@ async def test_single_actions_can_be_denied_and_allowed_again(
     aws.allow()
     await kinesis.list_shards(StreamName="orders")
     await dynamodb.describe_table(TableName="table")
+
+
+async def test_callers_with_a_policy_may_do_what_it_allows_where_it_allows_it(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    aws.create_stream("other")
+    aws.create_table("table")
+    aws.restrict(policy("kinesis:List*", arn), caller="*:user/kinesumer")
+    aws.restrict(policy("kinesis:*", "*"), caller="*:user/somebody")
+    await kinesis.list_shards(StreamName="orders")
+    answer = await refused(kinesis.list_shards(StreamName="other"))
+    assert answer.message.endswith(
+        "because no identity-based policy allows the kinesis:ListShards action"
+    )
+    call = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    assert (await refused(call)).code == "AccessDeniedException"
+    assert "dynamodb:ListTables" in (await refused(dynamodb.list_tables())).message
+    aws.restrict(policy(["kinesis:PutRecord", "dynamodb:ListTables"], ["*"]))
+    await kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    await dynamodb.list_tables()
+    aws.allow()
+    await kinesis.list_shards(StreamName="other")
+
+
+@pytest.mark.parametrize("more", [{"Effect": "Deny"}, {"Condition": {}}])
+def test_a_policy_that_says_more_than_is_enforced_is_refused(
+    more: dict[str, object],
+) -> None:
+    document = policy("kinesis:*", "*")
+    document["Statement"][0].update(more)
+    with pytest.raises(msgspec.ValidationError):
+        EmbeddedAws().restrict(document)
+
+
+def policy(action: object, resource: object) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 async def test_unsigned_requests_are_refused(aws: EmbeddedAws) -> None:
