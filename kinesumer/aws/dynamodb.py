@@ -209,15 +209,21 @@ class DynamoStateStore:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await call(TableName=self._table, **arguments)
         except FOREIGN as error:
-            raise self._translated(error, operation) from error
+            resource = f"table {self._table}"
+            if "IndexName" in arguments:
+                # A permission of its own: to query the table is another one.
+                resource += f", index {arguments['IndexName']}"
+            raise self._translated(error, operation, resource) from error
 
-    def _translated(self, error: Exception, operation: str) -> KinesumerError:
+    def _translated(
+        self, error: Exception, operation: str, resource: str
+    ) -> KinesumerError:
         fault = fault_of(error)
         if fault.code == "ConditionalCheckFailedException":
             response = cast("ClientError", error).response
             return _RefusedError(cast("Answer", response).get("Item"))
         action = f"dynamodb:{operation}"
-        message = f"{action} on table {self._table}: {said(fault)}"
+        message = f"{action} on {resource}: {said(fault)}"
         if fault.kind is Kind.THROTTLED:
             return StoreThrottledError(message)
         if fault.kind is Kind.UNAVAILABLE:
@@ -225,17 +231,18 @@ class DynamoStateStore:
         if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
             return StoreUnavailableError(message)
         if fault.kind is Kind.OTHER:
-            return self._of_dynamodb(fault, action, message)
-        return fatal(fault, action, f"table {self._table}")
+            return self._of_dynamodb(fault, action, resource)
+        return fatal(fault, action, resource)
 
-    def _of_dynamodb(self, fault: Fault, action: str, message: str) -> KinesumerError:
+    def _of_dynamodb(self, fault: Fault, action: str, resource: str) -> KinesumerError:
         if fault.code == "ResourceNotFoundException":
             return tables.missing(self._table)
         if fault.code == "ValidationException" and _names_a_key(fault.text):
             return StateStoreSchemaError(
-                f"{message}; run: kinesumer init --table {self._table}"
+                f"{action} on {resource}: {said(fault)}; "
+                f"run: kinesumer init --table {self._table}"
             )
-        return fatal(fault, action, f"table {self._table}")
+        return fatal(fault, action, resource)
 
 
 def _decode(

@@ -1,0 +1,184 @@
+"""With exactly the documented policies all works; without one action an error names it.
+
+The embedded AWS enforces the policies of ``schema/iam/`` as they are documented.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer import AccessDeniedError, Config, Kinesumer, Start
+from kinesumer.wire.state_table import STATE_STORE
+from tests.cli.conftest import words
+from tests.security.conftest import INITIALIZING, READING, Accounts
+from tests.security.documents import Grant, document, grants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Run
+
+QUICK = Config(
+    heartbeat_seconds=0.2,
+    lease_seconds=1.0,
+    leader_seconds=0.2,
+    gather_seconds=0.1,
+    listing_seconds=0.5,
+    commit_seconds=0.2,
+)
+CALLED_BY_STATUS = {
+    "dynamodb:DescribeTable",
+    "dynamodb:GetItem",
+    "dynamodb:Query",
+    "kinesis:DescribeStreamSummary",
+    "kinesis:GetRecords",
+    "kinesis:GetShardIterator",
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete rows of the dead at once; don't wait for others when a group begins."""
+    for name in ("PRUNE_SECONDS", "DEAD_SECONDS", "LATE_SECONDS"):
+        monkeypatch.setattr(f"kinesumer.pruning.{name}", 0.0)
+    monkeypatch.setattr("kinesumer.leader.FIRST_SECONDS", 0.0)
+
+
+def client(client_id: str) -> Kinesumer:
+    return Kinesumer("app", table=STATE_STORE, client_id=client_id, config=QUICK)
+
+
+async def consume(client: Kinesumer, accounts: Accounts, seen: set[bytes]) -> None:
+    async for record in client.consume(accounts.streams, start=Start.TRIM_HORIZON):
+        seen.add(record.data)
+
+
+async def until(is_true: Callable[[], bool], tasks: list[asyncio.Task[None]]) -> None:
+    """Wait, unless one of the tasks fails."""
+    async with asyncio.timeout(30):
+        while not is_true():
+            for task in tasks:
+                if task.done():
+                    await task
+            await asyncio.sleep(0.02)
+
+
+# --- the client and the command ------------------------------------------------------
+
+
+async def test_a_group_works_with_exactly_the_documented_policies(
+    accounts: Accounts, impatient: None
+) -> None:
+    accounts.enforce(READING)
+    accounts.bury("nobody")
+    seen: set[bytes] = set()
+    async with client("one") as one, client("two") as two:
+        tasks = [asyncio.create_task(consume(c, accounts, seen)) for c in (one, two)]
+        accounts.put(10)
+        await until(lambda: len(seen) == accounts.count, tasks)
+        accounts.aws.split("orders", accounts.aws.open_shards("orders")[0])
+        accounts.put(10)
+        await until(lambda: len(seen) == accounts.count, tasks)
+        await one.leave()
+        accounts.put(10)
+        await until(lambda: len(seen) == accounts.count, tasks)
+        await two.leave()
+        await asyncio.gather(*tasks)
+    called, denied = accounts.calls()
+    assert called == {grant.action for grant in grants(*READING.values())}
+    assert not denied
+
+
+@pytest.mark.parametrize("removed", grants(*READING.values()), ids=str)
+async def test_a_consumer_names_the_one_action_that_it_lacks(
+    accounts: Accounts, impatient: None, removed: Grant
+) -> None:
+    accounts.enforce(READING, removed)
+    accounts.put(1)
+    accounts.bury("nobody")
+    with pytest.raises(AccessDeniedError) as raised:
+        async with asyncio.timeout(20), client("one") as one:
+            await consume(one, accounts, set())
+    assert accounts.named(removed, raised.value)
+
+
+def test_status_works_with_what_a_consumer_may(
+    accounts: Accounts, impatient: None, run: Run
+) -> None:
+    accounts.enforce(READING)
+    begin(accounts)
+    result = run("status", "--app", "app", "--json")
+    assert result.exit_code == 0
+    shown = {
+        stream["stream_arn"]: stream["lag_problem"]
+        for stream in json.loads(result.output)["streams"]
+    }
+    # Which role reads a stream isn't stored: its lag isn't known.
+    theirs = shown.pop(accounts.payments)
+    assert (
+        f"access denied: kinesis:DescribeStreamSummary on {accounts.payments}" in theirs
+    )
+    assert set(shown.values()) == {None}
+
+
+def test_status_names_the_one_action_that_it_lacks(
+    accounts: Accounts, impatient: None, run: Run
+) -> None:
+    begin(accounts)
+    for removed in grants("consumer"):
+        if removed.action not in CALLED_BY_STATUS or "/index/" in removed.resource:
+            continue
+        accounts.aws.allow()
+        accounts.enforce(READING, removed)
+        result = run("status", "--app", "app", "--json")
+        if removed.action.startswith("dynamodb:"):
+            assert result.exit_code == 1
+            assert f"{removed.action} on table {STATE_STORE}" in words(result)
+            continue
+        for stream in json.loads(result.output)["streams"]:
+            if stream["stream_arn"] != accounts.payments:
+                on_it = f"{removed.action} on {stream['stream_arn']}"
+                assert on_it in stream["lag_problem"]
+
+
+def begin(accounts: Accounts) -> None:
+    """Let a group begin with all streams, and end."""
+
+    async def once() -> None:
+        async with client("one") as one:
+            async for _ in one.consume(accounts.streams, start=Start.TRIM_HORIZON):
+                break
+
+    accounts.put(1)
+    asyncio.run(once())
+
+
+def test_init_works_with_exactly_its_documented_policy(
+    accounts: Accounts, run: Run
+) -> None:
+    accounts.enforce(INITIALIZING)
+    for created in (False, True):
+        result = run("init", "--table", "other" if created else STATE_STORE, "--json")
+        assert json.loads(result.output)["created"] is created
+
+
+@pytest.mark.parametrize("removed", grants("init"), ids=str)
+def test_init_names_the_one_action_that_it_lacks(
+    accounts: Accounts, run: Run, removed: Grant
+) -> None:
+    accounts.enforce(INITIALIZING, removed)
+    result = run("init", "--table", "other")
+    assert result.exit_code == 1
+    assert f"access denied: {removed.action} on table other" in words(result)
+
+
+def test_a_consumer_may_not_create_the_table(accounts: Accounts, run: Run) -> None:
+    accounts.enforce(READING)
+    assert "dynamodb:DescribeTable on table other" in words(
+        run("init", "--table", "other")
+    )
+    assert "dynamodb:CreateTable" not in json.dumps(document("consumer"))
