@@ -1,0 +1,302 @@
+"""A fleet that runs for hours: nothing may grow in its processes, nothing be lost.
+
+    python -m benchmarks.long_run [--minutes 120] [--clients 3] [--shards 40]
+
+The embedded AWS runs in this process, each client in one of its own. Every
+--reshard-minutes a shard is split, or the two of the last split are merged; every
+--restart-minutes one client is restarted. What is restarted begins anew, so that it
+could hide a leak: the first client never is. Of the others every second one leaves and
+makes room for a new client in the same process, where a leak of each start would add
+up; and the rest are ended by SIGTERM, and followed by new processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from array import array
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.flatness import MIB, RULE, Trend, trends
+from kinesumer.local import EmbeddedAws, background
+from kinesumer.wire.encoding import UserRecord, aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+WARM_UP_MINUTES = 10.0
+SAMPLE_SECONDS = 10.0
+AGGREGATED_SHARE = 0.05
+AGGREGATE_RECORDS = 8
+PATIENCE_SECONDS = 120.0
+
+
+class Process:
+    """One client process, and what it leaves behind."""
+
+    def __init__(self, name: str, given: Given) -> None:
+        self.name = name
+        self.numbers = given.directory / f"{name}.numbers"
+        self._samples = given.directory / f"{name}.jsonl"
+        self.began, self.ended = time.time(), 0.0
+        module = ["-m", "benchmarks.long_run_client"]
+        files = [str(self.numbers), str(self._samples)]
+        arguments = ["long-run", ",".join(given.streams), *files, str(given.every)]
+        self._process: subprocess.Popen[Any] = subprocess.Popen(
+            [sys.executable, *module, *arguments],
+            stdin=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **given.aws.environment()},
+        )
+
+    def renew(self) -> None:
+        """Put a new client in the place of the one in the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        """End it gracefully; raise RuntimeError if it fails."""
+        self.ended = self.ended or time.time()
+        self._process.send_signal(signal.SIGTERM)
+        if self._process.wait(PATIENCE_SECONDS):
+            raise RuntimeError(f"{self.name} ended with {self._process.returncode}")
+
+    def check(self) -> None:
+        """Raise RuntimeError if it is gone."""
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self._process.returncode}")
+
+    def kill(self) -> None:
+        """End it if it is still there."""
+        self._process.kill()
+        self._process.wait()
+
+    def trends(self, warm_up: float) -> list[Trend]:
+        """Return how its measures went."""
+        lines = self._samples.read_text().splitlines()
+        return trends([json.loads(x) for x in lines], self.began, self.ended, warm_up)
+
+
+class Given:
+    """What every client process is given."""
+
+    def __init__(
+        self, aws: EmbeddedAws, directory: Path, shards: int, every: float
+    ) -> None:
+        self.aws, self.directory = aws, directory
+        self.every = every
+        half, third = shards // 2, shards * 3 // 10
+        self.streams = {
+            "orders": half,
+            "payments": third,
+            "clicks": shards - half - third,
+        }
+        for name, count in self.streams.items():
+            aws.create_stream(name, count)
+
+
+class Members:
+    """The client processes that run, and those that ran."""
+
+    def __init__(self, given: Given, clients: int, stack: ExitStack) -> None:
+        self._given, self._stack = given, stack
+        self.all: list[Process] = []
+        self.running = [self._start(index, 1) for index in range(clients)]
+        self._generations = [1] * clients
+        self.restarts = 0
+
+    def _start(self, index: int, generation: int) -> Process:
+        process = Process(f"client-{index + 1}-{generation}", self._given)
+        self._stack.callback(process.kill)
+        self.all.append(process)
+        return process
+
+    def restart(self) -> str:
+        """Restart the next client but never the first; say what was done."""
+        index = 1 + self.restarts % (len(self.running) - 1)
+        self.restarts += 1
+        old = self.running[index]
+        if index % 2:
+            old.renew()
+            return f"a new client in the process of {old.name}"
+        old.end()
+        self._generations[index] += 1
+        self.running[index] = self._start(index, self._generations[index])
+        return f"{old.name} ended, {self.running[index].name} started"
+
+    def delivered(self) -> array[int]:
+        """Return the numbers of all records that were delivered."""
+        found = array("I")
+        for process in self.all:
+            if process.numbers.exists():
+                data = process.numbers.read_bytes()
+                found.frombytes(data[: len(data) // 4 * 4])
+        return found
+
+
+class Resharding:
+    """Splits one shard, and merges the two the next time."""
+
+    def __init__(self, given: Given) -> None:
+        self._aws, self._streams = given.aws, list(given.streams)
+        self._draw = random.Random(1)
+        self._parted: tuple[str, str, str] | None = None
+        self.count = 0
+
+    def next(self) -> str:
+        """Reshard; say what was done."""
+        self.count += 1
+        if self._parted is not None:
+            stream, left, right = self._parted
+            self._parted = None
+            self._aws.merge(stream, left, right)
+            return f"{stream}: {left} and {right} merged"
+        stream = self._draw.choice(self._streams)
+        before = self._aws.open_shards(stream)
+        at = self._draw.randrange(len(before))
+        self._aws.split(stream, before[at])
+        left, right = self._aws.open_shards(stream)[at : at + 2]
+        self._parted = stream, left, right
+        return f"{stream}: {before[at]} split"
+
+
+class Production:
+    """Numbered records at a rate, some of them in KPL aggregates."""
+
+    def __init__(self, given: Given, per_second: float) -> None:
+        self._given, self._rate = given, per_second
+        self._draw, self._stop = random.Random(2), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.count = 0
+        """User records that were put: their numbers are 0 to count - 1."""
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        names, weights = zip(*self._given.streams.items(), strict=True)
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            packed = self._draw.random() < AGGREGATED_SHARE
+            size = AGGREGATE_RECORDS if packed else 1
+            due += size / self._rate
+            key = str(self._draw.random())
+            numbers = range(self.count, self.count + size)
+            users = [UserRecord(b"%d" % number, key) for number in numbers]
+            data = aggregate(users) if packed else users[0].data
+            self._given.aws.put(self._draw.choices(names, weights)[0], data, key)
+            self.count += size
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Produce while the block runs."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+
+def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> None:
+    """Let the fleet run for its time."""
+    began = time.monotonic()
+    reshard, restart = given.reshard_minutes, given.restart_minutes
+    while (minutes := (time.monotonic() - began) / 60) < given.minutes:
+        if minutes >= reshard:
+            say(minutes, reshards.next())
+            reshard += given.reshard_minutes
+        if minutes >= restart:
+            say(minutes, members.restart())
+            restart += given.restart_minutes
+        for process in members.running:
+            process.check()
+        time.sleep(0.5)
+    for process in members.running:
+        process.ended = time.time()
+
+
+def say(minutes: float, text: str) -> None:
+    """Print what happens, and when."""
+    print(f"{minutes:7.2f} min  {text}", flush=True)
+
+
+def settle(members: Members, wanted: int) -> None:
+    """Wait until everything is delivered, or for long enough; end the clients."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(set(members.delivered())) < wanted and time.monotonic() < until:
+        time.sleep(2)
+    for process in members.running:
+        process.end()
+
+
+def report(members: Members, produced: int, warm_up: float) -> bool:
+    """Print what was seen; return whether all is well."""
+    passed = True
+    print(
+        f"\n{'process':<12} {'measure':<12} {'at warm-up':>10} {'mean then':>10}",
+        end="",
+    )
+    print(f" {'mean last':>10} {'max last':>10} {'per hour':>10}")
+    for process in members.all:
+        for trend in process.trends(warm_up):
+            unit = MIB if trend.measure == "memory" else 1
+            figures = [figure / unit for figure in trend[1:]]
+            verdict = {True: "flat", False: "GROWS", None: ""}[trend.flat]
+            passed &= trend.flat is not False
+            columns = " ".join(f"{figure:>10,.1f}" for figure in figures)
+            print(f"{process.name:<12} {trend.measure:<12} {columns}  {verdict}")
+    print(RULE)
+    delivered = members.delivered()
+    lost = produced - len(set(delivered))
+    print(f"{produced:,} records, {lost:,} lost, ", end="")
+    print(f"{len(delivered) - len(set(delivered)):,} delivered again")
+    return passed and not lost
+
+
+def main() -> int:
+    """Run; return the exit status: 0 if nothing grows and nothing is lost."""
+    given = arguments(sys.argv[1:])
+    warm_up = 60 * min(WARM_UP_MINUTES, given.minutes / 4)
+    with ExitStack() as stack:
+        directory = Path(given.directory or tempfile.mkdtemp(prefix="long-run-"))
+        print(f"samples and numbers in {directory}")
+        aws = stack.enter_context(background(EmbeddedAws()))
+        aws.create_table("state")
+        every = min(SAMPLE_SECONDS, given.minutes)
+        each = Given(aws, directory, given.shards, every)
+        production, reshards = Production(each, given.rate), Resharding(each)
+        members = Members(each, given.clients, stack)
+        with production.running():
+            live(members, reshards, given)
+        settle(members, production.count)
+    print(f"{reshards.count} reshards, {members.restarts} restarts")
+    return 0 if report(members, production.count, warm_up) else 1
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.long_run")
+    parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=40)
+    parser.add_argument("--reshard-minutes", type=float, default=5)
+    parser.add_argument("--restart-minutes", type=float, default=10)
+    parser.add_argument("--rate", type=float, default=200, help="user records a second")
+    parser.add_argument("--directory", help="keep samples and numbers here")
+    found = parser.parse_args(given)
+    if found.clients < 2 or found.shards < 4:
+        parser.error("two clients and four shards at least: the first isn't restarted")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
