@@ -52,6 +52,15 @@ def decide(
     return round_
 
 
+def begins_inside(range_: Range, rows: Iterable[ShardRow]) -> bool:
+    """Tell whether a part of a range begins inside a shard, as merges may leave it.
+
+    That shard is another member's, and nobody says when a child of it lies here.
+    """
+    starts = {(row.key.stream_arn, row.first_hash) for row in rows if not row.ended}
+    return any((part.stream_arn, part.first) not in starts for part in range_)
+
+
 def to_move(
     held: Mapping[ShardKey, int],
     range_: Range,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.ownership import contains, decide, to_move
+from kinesumer.core.ownership import begins_inside, contains, decide, to_move
 from kinesumer.model import Interval, ShardKey, Start
 from kinesumer.wire.rows import ShardRow
 
@@ -14,6 +14,23 @@ ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 KEY = ShardKey(ARN, "s1")
 FREE = ShardRow(KEY, 10, 19, Start.TRIM_HORIZON, ready=True)
 OWNED = FREE._replace(owner="other", owner_id="c2")
+
+
+@pytest.mark.parametrize(
+    ("first", "rows", "expected"),
+    [
+        (10, [FREE], False),
+        (10, [OWNED], False),
+        (10, [], True),
+        (5, [FREE], True),
+        (10, [FREE._replace(ended=True)], True),
+        (10, [FREE._replace(key=ShardKey("other", "s1"))], True),
+    ],
+)
+def test_a_range_begins_with_a_shard_unless_a_merge_has_joined_it_to_one_before(
+    first: int, rows: list[ShardRow], *, expected: bool
+) -> None:
+    assert begins_inside((Interval(ARN, first, 30),), rows) is expected
 
 
 def test_a_free_shard_is_claimed() -> None:

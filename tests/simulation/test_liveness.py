@@ -143,6 +143,27 @@ def test_l4_children_deliver_soon_after_their_last_parents_end() -> None:
     simulate(play)
 
 
+def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
+    """A merge leaves a range that begins inside the child; a split gives it shards."""
+
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        merged = sim.merge("stream-0", "shardId-000000000000", "shardId-000000000001")
+        await asyncio.sleep(20)
+        children = sim.split("stream-0", merged)
+        await asyncio.sleep(10)
+        arn = sim.arn("stream-0")
+        ended = sim.judge.shards[arn, merged].ended_at
+        assert ended is not None
+        firsts = [sim.judge.shards[arn, child].tenures[1] for child in children]
+        assert len({tenure.session for tenure in firsts}) == 2
+        for first in firsts:
+            assert first.started_at is not None
+            assert first.started_at - ended < 2
+
+    simulate(play, members=2, shards=(2,))
+
+
 @pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3 * 3600.0])
 def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
     async def play(sim: Simulation) -> None:
