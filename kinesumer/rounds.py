@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING
 from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
 from kinesumer.core.liveness import interval_seconds, proves_death
-from kinesumer.errors import (
-    CorruptRowError,
-    StoreThrottledError,
-    StoreUnavailableError,
-)
+from kinesumer.errors import StoreThrottledError, StoreUnavailableError
 from kinesumer.holding import Holding
 from kinesumer.model import ChildShard, Shard, ShardKey
 from kinesumer.reader import Reader
-from kinesumer.shard_rows import read_inside
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -72,7 +67,6 @@ class Rounds:
         self._releasing: set[ShardKey] = set()
         self._open_claims: dict[ShardKey, tuple[ShardRow, str, str]] = {}
         self._verified: dict[str, float] = {}
-        self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
         self._next_read = 0.0
         self._polls = 0
         self._tasks: asyncio.TaskGroup
@@ -212,8 +206,7 @@ class Rounds:
         )
 
     async def _claim_inside(self) -> None:
-        inside = await read_inside(self._context, self._range)
-        found = [row for row in inside if not self._refuses(row)]
+        found = await self._rows_inside()
         decided = ownership.decide(found, self._busy_keys(), self._dead)
         if await self._verify(decided.verify):
             decided = ownership.decide(found, self._busy_keys(), self._dead)
@@ -235,13 +228,19 @@ class Rounds:
     def _busy_keys(self) -> set[ShardKey]:
         return self.held.keys() | self._open_claims.keys()
 
-    def _refuses(self, row: ShardRow) -> bool:
-        """Tell whether Kinesis has refused the position that stands in a row."""
-        position, error = self._refused.get(row.key, (None, None))
-        if error is None or position != row.position:
-            return False
-        self._context.health.corrupt(error)
-        return True
+    async def _rows_inside(self) -> list[ShardRow]:
+        store, app = self._context.store, self._context.app
+        pages = await asyncio.gather(
+            *(
+                store.query(
+                    rows.shard_partition(app, arn),
+                    first=rows.hash_text(first),
+                    last=rows.hash_text(last) + "/~",
+                )
+                for arn, first, last in self._range
+            )
+        )
+        return [rows.read_shard(row) for page in pages for row in page]
 
     async def _verify(self, owners: set[tuple[str, str]]) -> bool:
         """Read rows of owners that may be dead; tell whether one is."""
@@ -256,7 +255,7 @@ class Rounds:
             row = await self._context.store.get(
                 rows.member_key(self._context.app, client_id)
             )
-            if proves_death(session, rows.read_pulse(row) if row else None):
+            if proves_death(session, rows.read_member(row) if row else None):
                 self._dead.add(session)
                 found = True
         return found
@@ -276,11 +275,8 @@ class Rounds:
             self._open_claims[row.key] = (row, nonce, dead_owner)
             self._context.health.failed("state store", error)
             return
-        won = self._context.readable(rows.read_shard, written.row)
-        if won is None and written.row and written.row.get("claim") == nonce:
-            self._open_claims[row.key] = (row, nonce, dead_owner)
-            return
         self._open_claims.pop(row.key, None)
+        won = rows.read_shard(written.row) if written.row else None
         if won is not None and won.claim == nonce and not self._lease.dead:
             self._take(won)
 
@@ -291,7 +287,7 @@ class Rounds:
         stream = self._streams[row.key.stream_arn]
         stream.failing = None
         reader = Reader(self._context, stream, holding, self._buffer)
-        holding.task = self._tasks.create_task(self._read(holding, reader))
+        holding.task = self._tasks.create_task(reader.run())
         self._tasks.create_task(self._until_end(holding))
         logger.info(
             "claimed %s %s, epoch %d",
@@ -300,15 +296,6 @@ class Rounds:
             row.epoch,
             extra=holding.log_fields,
         )
-
-    async def _read(self, holding: Holding, reader: Reader) -> None:
-        """Read a shard; give it up if its row says a place that it doesn't have."""
-        try:
-            await reader.run()
-        except CorruptRowError as error:
-            self._refused[holding.key] = holding.row.position, error
-            self._releasing.add(holding.key)
-            self._tasks.create_task(self._hand_over(holding))
 
     # --- the end of a shard ---------------------------------------------------------
 
@@ -366,7 +353,6 @@ class Rounds:
             row = await self._context.read(
                 rows.shard_key(self._context.app, key, first)
             )
-            known = self._context.readable(rows.read_shard, row)
             if row is None:
                 stream = self._streams[child.key.stream_arn]
                 listed = await self._context.until_available(
@@ -376,7 +362,7 @@ class Rounds:
                 # A listing without the child was cut off: it may lack the parent too.
                 if parent in ids or child.key.shard_id not in ids:
                     return False
-            elif known is None or not known.ended:
+            elif not rows.read_shard(row).ended:
                 return False
         return True
 
@@ -386,7 +372,7 @@ class Rounds:
         written = await self._context.write(write)
         if self.held.get(holding.key) is holding:
             del self.held[holding.key]
-        now = self._context.readable(rows.read_shard, written.row)
+        now = rows.read_shard(written.row) if written.row else None
         if written.applied or (now is not None and _covers(now, write, position)):
             if position is not None:
                 holding.stored(position)
