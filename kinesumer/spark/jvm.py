@@ -84,7 +84,7 @@ def _version(java: Path) -> int | None:
 
 def _said_by(java: Path) -> str:
     try:
-        answer = subprocess.run(
+        answer = subprocess.run(  # noqa: S603  the Java that Spark starts
             [java, "-version"],
             capture_output=True,
             text=True,

@@ -108,5 +108,6 @@ if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Sets of strings are walked in the order of their hashes.
         again = [sys.executable, "-m", "kinesumer.testing.simulate", *sys.argv[1:]]
-        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
+        chosen = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, again, chosen)  # noqa: S606  this very program
     main()
