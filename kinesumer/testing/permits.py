@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.machine import Machine
     from kinesumer.testing.virtual import VirtualLoop
 
+TOLERANCE = 1e-6
 TRUST = 0.75
 """Share of its lease for which a session may deliver after a beat it sent."""
 

@@ -10,7 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kinesumer.ports import All, Test
-from kinesumer.testing.permits import Permits, number, plan_of
+from kinesumer.testing.membership import Membership
+from kinesumer.testing.permits import TOLERANCE, Permits, number
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.virtual import VirtualLoop
 
 EVENTS = 400
-TOLERANCE = 1e-6
 _NO_ROW: Row = {}
 
 
@@ -51,12 +51,13 @@ class Judge:
         self.delivered_count = 0
         self.retired = False
         """The world was changed behind everybody's back: nothing is judged now."""
-        self._writer: Machine | None = None
-        self._leaders: dict[int, str] = {}
+        self.writer: Machine | None = None
+        """Whose write is being applied."""
+        membership = Membership(self)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
-            "member": self._member_write,
-            "leader": self._leader_write,
+            "member": membership.member_write,
+            "leader": membership.leader_write,
         }
 
     def fail(self, predicate: str, message: str) -> None:
@@ -97,7 +98,7 @@ class Judge:
 
     def writes(self, machine: Machine) -> None:
         """The next applied write is this machine's."""
-        self._writer = machine
+        self.writer = machine
 
     def sent(self, machine: Machine, write: Write) -> None:
         """A machine tries a write."""
@@ -212,11 +213,11 @@ class Judge:
         """A write was applied (hook for MemoryStore.on_write)."""
         if self.retired:
             return
-        self.note("write", self._writer and self._writer.name, write)
+        self.note("write", self.writer and self.writer.name, write)
         check = self._checks.get(write.key.pk.partition("#")[0])
         if check is not None:
             check(write, before, after)
-        self._writer = None
+        self.writer = None
 
     def _trace(self, write: Write) -> ShardTrace | None:
         arn = write.key.pk.split("#", 2)[2]
@@ -270,8 +271,8 @@ class Judge:
         if all(before.get(name) == after.get(name) for name in names):
             return
         owner = str(before.get("owner", ""))
-        if not owner or self.permits.machines.get(owner) is not self._writer:
-            writer = self._writer.name if self._writer else "nobody"
+        if not owner or self.permits.machines.get(owner) is not self.writer:
+            writer = self.writer.name if self.writer else "nobody"
             self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
@@ -289,12 +290,11 @@ class Judge:
 
     def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
         epoch, session = number(after["epoch"]), str(after.get("owner", ""))
+        if before["ended"]:
+            self.fail("I1", f"{trace.shard_id} is claimed after its end")
         if epoch != number(before["epoch"]) + 1 or epoch in trace.tenures:
             self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
-        if (
-            self.permits.machines.get(session) is not self._writer
-            or self._writer is None
-        ):
+        if self.permits.machines.get(session) is not self.writer or self.writer is None:
             self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
             return
         previous = str(before.get("owner", ""))
@@ -305,7 +305,7 @@ class Judge:
         if previous:
             trace.tenures[epoch - 1].ended_at = now
         trace.tenures[epoch] = Tenure(
-            epoch, session, self._writer, first, first, now, done_until=first
+            epoch, session, self.writer, first, first, now, done_until=first
         )
         repeats = sum(trace.delivered[first:])
         self.takeovers += bool(previous)
@@ -327,49 +327,6 @@ class Judge:
                 f"{trace.shard_id} is taken from {session} "
                 f"{until - now:.3f} s before its last moment",
             )
-
-    def _member_write(
-        self, write: Write, before: Row | None, after: Row | None
-    ) -> None:
-        if before is not None:
-            self._check_dead_stays(before, after)
-        if after is None:
-            return
-        session = str(after["session"])
-        if after.get("dead") is True:
-            self.dead.setdefault(session, self.loop.real)
-        elif session in self.dead:
-            self.fail("I7", f"session {session} of {after['sk']} rises from the dead")
-        if "plan_version" in write.set and before is not None:
-            if plan_of(after) <= plan_of(before):
-                self.fail("I11", f"{after['sk']} goes back to plan {plan_of(after)}")
-
-    def _check_dead_stays(self, before: Row, after: Row | None) -> None:
-        was_dead = before.get("dead") is True
-        if after is None:
-            if not was_dead:
-                self.fail("I7", f"{before['sk']} is deleted alive")
-        elif after["session"] == before["session"]:
-            if was_dead and after.get("dead") is not True:
-                self.fail("I7", f"session {before['session']} rises from the dead")
-        elif not was_dead:
-            self.fail("I7", f"{before['sk']} is replaced alive")
-
-    def _leader_write(
-        self, write: Write, before: Row | None, after: Row | None
-    ) -> None:
-        if after is None:
-            self.fail("I11", "the leader row is deleted")
-            return
-        epoch, session = number(after["leader_epoch"]), str(after["session"])
-        if self._leaders.setdefault(epoch, session) != session:
-            self.fail("I11", f"leader epoch {epoch} belongs to two sessions")
-        if before is not None:
-            if epoch < number(before["leader_epoch"]):
-                self.fail("I11", f"leader epoch goes back to {epoch}")
-            previous = str(before["session"])
-            if previous != session and previous not in self.dead:
-                self.fail("I11", f"{session} leads in place of {previous}, not dead")
 
 
 def _epochs_named(write: Write) -> set[Value]:

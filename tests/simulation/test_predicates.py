@@ -2,113 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING
-
 import pytest
 
-from kinesumer.model import Fence, Record, ShardKey, Source
 from kinesumer.ports import All, Key, Test, Value, Write
-from kinesumer.testing.memory import MemoryStore
-from kinesumer.testing.predicates import Judge, ViolationError
-from kinesumer.testing.virtual import VirtualLoop
-
-if TYPE_CHECKING:
-    from kinesumer.testing.machine import Machine
-
-ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
-SHARDS = f"shard#app#{ARN}"
-MEMBER: dict[str, Value] = {"beat": 0, "lease_ms": 8000, "dead": False}
-NEW: dict[str, Value] = {"epoch": 0, "ended": False, "start": "TRIM_HORIZON"}
-
-
-class Trace:
-    """Two machines, a parent shard with ten records, and its child with one."""
-
-    def __init__(self) -> None:
-        self.loop = VirtualLoop(random.Random(0))
-        self.judge = Judge(self.loop, max_uncommitted=5)
-        self.store = MemoryStore(self.loop.services)
-        self.store.on_write.append(self.judge.applied)
-        self.a, self.b = self.loop.machine("a"), self.loop.machine("b")
-        self.judge.opened(ARN, "parent", ())
-        self.judge.opened(ARN, "child", ("parent",))
-        numbers = [str(95 + index) for index in range(10)]
-        self.judge.produced(ARN, "parent", [(n, None) for n in numbers], 1.0)
-        self.judge.produced(ARN, "child", [("200", None)], 2.0)
-        self.register(self.a, "A")
-        self.register(self.b, "B")
-        self.write(None, "parent", NEW)
-        self.write(None, "child", NEW)
-
-    def write(
-        self,
-        machine: Machine | None,
-        shard: str,
-        values: dict[str, Value],
-        remove: tuple[str, ...] = (),
-    ) -> None:
-        self.apply(machine, Write(Key(SHARDS, f"0/{shard}"), All(()), values, remove))
-
-    def member(
-        self, machine: Machine, client_id: str, session: str, values: dict[str, Value]
-    ) -> None:
-        condition = Test("session", "=", session)
-        key = Key("member#app", client_id)
-        self.apply(machine, Write(key, condition, values))
-
-    def apply(self, machine: Machine | None, write: Write) -> None:
-        if machine is not None:
-            self.judge.sent(machine, write)
-            self.judge.writes(machine)
-        written = self.store.write_now(write)
-        if machine is not None:
-            self.judge.answered(machine, write, written)
-
-    def register(
-        self, machine: Machine, session: str, client_id: str | None = None
-    ) -> None:
-        values = MEMBER | {"session": session}
-        key = Key("member#app", client_id or machine.name)
-        self.apply(machine, Write(key, All(()), values, replace=True))
-
-    def claim(
-        self, machine: Machine, session: str, epoch: int, shard: str = "parent"
-    ) -> None:
-        self.write(machine, shard, {"owner": session, "epoch": epoch})
-
-    def record(self, number: int, epoch: int, shard: str = "parent") -> Record:
-        fence = Fence(ShardKey(ARN, shard), epoch)
-        return Record(str(number), b"", source=Source(fence, 0, 9))
-
-    def deliver(self, machine: Machine, *numbers: int, epoch: int = 1) -> None:
-        for number in numbers:
-            self.judge.delivered(machine, self.record(number, epoch))
-
-    def process(self, machine: Machine, *numbers: int, epoch: int = 1) -> None:
-        for number in numbers:
-            self.judge.delivered(machine, self.record(number, epoch))
-            self.judge.done(self.record(number, epoch))
-
-    def commit(self, machine: Machine, number: int) -> None:
-        self.write(machine, "parent", {"sequence_number": str(number)})
-
-    def release(self, machine: Machine, number: int) -> None:
-        values: dict[str, Value] = {"sequence_number": str(number)}
-        self.write(machine, "parent", values, ("owner",))
-
-    def end(self, machine: Machine) -> None:
-        values: dict[str, Value] = {"sequence_number": "104", "ended": True}
-        self.write(machine, "parent", values, ("owner",))
-
-    def die(self, session: str, client_id: str) -> None:
-        self.member(self.b, client_id, session, {"dead": True})
-
-    def violates(self, predicate: str, words: str = "") -> None:
-        error = self.loop.halted
-        assert isinstance(error, ViolationError), "nothing was violated"
-        assert error.predicate == predicate, error
-        assert words in str(error)
+from kinesumer.testing.predicates import ViolationError
+from tests.simulation.judged import ARN, SHARDS, Trace
 
 
 @pytest.fixture
@@ -156,6 +54,14 @@ def test_i1_an_end_that_is_undone(trace: Trace) -> None:
 def test_i1_a_row_pruned_before_its_end(trace: Trace) -> None:
     trace.apply(trace.a, Write(Key(SHARDS, "0/parent"), All(()), delete=True))
     trace.violates("I1", "without having ended")
+
+
+def test_i1_a_claim_after_the_end(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.end(trace.a)
+    trace.claim(trace.b, "B", 2)
+    trace.violates("I1", "claimed after its end")
 
 
 def test_i2_a_checkpoint_past_a_record_that_is_not_done(trace: Trace) -> None:
@@ -247,8 +153,7 @@ def test_i6_a_claim_from_a_session_that_is_not_dead(trace: Trace) -> None:
 
 def test_i6_a_claim_before_the_last_permitted_moment(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
-    trace.loop.real = 5.0
-    trace.die("A", "a")
+    trace.judge.dead["A"] = trace.loop.real = 5.0
     trace.claim(trace.b, "B", 2)
     trace.violates("I6", "1.000 s before")
 
@@ -260,28 +165,6 @@ def test_i6_a_claim_after_it_is_fine(trace: Trace) -> None:
     trace.claim(trace.b, "B", 2)
     assert trace.loop.halted is None
     assert trace.judge.takeovers == 1
-
-
-def test_i7_a_session_that_rises_from_the_dead(trace: Trace) -> None:
-    trace.die("A", "a")
-    trace.member(trace.a, "a", "A", {"dead": False})
-    trace.violates("I7", "rises")
-
-
-def test_i7_a_dead_session_that_registers_again(trace: Trace) -> None:
-    trace.die("A", "a")
-    trace.register(trace.a, "A")
-    trace.violates("I7", "rises")
-
-
-def test_i7_a_live_session_that_is_replaced(trace: Trace) -> None:
-    trace.register(trace.b, "C", "a")
-    trace.violates("I7", "replaced alive")
-
-
-def test_i7_a_live_session_that_is_deleted(trace: Trace) -> None:
-    trace.apply(trace.b, Write(Key("member#app", "a"), All(()), delete=True))
-    trace.violates("I7", "deleted alive")
 
 
 def test_i8_a_child_before_its_parent_has_ended(trace: Trace) -> None:
@@ -340,31 +223,6 @@ def test_i10_a_late_try_to_release_an_epoch_before_gives_nothing_up(
     assert trace.loop.halted is None
     trace.release(trace.a, 96)
     trace.violates("I10", "at record 2, but 3 are done")
-
-
-def test_i11_a_plan_that_goes_back(trace: Trace) -> None:
-    trace.member(trace.b, "a", "A", {"leader_epoch": 2, "plan_version": 3})
-    assert trace.loop.halted is None
-    trace.member(trace.b, "a", "A", {"leader_epoch": 1, "plan_version": 9})
-    trace.violates("I11", "goes back to plan (1, 9)")
-
-
-def lead(trace: Trace, session: str, epoch: int) -> None:
-    values: dict[str, Value] = {"session": session, "leader_epoch": epoch}
-    trace.apply(trace.a, Write(Key("leader#app", "leader"), All(()), values))
-
-
-def test_i11_two_sessions_in_one_leader_epoch(trace: Trace) -> None:
-    lead(trace, "A", 1)
-    trace.die("A", "a")
-    lead(trace, "B", 1)
-    trace.violates("I11", "two sessions")
-
-
-def test_i11_a_leader_replaced_alive(trace: Trace) -> None:
-    lead(trace, "A", 1)
-    lead(trace, "B", 2)
-    trace.violates("I11", "not dead")
 
 
 def test_the_first_violation_stops_the_run() -> None:
