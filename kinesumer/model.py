@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, NamedTuple, Self
 
@@ -106,7 +106,7 @@ class Stream:
     name: str
     region: str | None = None
     role_arn: str | None = None
-    external_id: str | None = None
+    external_id: str | None = field(default=None, repr=False)
     session_name: str | None = None
     start: Start | None = None
     pace_seconds: float = 0.2

@@ -40,6 +40,10 @@ class Frozen(NamedTuple):
     token: str | None = None
     account_id: str | None = None
 
+    def __repr__(self) -> str:
+        """Leave out what is secret: locals end up in error reports."""
+        return f"Frozen(access_key={self.access_key!r}, …)"
+
 
 class Credentials(Protocol):
     """What a client asks for each request that it signs."""
@@ -59,6 +63,10 @@ class Role(NamedTuple):
     arn: str
     session_name: str
     external_id: str | None = None
+
+    def __repr__(self) -> str:
+        """Leave out the external id: locals end up in error reports."""
+        return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
 
 
 class RoleCredentials(AioCredentials):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.loaders import create_loader
 
-from kinesumer import Stream
+from kinesumer import Config, Stream
 from kinesumer.wire.state_table import STATE_STORE
 from tests.cli.conftest import environment, run  # noqa: F401  fixtures
 from tests.security.documents import Grant, document, filled, without
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kinesumer import AccessDeniedError
     from kinesumer.local import EmbeddedAws
@@ -27,6 +28,14 @@ USER, ROLE = "*:user/*", "*:assumed-role/*"
 READING = {USER: "consumer", ROLE: "reader-role"}
 WRITING = {USER: "producer", ROLE: "writer-role"}
 INITIALIZING = {USER: "init"}
+QUICK = Config(
+    heartbeat_seconds=0.2,
+    lease_seconds=1.0,
+    leader_seconds=0.2,
+    gather_seconds=0.1,
+    listing_seconds=0.5,
+    commit_seconds=0.2,
+)
 
 
 @dataclass
@@ -140,3 +149,26 @@ def accounts(
     # Reading the services' definitions takes most of a client's start: once is enough.
     monkeypatch.setattr("botocore.session.create_loader", _loader)
     return Accounts(kinesumer_aws)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete rows of the dead at once; don't wait for others when a group begins."""
+    for name in ("PRUNE_SECONDS", "DEAD_SECONDS", "LATE_SECONDS"):
+        monkeypatch.setattr(f"kinesumer.pruning.{name}", 0.0)
+    monkeypatch.setattr("kinesumer.leader.FIRST_SECONDS", 0.0)
+
+
+@pytest.fixture
+def connections_of_spark() -> Iterator[None]:
+    """Sources and sinks as in a new process; their connections are closed."""
+    yield
+    from kinesumer.spark import reading
+    from kinesumer.spark.background import background
+    from kinesumer.spark.sources import close_sources
+
+    background().run(close_sources())
+    loop = reading._worker(os.getpid()).loop
+    loop.run_until_complete(close_sources())
+    loop.close()
+    reading._worker.cache_clear()

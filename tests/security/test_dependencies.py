@@ -26,4 +26,6 @@ def test_sparks_jars_are_pinned_by_their_checksums() -> None:
     jars = (LOCKS[0].parent / "delta-jars.sha256").read_text().splitlines()
 
     assert jars
-    assert all(re.fullmatch(r"[0-9a-f]{64}  [^ :]+:[^ :]+:[0-9.]+", jar) for jar in jars)
+    assert all(
+        re.fullmatch(r"[0-9a-f]{64}  [^ :]+:[^ :]+:[0-9.]+", jar) for jar in jars
+    )

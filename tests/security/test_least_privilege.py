@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer import AccessDeniedError, Config, Kinesumer, Start
+from kinesumer import AccessDeniedError, Kinesumer, Start
 from kinesumer.wire.state_table import STATE_STORE
 from tests.cli.conftest import words
-from tests.security.conftest import INITIALIZING, READING, Accounts
+from tests.security.conftest import INITIALIZING, QUICK, READING, Accounts
 from tests.security.documents import Grant, document, grants
 
 if TYPE_CHECKING:
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Run
 
-QUICK = Config(
-    heartbeat_seconds=0.2,
-    lease_seconds=1.0,
-    leader_seconds=0.2,
-    gather_seconds=0.1,
-    listing_seconds=0.5,
-    commit_seconds=0.2,
-)
 CALLED_BY_STATUS = {
     "dynamodb:DescribeTable",
     "dynamodb:GetItem",
@@ -38,14 +30,6 @@ CALLED_BY_STATUS = {
     "kinesis:GetRecords",
     "kinesis:GetShardIterator",
 }
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delete rows of the dead at once; don't wait for others when a group begins."""
-    for name in ("PRUNE_SECONDS", "DEAD_SECONDS", "LATE_SECONDS"):
-        monkeypatch.setattr(f"kinesumer.pruning.{name}", 0.0)
-    monkeypatch.setattr("kinesumer.leader.FIRST_SECONDS", 0.0)
 
 
 def client(client_id: str) -> Kinesumer:
