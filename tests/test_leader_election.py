@@ -170,3 +170,22 @@ async def test_who_waits_for_a_first_plan_behind_standbys_hardly_reads_the_membe
     last.store.queried.clear()
     await asyncio.sleep(60)
     assert last.store.queried == []
+
+
+@in_virtual_time
+async def test_who_is_not_in_the_list_does_not_lead(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await fleet_of(world)
+    seat = Seat(fleet, await fleet.join("c0"), (ARN,))
+    query = seat.store.query
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(seat.store, "query", stale)
+        await asyncio.sleep(10)
+        assert not seat.leads
+    await asyncio.sleep(5)
+    assert seat.leads
