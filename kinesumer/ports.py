@@ -16,6 +16,15 @@ Row = dict[str, Value]
 """An item by attribute name, its keys ``pk`` and ``sk`` among them."""
 
 
+class Foreign(str):
+    """An attribute of another type, as DynamoDB's JSON has it: no row of ours has one.
+
+    Readers refuse it by name; where it was left out, a default would take its place.
+    """
+
+    __slots__ = ()
+
+
 class Key(NamedTuple):
     """A row's primary key."""
 
@@ -128,7 +137,7 @@ class StreamSource(Protocol):
 
         For a position with a ``sub_sequence_number`` the iterator is *at* its sequence
         number, since the rest of the aggregate is still to be read. Raises
-        ShardMissingError, TrimmedPositionError.
+        ShardMissingError, TrimmedPositionError, PositionRefusedError.
         """
         ...
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.ports import All, Either, Test
+from kinesumer.ports import All, Either, Foreign, Test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +19,9 @@ Attribute = dict[str, Any]
 
 def attribute_of(value: Value) -> Attribute:
     """Return a value as an attribute. Raises ValueError for an empty set."""
+    if isinstance(value, Foreign):
+        foreign: Attribute = json.loads(value)
+        return foreign
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, bool):
@@ -29,21 +34,25 @@ def attribute_of(value: Value) -> Attribute:
 
 
 def row_of(item: Mapping[str, Attribute]) -> Row:
-    """Return an item as a row.
+    """Return an item as a row; what no row of ours has is kept as Foreign."""
+    return {name: _value_of(attribute) for name, attribute in item.items()}
 
-    Attributes of types that no row of ours has (maps, fractions, bytes) are left out:
-    they are somebody else's.
-    """
-    row: Row = {}
-    for name, attribute in item.items():
-        ((kind, value),) = attribute.items()
-        if kind in ("S", "BOOL"):
-            row[name] = value
-        elif kind == "N" and value.lstrip("-").isdigit():
-            row[name] = int(value)
-        elif kind == "SS":
-            row[name] = frozenset(value)
-    return row
+
+def _value_of(attribute: Attribute) -> Value:
+    for kind, value in attribute.items():
+        if kind == "S" and type(value) is str:
+            return value
+        if kind == "BOOL" and type(value) is bool:
+            return value
+        if kind == "N" and type(value) is str and _WHOLE.fullmatch(value):
+            return int(value)
+        if kind == "SS" and all(type(part) is str for part in value):
+            return frozenset(value)
+    return Foreign(json.dumps(attribute, default=repr))
+
+
+_WHOLE = re.compile(r"-?[0-9]{1,38}")
+"""DynamoDB's numbers have up to 38 digits."""
 
 
 def item_of(key: Key, values: Mapping[str, Value]) -> dict[str, Attribute]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kinesumer.aws.expressions import (
@@ -9,7 +11,7 @@ from kinesumer.aws.expressions import (
     request_of,
     row_of,
 )
-from kinesumer.ports import All, Condition, Either, Key, Test, Value, Write
+from kinesumer.ports import All, Condition, Either, Foreign, Key, Test, Value, Write
 
 KEY = Key("shard#app", "00/shardId-0")
 
@@ -36,13 +38,28 @@ def test_an_empty_set_is_refused_since_dynamodb_has_none() -> None:
         attribute_of(frozenset())
 
 
-def test_attributes_of_other_types_are_left_out_of_a_row() -> None:
-    item = item_of(KEY, {"beat": 3}) | {
-        "map": {"M": {}},
-        "fraction": {"N": "1.5"},
-        "bytes": {"B": b""},
-    }
-    assert row_of(item) == {"pk": KEY.pk, "sk": KEY.sk, "beat": 3}
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"M": {"a": {"S": "b"}}},
+        {"L": []},
+        {"N": "1.5"},
+        {"N": "9" * 5000},
+        {"NULL": True},
+        {"NS": ["1"]},
+        {"B": "AA=="},
+        {"SS": [1]},
+        {"S": 5},
+        {},
+    ],
+)
+def test_an_attribute_of_another_type_stays_in_the_row_as_what_it_is(
+    attribute: dict[str, object],
+) -> None:
+    row = row_of(item_of(KEY, {"beat": 3}) | {"other": attribute})
+    assert row.pop("other") == json.dumps(attribute)
+    assert row == {"pk": KEY.pk, "sk": KEY.sk, "beat": 3}
+    assert attribute_of(Foreign(json.dumps(attribute))) == attribute
 
 
 @pytest.mark.parametrize(
