@@ -66,6 +66,10 @@ class StreamReplacedError(FatalError):
     """A stream was deleted and made anew under the same name: positions are void."""
 
 
+class PositionRefusedError(FatalError):
+    """Kinesis says that a position was never in the shard that it was stored for."""
+
+
 class DataLossError(FatalError):
     """Records still to be read are gone: retention or a deletion took them."""
 

@@ -9,9 +9,11 @@ from kinesumer.buffer import Batch, memory_size
 from kinesumer.context import logger
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
+    CorruptRowError,
     ExpiredIteratorError,
     FatalError,
     KinesumerError,
+    PositionRefusedError,
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -19,6 +21,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Position, Record, Start
+from kinesumer.wire import rows
 from kinesumer.wire.aggregation import Opened, open_records
 from kinesumer.wire.records import payload_bytes
 
@@ -126,8 +129,11 @@ class Reader:
                 self._stream.read_failed(began, self._context.clock.now())
                 self._answers, self._iterator = False, None
         except FatalError as error:
-            if type(error) is FatalError:  # nobody knows yet why
+            refused = isinstance(error, PositionRefusedError)
+            if refused or type(error) is FatalError:  # nobody knows yet why
                 await self._refuse_replaced(error)
+            if refused and self._after == self._holding.row.position:
+                raise self._corrupt(error) from error
             raise
         return None
 
@@ -151,6 +157,15 @@ class Reader:
                 f"{stream.label} ({stream.arn}) was deleted and made anew while it was "
                 "consumed: its stored positions are void"
             ) from error
+
+    def _corrupt(self, error: FatalError) -> CorruptRowError:
+        key = self._holding.key
+        row = rows.shard_key(self._context.app, key, self._holding.row.first_hash)
+        return CorruptRowError(
+            f"state store row pk={row.pk!r} sk={row.sk!r}: attribute sequence_number "
+            f"is no position in the shard ({error}); correct it, or remove it to begin "
+            "at the row's start"
+        )
 
     def _open(self, page: Page) -> list[Batch]:
         """Return the page's user records in batches that fit ``max_uncommitted``."""

@@ -14,6 +14,7 @@ from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
     KinesumerError,
+    PositionRefusedError,
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -139,7 +140,7 @@ class KinesisSource:
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.
 
-        Raises ShardMissingError, TrimmedPositionError.
+        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError.
         """
         answer = await self._call(
             "GetShardIterator",
@@ -241,6 +242,8 @@ class KinesisSource:
             )
         if operation == "GetShardIterator" and _is_trimmed(fault):
             return TrimmedPositionError(message)
+        if operation == "GetShardIterator" and fault.code in _REFUSALS:
+            return PositionRefusedError(message)
         return fatal(fault, f"kinesis:{operation}", stream)
 
 
@@ -249,6 +252,7 @@ class _ExpiredTokenError(KinesumerError):
 
 
 _NOT_FOUND = "ResourceNotFoundException"
+_REFUSALS = ("InvalidArgumentException", "ValidationException")
 _OF_A_SHARD = ("GetShardIterator", "GetRecords")
 _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
 

@@ -14,6 +14,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     KinesumerError,
+    PositionRefusedError,
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -368,7 +369,7 @@ async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
     )
     with pytest.raises(TrimmedPositionError):
         await source.get_iterator(SHARD, Position("7"))
-    with pytest.raises(FatalError, match="did not come from"):
+    with pytest.raises(PositionRefusedError, match="did not come from"):
         await source.get_iterator(SHARD, Position("7"))
 
 
