@@ -96,14 +96,16 @@ class Checkpointer:
                 context.health.failed("state store", error)
                 return False
         context.health.works("state store")
-        if written.applied or is_stored(holding, written, position):
+        if written.applied or is_stored(context, holding, written, position):
             holding.stored(position)
         else:
             self._lost(holding)
         return True
 
 
-def is_stored(holding: Holding, written: Written, position: Position) -> bool:
+def is_stored(
+    context: Context, holding: Holding, written: Written, position: Position
+) -> bool:
     """Tell from a refusing row whether the position is there all the same.
 
     It is if a try that seemed lost was applied, or if the shard was released meanwhile:
@@ -111,7 +113,7 @@ def is_stored(holding: Holding, written: Written, position: Position) -> bool:
     """
     if holding.progress.has_committed(position):
         return True
-    row = rows.read_shard(written.row) if written.row else None
+    row = context.readable(rows.read_shard, written.row)
     if row is None or row.position is None or row.epoch != holding.row.epoch:
         return False
     return row.position >= position

@@ -7,12 +7,16 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.errors import (
+    CorruptRowError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
 from kinesumer.telemetry import Telemetry
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kinesumer.config import Config
     from kinesumer.ports import Clock, Key, Row, StateStore, Write, Written
@@ -24,6 +28,9 @@ T = TypeVar("T")
 
 CALM_SECONDS = 5.0
 """Something works again when it hasn't failed for this long: no log line per call."""
+REMIND_SECONDS = 60.0
+"""A row that can't be read is logged so often as long as it is met."""
+MOST_REMEMBERED = 1000
 
 
 class Health:
@@ -33,6 +40,8 @@ class Health:
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         self._failing: dict[str, tuple[float, float]] = {}
+        self._corrupt: dict[str, float] = {}
+        """When a corrupt row was last logged, by what there is to say of it."""
 
     def failed(self, what: str, error: Exception) -> None:
         """Note a failure; the first of a row of them is logged."""
@@ -47,6 +56,20 @@ class Health:
                 extra={"object": what, "error": str(error)},
             )
         self._failing[what] = since, now
+
+    def corrupt(self, error: CorruptRowError) -> None:
+        """Note a row that can't be read; it is logged now and then until it is mended.
+
+        It stops what it is about, and nothing else.
+        """
+        self._telemetry.corrupt_row()
+        now, text = self._clock.now(), str(error)
+        if now - self._corrupt.get(text, -REMIND_SECONDS) < REMIND_SECONDS:
+            return
+        if len(self._corrupt) >= MOST_REMEMBERED:
+            self._corrupt.clear()
+        self._corrupt[text] = now
+        logger.error("%s", text, extra={"error": text})
 
     def works(self, what: str) -> None:
         """Note a success; the first one some time after a failure is logged."""
@@ -91,6 +114,21 @@ class Context:
         """Read one row consistently, trying again while the store is unavailable."""
 
         return await self.until_available(lambda: self.store.get(key))
+
+    def readable(self, read: Callable[[Row], T], row: Row | None) -> T | None:
+        """Return what a row says; None if it says nothing that can be read."""
+        if row is None:
+            return None
+        try:
+            return read(row)
+        except CorruptRowError as error:
+            self.health.corrupt(error)
+            return None
+
+    def all_readable(self, read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
+        """Return what rows say, without those that can't be read."""
+        said = (self.readable(read, row) for row in found)
+        return [value for value in said if value is not None]
 
     async def until_available(
         self, call: Callable[[], Awaitable[T]], what: str = "state store"

@@ -13,7 +13,7 @@ from kinesumer.context import logger
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import ClientIdInUseError, StoreUnavailableError
 from kinesumer.wire import rows, writes
-from kinesumer.wire.rows import MemberRow
+from kinesumer.wire.rows import MemberRow, Pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,10 +141,10 @@ class Heart:
         first_sent = context.clock.now()
         while True:
             row = await context.read(rows.member_key(context.app, context.client_id))
-            before = rows.read_member(row) if row else None
-            if before is not None and before.session == session:
+            before = rows.read_pulse(row) if row else None
+            if row is not None and before is not None and before.session == session:
                 if not before.dead:
-                    return before, self._lease(session, first_sent)
+                    return rows.read_member(row), self._lease(session, first_sent)
                 session = context.new_id()
             elif before is not None and not before.dead:
                 await self._outlive(before)
@@ -155,12 +155,12 @@ class Heart:
             if (await context.write(write)).applied:
                 return member, self._lease(session, first_sent)
 
-    def _member(self, session: str, before: MemberRow | None) -> MemberRow:
+    def _member(self, session: str, before: Pulse | None) -> MemberRow:
         config = self._context.config
         return MemberRow(
             client_id=self._context.client_id,
             session=session,
-            incarnation=before.incarnation + 1 if before else 0,
+            incarnation=_following(before),
             lease_ms=self._lease_ms,
             weight=config.weight,
             state=self.state,
@@ -171,7 +171,7 @@ class Heart:
     def _lease(self, session: str, first_sent: float) -> Lease:
         return Lease(session, first_sent + TRUST * self._lease_ms / 1000)
 
-    async def _outlive(self, before: MemberRow) -> None:
+    async def _outlive(self, before: Pulse) -> None:
         """Wait until a predecessor's beat has been unchanged for its lease; fence it.
 
         Raises ClientIdInUseError if it beats twice: once may be a late request.
@@ -185,7 +185,7 @@ class Heart:
             row = await context.read(key)
             if context.clock.now() - asked > context.config.heartbeat_seconds:
                 since = context.clock.now()  # an outage: it couldn't beat either
-            now = rows.read_member(row) if row else None
+            now = rows.read_pulse(row) if row else None
             if now is None or now.dead or now.session != before.session:
                 return
             if now.beat != before.beat:
@@ -311,3 +311,8 @@ class Heart:
 
     def _moment(self) -> str:
         return rows.timestamp_text(self._context.clock.wall())
+
+
+def _following(before: Pulse | None) -> int:
+    seen = before.incarnation if before else None
+    return seen + 1 if type(seen) is int else 0

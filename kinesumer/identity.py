@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kinesumer.context import Context
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.wire.rows import Pulse
 
 GO_FRESH_SECONDS = 60.0
 """A client row of Kinesumer for Go this young belongs to a live one."""
@@ -43,7 +43,7 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
         row = (await context.write(write)).row
     else:
         row = await context.read(rows.group_key(context.app))
-    found = Identity(table_id, str(row.get("group_id")) if row else "")
+    found = Identity(table_id, rows.read_group(row) if row else "")
     if known is not None and found != known:
         raise StateStoreReplacedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
@@ -84,9 +84,9 @@ async def refuse_query(context: Context) -> None:
     """
     key = rows.member_key(context.app, rows.QUERY_ID)
 
-    async def read() -> list[MemberRow]:
+    async def read() -> list[Pulse]:
         row = await context.read(key)
-        return [rows.read_member(row)] if row else []
+        return [rows.read_pulse(row)] if row else []
 
     for query in await find_living(context, read):
         raise GroupHeldError(
@@ -97,8 +97,8 @@ async def refuse_query(context: Context) -> None:
 
 
 async def find_living(
-    context: Context, read: Callable[[], Awaitable[list[MemberRow]]]
-) -> list[MemberRow]:
+    context: Context, read: Callable[[], Awaitable[list[Pulse]]]
+) -> list[Pulse]:
     """Watch members until one is seen to live, which is returned, or all are dead.
 
     Whose heartbeat doesn't change for its lease is fenced.
@@ -118,7 +118,7 @@ async def find_living(
         await asyncio.sleep(beat_seconds / 4)
 
 
-async def _fence(context: Context, member: MemberRow) -> None:
+async def _fence(context: Context, member: Pulse) -> None:
     """Try once: after an outage a repeated try would hit who couldn't beat yet."""
     moment = rows.timestamp_text(context.clock.wall())
     try:

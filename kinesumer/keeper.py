@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.core import lineage
-from kinesumer.errors import StreamReplacedError
-from kinesumer.leader import read_shards
+from kinesumer.errors import CorruptRowError, StreamReplacedError
 from kinesumer.model import Position, Start
 from kinesumer.pruning import LATE_SECONDS
+from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
 
@@ -32,8 +32,17 @@ PARALLEL_WRITES = 32
 async def keep(context: Context, stream: OpenStream) -> bool:
     """Bring one stream's rows in step with its listing; tell whether they changed.
 
-    Raises StreamReplacedError if the stream was made anew under the same name.
+    Nothing changes while the stream's own row can't be read, which is reported. Raises
+    StreamReplacedError if the stream was made anew under the same name.
     """
+    try:
+        return await _keep(context, stream)
+    except CorruptRowError as error:
+        context.health.corrupt(error)
+        return False
+
+
+async def _keep(context: Context, stream: OpenStream) -> bool:
     info = await context.until_available(stream.source.describe, stream.label)
     row = await _stream_row(context, stream.arn)
     if row is not None:
@@ -43,8 +52,8 @@ async def keep(context: Context, stream: OpenStream) -> bool:
     shards = await _list(context, stream)
     if shards == stream.settled or not lineage.is_complete(shards):
         return False
-    found = await read_shards(context, stream.arn)
-    repairs = lineage.repairs(stream.arn, found, shards)
+    found, unreadable = await read_shards(context, stream.arn)
+    repairs = lineage.repairs(stream.arn, found, shards, unreadable)
     before = stream.places
     stream.places = lineage.places([*found, *repairs.create])
     await write_all(
@@ -61,7 +70,8 @@ async def keep(context: Context, stream: OpenStream) -> bool:
         ],
     )
     # Nothing to repair, nothing under way: so it stays until the listing changes.
-    is_settled = not any(repairs) and all(row.ready or row.ended for row in found)
+    is_open = all(row.ready or row.ended for row in found)
+    is_settled = is_open and not (unreadable or any(repairs))
     stream.settled = shards if is_settled else None
     has_moved_on = before is not None and before != stream.places
     return has_moved_on or bool(repairs.create or repairs.ready)

@@ -14,8 +14,9 @@ from kinesumer.context import logger
 from kinesumer.core import lineage, plan
 from kinesumer.core.agenda import MOVING_BEATS, Agenda
 from kinesumer.core.liveness import Watch, interval_seconds, proves_death
-from kinesumer.errors import StoreUnavailableError
+from kinesumer.errors import CorruptRowError, StoreUnavailableError
 from kinesumer.pruning import Pruner
+from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from kinesumer.context import Context
     from kinesumer.core.liveness import Lease
-    from kinesumer.wire.rows import LeaderRow, MemberRow
+    from kinesumer.wire.rows import LeaderRow, MemberRow, Pulse
 
 STEP_SECONDS = 0.2
 """Standbys step up in order of index, this far apart."""
@@ -106,7 +107,10 @@ class Leader:
     async def run(self) -> None:
         """Look at the members until cancelled."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except CorruptRowError as error:  # of the leader: who leads can't be known
+                self._context.health.corrupt(error)
             try:
                 async with asyncio.timeout(self._interval()):
                     await self._wake.wait()
@@ -152,7 +156,7 @@ class Leader:
         row = await self._context.until_available(
             lambda: store.get(key, consistent=False)
         )
-        now = rows.read_member(row) if row else None
+        now = self._context.readable(rows.read_member, row)
         if now is None or proves_death(self.leader.session, now):
             return False
         self.members = [m for m in self.members if m.client_id != now.client_id]
@@ -163,21 +167,21 @@ class Leader:
         context = self._context
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(lambda: context.store.query(partition))
-        members = [rows.read_member(row) for row in found]
-        sessions = [m.session for m in members if m.dead]
-        self.dead.update(sessions)
+        pulses = [rows.read_pulse(row) for row in found]
+        members = context.all_readable(rows.read_member, found)
+        self.dead.update(str(pulse.session) for pulse in pulses if pulse.dead)
         config = context.config
         gap = self._interval() + 2 * config.leader_seconds
         now = context.clock.now()
-        self._pruner.see(sessions, now)
+        self._pruner.see(pulses, now)
         if not self._lease.permits(now):
             # Whoever can't beat itself has no business judging others' beats.
             self._watch.reset()
-        stale = self._watch.look(members, now, gap)
+        stale = self._watch.look(pulses, now, gap)
         self.members = [self._judged(m, now) for m in plan.alive(members)]
-        for member in stale:
-            if self._should_fence(member):
-                await self._fence(member)
+        for pulse in stale:
+            if self._should_fence(pulse):
+                await self._fence(pulse)
 
     def _judged(self, member: MemberRow, now: float) -> MemberRow:
         """Call a member silent that has missed two beats: it may be dead.
@@ -196,15 +200,17 @@ class Leader:
         others = [m for m in self.members if m.session != self._me.session]
         return self.is_leading and all(m.state == "leaving" for m in others)
 
-    def _should_fence(self, member: MemberRow) -> bool:
+    def _should_fence(self, member: Pulse) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
         if member.session == self._me.session:
             return False
         if self.is_leading or self.leader is None:
             return True
-        return member.session == self.leader.session
+        if type(member.session) is str:
+            return member.session == self.leader.session
+        return member.client_id == self.leader.client_id
 
-    async def _fence(self, member: MemberRow) -> None:
+    async def _fence(self, member: Pulse) -> None:
         """Try once: after an outage a repeated try would hit who couldn't beat yet."""
         context = self._context
         moment = rows.timestamp_text(context.clock.wall())
@@ -216,7 +222,7 @@ class Leader:
             context.health.failed("state store", error)
             self._watch.reset()
             return
-        now = rows.read_member(written.row) if written.row else None
+        now = rows.read_pulse(written.row) if written.row else None
         if proves_death(member.session, now):
             logger.warning(
                 "client %s is dead: no heartbeat for %.1f s",
@@ -224,7 +230,7 @@ class Leader:
                 member.lease_ms / 1000,
                 extra={"client_id": member.client_id, "session": member.session},
             )
-            self.dead.add(member.session)
+            self.dead.add(str(member.session))
             self.members = [m for m in self.members if m.session != member.session]
 
     # --- election -------------------------------------------------------------------
@@ -272,7 +278,7 @@ class Leader:
 
     async def _verify(self, client_id: str, session: str) -> None:
         row = await self._context.read(rows.member_key(self._context.app, client_id))
-        if proves_death(session, rows.read_member(row) if row else None):
+        if proves_death(session, rows.read_pulse(row) if row else None):
             self.dead.add(session)
 
     # --- the plan -------------------------------------------------------------------
@@ -329,7 +335,8 @@ class Leader:
         for arn in await self._complete_streams(asked - known):
             if arn not in self._shards:
                 self._agenda.ask()
-            self._shards[arn] = lineage.places(await read_shards(self._context, arn))
+            stored = await read_shards(self._context, arn)
+            self._shards[arn] = lineage.places(stored.rows)
         if plan.has_drifted(self._plan, self._shards, self._make_plan()):
             self._agenda.ask()
 
@@ -341,7 +348,7 @@ class Leader:
                 rows.group_key(context.app).pk, first=rows.STREAM_PREFIX
             )
         )
-        streams = [rows.read_stream(row) for row in found]
+        streams = context.all_readable(rows.read_stream, found)
         return [s.arn for s in streams if s.baseline and s.arn in arns]
 
     async def _publish(self, todo: list[MemberRow]) -> None:
@@ -382,16 +389,6 @@ class Leader:
             keeps=part.keeps,
         )
         written = await self._context.write(write)
-        if written.row is not None and member.session == self._me.session:
-            self._assigned(rows.read_member(written.row))
-
-
-async def read_shards(
-    context: Context, arn: str, *, consistent: bool = False
-) -> list[rows.ShardRow]:
-    """Return all shard rows of a stream."""
-    partition = rows.shard_partition(context.app, arn)
-    found = await context.until_available(
-        lambda: context.store.query(partition, consistent=consistent)
-    )
-    return [rows.read_shard(row) for row in found]
+        now = self._context.readable(rows.read_member, written.row)
+        if now is not None and member.session == self._me.session:
+            self._assigned(now)

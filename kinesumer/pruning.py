@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kinesumer.context import Context
+    from kinesumer.ports import Key, Value
+    from kinesumer.wire.rows import Pulse
 
 PRUNE_SECONDS = 600.0
 DEAD_SECONDS = 3600.0
@@ -18,33 +22,43 @@ LATE_SECONDS = 900.0
 request that was signed before the death might still be accepted."""
 
 
+AT_ONCE = 25
+"""Rows looked at in one go: between them the leader sees who lives and who doesn't."""
+MOST_DUE = 10_000
+
+
 class Pruner:
     """Knows since when the leader has seen sessions dead."""
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}
+        self._since: dict[Value | None, float] = {}
+        self._due: list[Key] = []
         self._next = 0.0
 
-    def see(self, dead: list[str], now: float) -> None:
-        """Take in the sessions that were read as dead just now."""
+    def see(self, members: Iterable[Pulse], now: float) -> None:
+        """Take in the members that were read just now."""
         since = self._since
+        dead = (member.session for member in members if member.dead)
         self._since = {session: since.get(session, now) for session in dead}
 
     async def prune(self, context: Context) -> None:
-        """Delete once in a while what has been dead for an hour."""
+        """Delete what has been dead for an hour: some rows, looked up now and then."""
         now = context.clock.now()
-        if now < self._next:
-            return
-        self._next = now + PRUNE_SECONDS
-        moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
-        partition = rows.member_key(context.app, "").pk
-        keys = await context.until_available(
-            lambda: context.store.not_updated_since(partition, moment)
-        )
-        for key in keys:
+        if now >= self._next:
+            self._next = now + PRUNE_SECONDS
+            self._due = (await self._long_dead(context))[:MOST_DUE]
+        due, self._due = self._due[:AT_ONCE], self._due[AT_ONCE:]
+        for key in due:
             row = await context.read(key)
-            member = rows.read_member(row) if row else None
+            member = rows.read_pulse(row) if row else None
             if member is None or not member.dead:
                 continue
             if self._since.get(member.session, math.inf) <= now - LATE_SECONDS:
                 await context.write(writes.prune_member(context.app, member))
+
+    async def _long_dead(self, context: Context) -> list[Key]:
+        moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
+        partition = rows.member_key(context.app, "").pk
+        return await context.until_available(
+            lambda: context.store.not_updated_since(partition, moment)
+        )

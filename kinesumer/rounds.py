@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
 from kinesumer.core.liveness import interval_seconds, proves_death
-from kinesumer.errors import StoreThrottledError, StoreUnavailableError
+from kinesumer.errors import (
+    CorruptRowError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
 from kinesumer.holding import Holding
-from kinesumer.model import ChildShard, Shard, ShardKey
+from kinesumer.model import ShardKey
 from kinesumer.reader import Reader
+from kinesumer.shard_rows import read_inside
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
     from kinesumer.core.liveness import Lease
-    from kinesumer.model import Position, Range
+    from kinesumer.model import Position, Range, Shard
     from kinesumer.ports import Write
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
@@ -67,6 +72,7 @@ class Rounds:
         self._releasing: set[ShardKey] = set()
         self._open_claims: dict[ShardKey, tuple[ShardRow, str, str]] = {}
         self._verified: dict[str, float] = {}
+        self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
         self._next_read = 0.0
         self._polls = 0
         self._tasks: asyncio.TaskGroup
@@ -206,7 +212,8 @@ class Rounds:
         )
 
     async def _claim_inside(self) -> None:
-        found = await self._rows_inside()
+        inside = await read_inside(self._context, self._range)
+        found = [row for row in inside if not self._refuses(row)]
         decided = ownership.decide(found, self._busy_keys(), self._dead)
         if await self._verify(decided.verify):
             decided = ownership.decide(found, self._busy_keys(), self._dead)
@@ -228,19 +235,13 @@ class Rounds:
     def _busy_keys(self) -> set[ShardKey]:
         return self.held.keys() | self._open_claims.keys()
 
-    async def _rows_inside(self) -> list[ShardRow]:
-        store, app = self._context.store, self._context.app
-        pages = await asyncio.gather(
-            *(
-                store.query(
-                    rows.shard_partition(app, arn),
-                    first=rows.hash_text(first),
-                    last=rows.hash_text(last) + "/~",
-                )
-                for arn, first, last in self._range
-            )
-        )
-        return [rows.read_shard(row) for page in pages for row in page]
+    def _refuses(self, row: ShardRow) -> bool:
+        """Tell whether Kinesis has refused the position that stands in a row."""
+        position, error = self._refused.get(row.key, (None, None))
+        if error is None or position != row.position:
+            return False
+        self._context.health.corrupt(error)
+        return True
 
     async def _verify(self, owners: set[tuple[str, str]]) -> bool:
         """Read rows of owners that may be dead; tell whether one is."""
@@ -255,7 +256,7 @@ class Rounds:
             row = await self._context.store.get(
                 rows.member_key(self._context.app, client_id)
             )
-            if proves_death(session, rows.read_member(row) if row else None):
+            if proves_death(session, rows.read_pulse(row) if row else None):
                 self._dead.add(session)
                 found = True
         return found
@@ -275,8 +276,11 @@ class Rounds:
             self._open_claims[row.key] = (row, nonce, dead_owner)
             self._context.health.failed("state store", error)
             return
+        won = self._context.readable(rows.read_shard, written.row)
+        if won is None and written.row and written.row.get("claim") == nonce:
+            self._open_claims[row.key] = (row, nonce, dead_owner)
+            return
         self._open_claims.pop(row.key, None)
-        won = rows.read_shard(written.row) if written.row else None
         if won is not None and won.claim == nonce and not self._lease.dead:
             self._take(won)
 
@@ -287,7 +291,7 @@ class Rounds:
         stream = self._streams[row.key.stream_arn]
         stream.failing = None
         reader = Reader(self._context, stream, holding, self._buffer)
-        holding.task = self._tasks.create_task(reader.run())
+        holding.task = self._tasks.create_task(self._read(holding, reader))
         self._tasks.create_task(self._until_end(holding))
         logger.info(
             "claimed %s %s, epoch %d",
@@ -296,6 +300,15 @@ class Rounds:
             row.epoch,
             extra=holding.log_fields,
         )
+
+    async def _read(self, holding: Holding, reader: Reader) -> None:
+        """Read a shard; give it up if its row says a place that it doesn't have."""
+        try:
+            await reader.run()
+        except CorruptRowError as error:
+            self._refused[holding.key] = holding.row.position, error
+            self._releasing.add(holding.key)
+            self._tasks.create_task(self._hand_over(holding))
 
     # --- the end of a shard ---------------------------------------------------------
 
@@ -310,7 +323,7 @@ class Rounds:
             await self._end(holding, await self._children(holding))
 
     async def _children(self, holding: Holding) -> list[Shard]:
-        found = [_as_shard(child) for child in holding.children or ()]
+        found = [lineage.as_shard(child) for child in holding.children or ()]
         if found:
             return found
         stream = self._streams[holding.key.stream_arn]
@@ -350,9 +363,9 @@ class Rounds:
             if first == holding.row.first_hash:
                 first = holding.row.last_hash + 1
             key = ShardKey(child.key.stream_arn, parent)
-            row = await self._context.read(
-                rows.shard_key(self._context.app, key, first)
-            )
+            place = rows.shard_key(self._context.app, key, first)
+            row = await self._context.read(place)
+            known = self._context.readable(rows.read_shard, row)
             if row is None:
                 stream = self._streams[child.key.stream_arn]
                 listed = await self._context.until_available(
@@ -362,7 +375,7 @@ class Rounds:
                 # A listing without the child was cut off: it may lack the parent too.
                 if parent in ids or child.key.shard_id not in ids:
                     return False
-            elif not rows.read_shard(row).ended:
+            elif known is None or not known.ended:
                 return False
         return True
 
@@ -372,8 +385,10 @@ class Rounds:
         written = await self._context.write(write)
         if self.held.get(holding.key) is holding:
             del self.held[holding.key]
-        now = rows.read_shard(written.row) if written.row else None
-        if written.applied or (now is not None and _covers(now, write, position)):
+        now = self._context.readable(rows.read_shard, written.row)
+        if written.applied or (
+            now is not None and ownership.covers(now, write, position)
+        ):
             if position is not None:
                 holding.stored(position)
             if holding.position is not None:  # done while the write was under way
@@ -383,16 +398,3 @@ class Rounds:
         if position is not None:
             self.lost.add(holding.key)
         return False
-
-
-def _covers(now: ShardRow, write: Write, position: Position | None) -> bool:
-    """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
-    if "ended" in write.set:
-        return now.ended
-    if position is None:
-        return True
-    return now.position is not None and now.position >= position
-
-
-def _as_shard(child: ChildShard) -> Shard:
-    return Shard(child.shard_id, child.first_hash, child.last_hash, child.parents)

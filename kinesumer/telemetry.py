@@ -40,6 +40,9 @@ LOST_LEASES = "kinesumer.lost_leases"
 LostLeases)."""
 THROTTLES = "kinesumer.throttles"
 """{request}: requests that AWS throttled, by service: dynamodb or kinesis."""
+CORRUPT_ROWS = "kinesumer.corrupt_rows"
+"""{row}: rows of the state store that couldn't be read, each time one was met. What
+they are about stands still until they are mended; the log names them."""
 
 # --- durations ------------------------------------------------------------------
 
@@ -137,6 +140,9 @@ class Telemetry:
     def failed(self, error: Exception) -> None:
         """Count a failed call to AWS, if it was throttled."""
 
+    def corrupt_row(self) -> None:
+        """Count a row that couldn't be read."""
+
     def round(self) -> AbstractContextManager[object]:
         """Measure and trace a round."""
         return nullcontext()
@@ -202,6 +208,10 @@ class OpenTelemetry(Telemetry):
         elif isinstance(error, SourceThrottledError):
             self._to.throttles.add(1, {**self._app, SERVICE: "kinesis"})
 
+    def corrupt_row(self) -> None:
+        """Count a row that couldn't be read."""
+        self._to.corrupt_rows.add(1, self._app)
+
     @contextmanager
     def round(self) -> Iterator[None]:
         """Measure and trace a round."""
@@ -263,6 +273,7 @@ class Instruments:
         self.records_outside = counter(RECORDS_OUTSIDE, "{record}")
         self.lost_leases = counter(LOST_LEASES, "{shard}")
         self.throttles = counter(THROTTLES, "{request}")
+        self.corrupt_rows = counter(CORRUPT_ROWS, "{row}")
         self.round_duration = _duration(meter, ROUND_DURATION)
         self.hand_over_duration = _duration(meter, HAND_OVER_DURATION)
         self.commit_duration = _duration(meter, COMMIT_DURATION)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model import HASH_KEYS, Position, Shard, ShardKey, Start
+from kinesumer.model import HASH_KEYS, ChildShard, Position, Shard, ShardKey, Start
 from kinesumer.wire.rows import ShardRow, StreamRow
 
 if TYPE_CHECKING:
@@ -88,6 +88,11 @@ def child_row(arn: str, child: Shard) -> ShardRow:
     return _row(arn, child, Start.TRIM_HORIZON)
 
 
+def as_shard(child: ChildShard) -> Shard:
+    """Return a child as a listing would name it."""
+    return Shard(child.shard_id, child.first_hash, child.last_hash, child.parents)
+
+
 class Repairs(NamedTuple):
     """What brings the rows of a stream in step with a complete listing."""
 
@@ -96,8 +101,15 @@ class Repairs(NamedTuple):
     prune: list[ShardRow]
 
 
-def repairs(arn: str, rows: Sequence[ShardRow], shards: Sequence[Shard]) -> Repairs:
+def repairs(
+    arn: str,
+    rows: Sequence[ShardRow],
+    shards: Sequence[Shard],
+    unreadable: Collection[str] = (),
+) -> Repairs:
     """Compare rows with a complete listing.
+
+    Shards whose rows are unreadable have rows, and can't be said to have ended.
 
     A listed shard without a row gets one only if no descendant of it may be read: else
     its row was pruned, and reading it again would repeat it. A listing that ends before
@@ -109,8 +121,9 @@ def repairs(arn: str, rows: Sequence[ShardRow], shards: Sequence[Shard]) -> Repa
         return Repairs([], [], [])
     parents = {shard.shard_id: shard.parents for shard in shards}
     past = ancestors((i for i, row in by_id.items() if row.ready or row.ended), parents)
+    past.update(unreadable)
     missing = [s for s in shards if s.shard_id not in by_id and s.shard_id not in past]
-    pending = {shard.shard_id for shard in missing}
+    pending = {shard.shard_id for shard in missing}.union(unreadable)
     create = []
     for shard in missing:
         row = child_row(arn, shard)

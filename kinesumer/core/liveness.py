@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.ports import Value
 
 CLIENTS_PER_SECOND = 250
 """Beats a second that a fleet makes at most; larger fleets beat less often."""
@@ -47,9 +47,29 @@ class Lease:
         return now < self.deadline and not self.dead
 
 
+class Beating(Protocol):
+    """A member's row, read whole or only as far as it tells of life."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def session(self) -> Value | None: ...
+    @property
+    def beat(self) -> Value | None: ...
+    @property
+    def lease_ms(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def dead(self) -> bool: ...
+
+
+M = TypeVar("M", bound=Beating)
+
+
 class _Seen(NamedTuple):
-    session: str
-    beat: int
+    session: Value | None
+    beat: Value | None
     since: float
 
 
@@ -64,9 +84,7 @@ class Watch:
         """Forget what was seen: every window starts again at the next look."""
         self._seen.clear()
 
-    def look(
-        self, members: Iterable[MemberRow], now: float, longest_gap: float
-    ) -> list[MemberRow]:
+    def look(self, members: Iterable[M], now: float, longest_gap: float) -> list[M]:
         """Take in what was read at ``now`` and return the members to fence.
 
         After a gap between looks longer than ``longest_gap`` all windows start again:
@@ -89,7 +107,7 @@ class Watch:
         self._seen = seen
         return stale
 
-    def unchanged_for(self, member: MemberRow, now: float) -> float:
+    def unchanged_for(self, member: Beating, now: float) -> float:
         """Return for how many seconds this member's beat has been seen unchanged."""
         seen = self._seen.get(member.client_id)
         if seen is None or seen[:2] != (member.session, member.beat):
@@ -101,9 +119,9 @@ class Pulses:
     """Counts the beats that one observer sees of each session: who beats is alive."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[Value | None, tuple[Value | None, int]] = {}
 
-    def beating(self, members: Iterable[MemberRow]) -> list[MemberRow]:
+    def beating(self, members: Iterable[M]) -> list[M]:
         """Take in what was read and return the members that have beaten twice.
 
         Once may be a request that came late, and who leaves will soon be gone.
@@ -118,10 +136,12 @@ class Pulses:
         return found
 
 
-def proves_death(session: str, row: MemberRow | None) -> bool:
+def proves_death(session: Value | None, row: Beating | None) -> bool:
     """Tell whether a consistently read row proves that a session is dead.
 
     A row that is gone was pruned long after its death; another session in it
-    registered over a death mark.
+    registered over a death mark. What is no session at all proves nothing.
     """
-    return row is None or row.session != session or row.dead
+    if row is None or row.dead:
+        return True
+    return row.session != session and type(row.session) is str

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from kinesumer.model import Range, ShardKey
+    from kinesumer.model import Position, Range, ShardKey
+    from kinesumer.ports import Write
     from kinesumer.wire.rows import ShardRow
 
 
@@ -79,3 +80,12 @@ def to_move(
         if not contains(range_, key.stream_arn, first_hash)
     }
     return outside, [key for key, since in outside.items() if now - since >= delay]
+
+
+def covers(now: ShardRow, write: Write, position: Position | None) -> bool:
+    """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
+    if "ended" in write.set:
+        return now.ended
+    if position is None:
+        return True
+    return now.position is not None and now.position >= position

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.context import Context
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.wire.rows import MemberRow, Pulse
 
 RETRY_SECONDS = 10.0
 
@@ -131,13 +131,13 @@ class Membership:
         logger.info("holding %s", self._context.app, extra={"session": mine.session})
         self._joined()
 
-    async def _read_others(self) -> list[MemberRow]:
+    async def _read_others(self) -> list[Pulse]:
         context = self._context
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(
             lambda: context.store.query(partition, consistent=True)
         )
-        members = map(rows.read_member, found)
+        members = map(rows.read_pulse, found)
         return [m for m in members if m.client_id != context.client_id]
 
     def _refusal(self, error: Exception) -> GroupHeldError:

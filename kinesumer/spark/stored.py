@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
 from kinesumer.keeper import check_identity
-from kinesumer.leader import read_shards
 from kinesumer.spark.offsets import END, After, Offset, StreamOffset
 from kinesumer.spark.positions import UNKNOWN
 from kinesumer.wire import rows
@@ -49,13 +48,22 @@ async def _of_stream(context: Context, table: str, stream: OpenStream) -> Stream
         )
     check_identity(row, stream.info)
     while True:
-        known = await read_shards(context, stream.arn, consistent=True)
+        known = await _read_all(context, stream.arn)
         listed = await context.until_available(stream.source.list_shards, stream.label)
         if _is_whole(known, listed):
             return StreamOffset(
                 stream.info.created_at, places(stream.arn, known, listed)
             )
         await asyncio.sleep(LISTING_SECONDS)
+
+
+async def _read_all(context: Context, arn: str) -> list[ShardRow]:
+    """Return all rows. Raises CorruptRowError: else a shard would begin anywhere."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=True)
+    )
+    return [rows.read_shard(row) for row in found]
 
 
 def _is_whole(known: Sequence[ShardRow], listed: Sequence[Shard]) -> bool:

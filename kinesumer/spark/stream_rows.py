@@ -10,8 +10,8 @@ from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
 from kinesumer.core.liveness import proves_death
 from kinesumer.keeper import keep, write_all
-from kinesumer.leader import read_shards
 from kinesumer.model import ShardKey, Start
+from kinesumer.shard_rows import read_shards
 from kinesumer.spark.offsets import BEGINNING, After, End
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
@@ -103,8 +103,10 @@ class StreamRows:
             return False
         await self._lay_baseline(listed, places)
         while True:
-            found = await read_shards(self._context, self._stream.arn, consistent=True)
-            repairs = lineage.repairs(self._stream.arn, found, listed)
+            found, unreadable = await read_shards(
+                self._context, self._stream.arn, consistent=True
+            )
+            repairs = lineage.repairs(self._stream.arn, found, listed, unreadable)
             await self._repair(repairs)
             claimed = await self._claim_free(member, found)
             done = _done(found, listed, places)
@@ -114,7 +116,9 @@ class StreamRows:
                 in_step = all(
                     row.ended or not row.ready or row.key in self._held for row in found
                 )
-                return in_step and not any(isinstance(places[s], End) for s in waits)
+                return in_step and not (
+                    unreadable or any(isinstance(places[s], End) for s in waits)
+                )
 
     async def _list(self) -> Sequence[Shard]:
         stream = self._stream
@@ -168,14 +172,14 @@ class StreamRows:
         app = self._context.app
         for client_id, session in owners:
             row = await self._context.read(rows.member_key(app, client_id))
-            if proves_death(session, rows.read_member(row) if row else None):
+            if proves_death(session, rows.read_pulse(row) if row else None):
                 self._dead.add(session)
 
     async def _claim(self, member: MemberRow, row: ShardRow) -> bool:
         nonce = self._context.new_id()
         write = writes.claim(self._context.app, row, member, nonce, row.owner)
         written = await self._context.write(write)
-        now = rows.read_shard(written.row) if written.row else None
+        now = self._context.readable(rows.read_shard, written.row)
         if now is None or now.claim != nonce:
             return False
         self._held[row.key] = now
@@ -203,7 +207,7 @@ class StreamRows:
         row, position = moved
         write = writes.commit(self._context.app, row, position)
         written = await self._context.write(write)
-        now = rows.read_shard(written.row) if written.row else None
+        now = self._context.readable(rows.read_shard, written.row)
         if now is not None and (now.owner, now.epoch) == (row.owner, row.epoch):
             self._held[row.key] = row._replace(position=now.position)
         else:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from kinesumer.errors import CorruptRowError
-from kinesumer.model import HASH_KEYS, Interval, Position, Range, ShardKey, Start
+from kinesumer.model import (
+    HASH_KEYS,
+    WHOLE_RECORD,
+    Interval,
+    Position,
+    Range,
+    ShardKey,
+    Start,
+)
 from kinesumer.ports import Key, Row, Value
 
 GROUP_SK = "group"
@@ -17,6 +26,16 @@ CLIENT, QUERY = "client", "query"
 """Kinds of members: plain clients share a group; a Spark query has it for itself."""
 QUERY_ID = "spark-query"
 """The client id of all queries: a group has one at a time."""
+
+MOST = 10**38 - 1
+"""The largest number that DynamoDB holds."""
+MOST_CLIENTS = 1_000_000
+"""The heartbeat's interval grows with their number."""
+LONGEST_LEASE_MS = 86_400_000
+UNKNOWN_LEASE_MS = 60_000
+"""How long a member is watched whose row doesn't tell: longer than most leases."""
+YEAR_10000 = 253_402_300_800.0
+"""Seconds since 1970 that no time reaches."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 
@@ -50,6 +69,33 @@ class MemberRow(NamedTuple):
     def plan(self) -> tuple[int, int]:
         """The plan that the range is from: later ones are greater."""
         return self.leader_epoch, self.plan_version
+
+    @property
+    def mark(self) -> bool:
+        """What the attribute ``dead`` is."""
+        return self.dead
+
+
+class Pulse(NamedTuple):
+    """A member's row as far as it tells who lives: none is too broken for that.
+
+    What writes compare is as it stands in the row, None where it is missing.
+    """
+
+    client_id: str
+    session: Value | None
+    beat: Value | None
+    incarnation: Value | None
+    mark: Value | None
+    """The attribute ``dead``. Beats need it to be false or missing."""
+    lease_ms: int
+    state: str
+    last_update: str
+
+    @property
+    def dead(self) -> bool:
+        """Tell whether the row is marked: no beat will be accepted any more."""
+        return self.mark is not None and self.mark is not False
 
 
 class LeaderRow(NamedTuple):
@@ -137,7 +183,7 @@ def timestamp_seconds(value: Value | None) -> float:
     """
     try:
         return datetime.fromisoformat(str(value)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return -math.inf
 
 
@@ -187,21 +233,38 @@ def read_member(row: Row) -> MemberRow:
     return MemberRow(
         client_id=_get(row, "sk", str),
         session=_get(row, "session", str),
-        incarnation=_get(row, "incarnation", int),
-        beat=_get(row, "beat", int),
-        lease_ms=_get(row, "lease_ms", int),
-        weight=_get(row, "weight", int, 1),
+        incarnation=_count(row, "incarnation"),
+        beat=_count(row, "beat"),
+        lease_ms=_count(row, "lease_ms", first=1, last=LONGEST_LEASE_MS),
+        weight=_count(row, "weight", 1, first=1),
         state=_get(row, "state", str, "up"),
         dead=_get(row, "dead", bool, False),
         streams=streams,
-        index=_get(row, "index", int) if "index" in row else None,
+        index=_count(row, "index") if "index" in row else None,
         range=_range(row, streams),
         keeps=_get(row, "keeps", frozenset[str], frozenset()),
-        clients=_get(row, "clients", int, 1),
-        leader_epoch=_get(row, "leader_epoch", int, 0),
-        plan_version=_get(row, "plan_version", int, 0),
+        clients=_count(row, "clients", 1, first=1, last=MOST_CLIENTS),
+        leader_epoch=_count(row, "leader_epoch", 0),
+        plan_version=_count(row, "plan_version", 0),
         last_update=_get(row, "last_update", str, ""),
         kind=_get(row, "kind", str, CLIENT),
+    )
+
+
+def read_pulse(row: Row) -> Pulse:
+    """Return what a member's row tells of its life, whatever else stands in it."""
+    lease = row.get("lease_ms")
+    if type(lease) is not int or not 0 < lease <= LONGEST_LEASE_MS:
+        lease = UNKNOWN_LEASE_MS
+    return Pulse(
+        client_id=str(row["sk"]),
+        session=row.get("session"),
+        beat=row.get("beat"),
+        incarnation=row.get("incarnation"),
+        mark=row.get("dead"),
+        lease_ms=lease,
+        state=str(row.get("state", "up")),
+        last_update=str(row.get("last_update", "")),
     )
 
 
@@ -210,9 +273,15 @@ def read_leader(row: Row) -> LeaderRow:
     return LeaderRow(
         session=_get(row, "session", str),
         client_id=_get(row, "client_id", str),
-        leader_epoch=_get(row, "leader_epoch", int),
-        plan_version=_get(row, "plan_version", int, 0),
+        leader_epoch=_count(row, "leader_epoch"),
+        plan_version=_count(row, "plan_version", 0),
     )
+
+
+def read_group(row: Row) -> str:
+    """Return the group's id. Raises CorruptRowError, also for a later version's row."""
+    _count(row, "version", 1, first=1, last=1)
+    return _get(row, "group_id", str)
 
 
 def read_stream(row: Row) -> StreamRow:
@@ -230,16 +299,20 @@ def read_stream(row: Row) -> StreamRow:
 def read_shard(row: Row) -> ShardRow:
     """Return a shard row as a value. Raises CorruptRowError."""
     arn = _get(row, "pk", str).split("#", 2)[-1]
-    first, slash, shard_id = _get(row, "sk", str).partition("/")
-    if not slash:
+    first_text, slash, shard_id = _get(row, "sk", str).partition("/")
+    if not (slash and _SHARD_ID.fullmatch(shard_id)):
         raise _corrupt(row, "sk")
+    first = _hash_key(row, "sk", first_text)
+    last = _hash_key(row, "last_hash", _get(row, "last_hash", str))
+    if last < first:
+        raise _corrupt(row, "last_hash")
     return ShardRow(
         key=ShardKey(arn, shard_id),
-        first_hash=_hash_key(row, "sk", first),
-        last_hash=_hash_key(row, "last_hash", _get(row, "last_hash", str)),
+        first_hash=first,
+        last_hash=last,
         start=_start(row),
         parents=_get(row, "parents", frozenset[str], frozenset()),
-        epoch=_get(row, "epoch", int, 0),
+        epoch=_count(row, "epoch", 0),
         owner=_get(row, "owner", str, ""),
         owner_id=_get(row, "owner_id", str, ""),
         claim=_get(row, "claim", str, ""),
@@ -253,11 +326,11 @@ def _position(row: Row) -> Position | None:
     if "sequence_number" not in row:
         return None
     number = _get(row, "sequence_number", str)
-    if not (number.isascii() and number.isdigit()):
+    if not is_sequence_number(number):
         raise _corrupt(row, "sequence_number")
     if "sub_sequence_number" not in row:
         return Position(number)
-    return Position(number, _get(row, "sub_sequence_number", int))
+    return Position(number, _count(row, "sub_sequence_number", last=WHOLE_RECORD))
 
 
 def _start(row: Row) -> Start:
@@ -269,11 +342,20 @@ def _start(row: Row) -> Start:
     return Start(type=type_, timestamp=moment)
 
 
+def is_sequence_number(text: str) -> bool:
+    """Tell whether text can be a record's number: AWS allows up to 129 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 129
+
+
 def _hash_key(row: Row, name: str, text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        raise _corrupt(row, name) from None
+    # As we write it, and no other way: the text is the key of the row.
+    if not _HASH_KEY.fullmatch(text):
+        raise _corrupt(row, name)
+    return int(text, 16)
+
+
+_HASH_KEY = re.compile(r"[0-9a-f]{32}")
+_SHARD_ID = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 
 def _seconds(row: Row, name: str, text: str) -> float:
@@ -281,9 +363,18 @@ def _seconds(row: Row, name: str, text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not math.isfinite(seconds):
+    if not 0 <= seconds < YEAR_10000:
         raise _corrupt(row, name)
     return seconds
+
+
+def _count(
+    row: Row, name: str, default: int | None = None, *, first: int = 0, last: int = MOST
+) -> int:
+    number = _get(row, name, int, default)
+    if not first <= number <= last:
+        raise _corrupt(row, name)
+    return number
 
 
 def _get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
@@ -295,8 +386,13 @@ def _get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
 
 
 def _corrupt(row: Row, name: str) -> CorruptRowError:
-    problem = f"{row[name]!r} can't be read" if name in row else "is missing"
+    problem = f"{_short(row[name])} can't be read" if name in row else "is missing"
     return CorruptRowError(
         f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: "
         f"attribute {name} {problem}; was it written by hand or by another version?"
     )
+
+
+def _short(value: Value) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

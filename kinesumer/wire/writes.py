@@ -13,23 +13,24 @@ from kinesumer.ports import All, Condition, Either, Test, Value, Write
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
+    from kinesumer.core.liveness import Beating
     from kinesumer.model import Position, Range
     from kinesumer.ports import Key
-    from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+    from kinesumer.wire.rows import LeaderRow, MemberRow, Pulse, ShardRow, StreamRow
 
 _ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
 
 
 def register(
-    app: str, member: MemberRow, replaced: MemberRow | None, moment: str
+    app: str, member: MemberRow, replaced: MemberRow | Pulse | None, moment: str
 ) -> Write:
     """Put a new session's row: over nothing, or over a dead session's mark."""
     condition: Condition = Test("pk", "absent")
     if replaced is not None:
         condition = All(
             (
-                Test("dead", "=", True),
-                Test("incarnation", "=", replaced.incarnation),
+                _dead(replaced),
+                _as_read("incarnation", replaced.incarnation),
             )
         )
     values: dict[str, Value] = {
@@ -83,12 +84,13 @@ def ask(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
     return Write(key, condition, {"streams": streams}, remove=("range",))
 
 
-def fence(app: str, member: MemberRow, moment: str) -> Write:
+def fence(app: str, member: Beating, moment: str) -> Write:
     """Mark a session dead whose beat hasn't changed since it was observed."""
     condition = All(
         (
-            Test("session", "=", member.session),
-            Test("beat", "=", member.beat),
+            Test("pk", "exists"),
+            _as_read("session", member.session),
+            _as_read("beat", member.beat),
             _ALIVE,
         )
     )
@@ -256,12 +258,12 @@ def end(app: str, shard: ShardRow, position: Position | None) -> Write:
     return _give_up(app, shard, position, {"ended": True})
 
 
-def prune_member(app: str, member: MemberRow) -> Write:
+def prune_member(app: str, member: MemberRow | Pulse) -> Write:
     """Delete a row that has been dead for long."""
     condition = All(
         (
-            Test("dead", "=", True),
-            Test("session", "=", member.session),
+            _dead(member),
+            _as_read("session", member.session),
             Test("last_update", "=", member.last_update),
         )
     )
@@ -288,6 +290,20 @@ def _give_up(
 
 def _shard_key(app: str, shard: ShardRow) -> Key:
     return rows.shard_key(app, shard.key, shard.first_hash)
+
+
+def _as_read(attribute: str, value: Value | None) -> Condition:
+    """The attribute is what was read, also if it was missing."""
+    if value is None:
+        return Test(attribute, "absent")
+    return Test(attribute, "=", value)
+
+
+def _dead(member: MemberRow | Pulse) -> Condition:
+    """The row is marked, as it was read: by hand there may stand anything."""
+    return Test(
+        "dead", "=", member.mark if member.dead and member.mark is not None else True
+    )
 
 
 def _owned(shard: ShardRow) -> tuple[Condition, ...]:

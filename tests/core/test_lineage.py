@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesumer.core import lineage
 from kinesumer.core.lineage import Origin, Repairs
-from kinesumer.model import HASH_KEYS, Position, Shard, ShardKey, Start
+from kinesumer.model import HASH_KEYS, ChildShard, Position, Shard, ShardKey, Start
 from kinesumer.wire.rows import ShardRow, StreamRow
 
 if TYPE_CHECKING:
@@ -180,6 +180,18 @@ def test_a_child_that_waits_proves_nothing_of_a_parent_without_a_row() -> None:
     repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED])
     assert ids(repairs.create) == ["low"]
     assert repairs.ready == []
+
+
+def test_an_unreadable_row_is_not_made_again_nor_thought_to_have_ended() -> None:
+    rows = [row(PARENT, ended=True, ready=True), row(HIGH, ended=True), row(MERGED)]
+    repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED], unreadable={"low"})
+    assert repairs == Repairs([], [], [])
+    assert ids(lineage.repairs(ARN, rows, [*SPLIT, MERGED]).create) == ["low"]
+
+
+def test_a_child_is_listed_as_its_parent_names_it() -> None:
+    child = ChildShard("low", 0, 5, ("a",))
+    assert lineage.as_shard(child) == Shard("low", 0, 5, ("a",))
 
 
 def test_a_listing_that_ends_before_the_newest_row_proves_nothing() -> None:

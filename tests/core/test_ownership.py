@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.ownership import begins_inside, contains, decide, to_move
-from kinesumer.model import Interval, ShardKey, Start
+from kinesumer.core.ownership import (
+    begins_inside,
+    contains,
+    covers,
+    decide,
+    to_move,
+)
+from kinesumer.model import Interval, Position, ShardKey, Start
+from kinesumer.ports import Key, Test, Write
 from kinesumer.wire.rows import ShardRow
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -100,3 +107,25 @@ def test_a_shard_inside_the_range_never_moves(
     outside = {key for key, first in held.items() if first > 9}
     assert moving.keys() == outside
     assert set(due) == outside
+
+
+RELEASE = Write(Key("p", "s"), Test("owner", "=", "mine"))
+END = RELEASE._replace(set={"ended": True})
+AT_5 = FREE._replace(position=Position("5"))
+
+
+@pytest.mark.parametrize(
+    ("now", "write", "position", "expected"),
+    [
+        (FREE, RELEASE, None, True),
+        (FREE, RELEASE, Position("5"), False),
+        (AT_5, RELEASE, Position("5"), True),
+        (AT_5, RELEASE, Position("6"), False),
+        (AT_5, END, Position("5"), False),
+        (FREE._replace(ended=True), END, Position("5"), True),
+    ],
+)
+def test_a_refusing_row_tells_whether_an_earlier_try_gave_the_shard_up(
+    now: ShardRow, write: Write, position: Position | None, *, expected: bool
+) -> None:
+    assert covers(now, write, position) is expected

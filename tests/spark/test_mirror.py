@@ -306,15 +306,23 @@ async def test_a_missing_table_stops_the_start(world: World) -> None:
 
 
 @in_virtual_time
-async def test_a_row_that_cannot_be_read_stops_the_start(world: World) -> None:
-    await world.table.write(
-        Write(rows.member_key(APP, "c1"), Test("pk", "absent"), {"session": "s"})
-    )
-    with pytest.raises(CorruptRowError):
-        await Query(world).start()
-    found = await world.table.get(rows.member_key(APP, rows.QUERY_ID))
+async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> None:
+    key = rows.member_key(APP, "c1")
+    await world.table.write(Write(key, Test("pk", "absent"), {"session": "s"}))
+    before = world.clock.now()
+    await Query(world).start()
+    assert world.clock.now() - before > 60
+    found = await world.table.get(key)
     assert found is not None
     assert found["dead"]
+
+
+@in_virtual_time
+async def test_a_streams_row_that_cannot_be_read_stops_the_start(world: World) -> None:
+    key = rows.stream_key(APP, ARN)
+    await world.table.write(Write(key, Test("pk", "absent"), {"start": "?"}))
+    with pytest.raises(CorruptRowError, match="stream_created_at is missing"):
+        await Query(world).start()
 
 
 @in_virtual_time

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.ports import Foreign
 from kinesumer.wire import rows
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 
@@ -201,6 +202,27 @@ HOSTILE: list[tuple[str, str, Value]] = [
     ("stream", "stream_created_at", "nan"),
     ("stream", "start", ""),
     ("stream", "baseline", "true"),
+    ("member", "incarnation", -1),
+    ("member", "lease_ms", 0),
+    ("member", "lease_ms", 10**12),
+    ("member", "weight", 0),
+    ("member", "clients", 10**9),
+    ("member", "beat", Foreign('{"N": "1.5"}')),
+    ("shard", "sk", "0/shardId-1"),
+    ("shard", "sk", f"{'F' * 32}/shardId-1"),
+    ("shard", "sk", f"{'0' * 32}/"),
+    ("shard", "sk", f"{'0' * 32}/no shard"),
+    ("shard", "last_hash", "ff"),
+    ("shard", "epoch", -1),
+    ("shard", "epoch", Foreign('{"NULL": true}')),
+    ("shard", "parents", Foreign('{"L": []}')),
+    ("shard", "sequence_number", "1" * 130),
+    ("shard", "sequence_number", Foreign('{"NULL": true}')),
+    ("shard", "sub_sequence_number", -1),
+    ("shard", "start", "AT_TIMESTAMP 1e300"),
+    ("shard", "start", "AT_TIMESTAMP -1"),
+    ("leader", "leader_epoch", -1),
+    ("stream", "stream_created_at", "1e300"),
 ]
 
 
@@ -215,7 +237,28 @@ def test_an_unreadable_attribute_is_named_with_its_row(
     message = str(caught.value)
     assert f"pk={hostile['pk']!r}" in message
     assert f"sk={hostile['sk']!r}" in message
-    assert f"attribute {attribute} {value!r} can't be read" in message
+    assert f"attribute {attribute} " in message
+    assert "can't be read" in message
+    assert len(message) < 1000
+
+
+def test_a_shard_that_ends_before_it_begins_is_refused() -> None:
+    row = SHARD | {"sk": f"{'f' * 32}/shardId-1", "last_hash": "0" * 32}
+    with pytest.raises(CorruptRowError, match="attribute last_hash"):
+        rows.read_shard(row)
+
+
+def test_an_endless_value_is_cut_off_in_the_message() -> None:
+    with pytest.raises(CorruptRowError) as caught:
+        rows.read_shard(SHARD | {"start": "x" * 400_000})
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_row_that_can_be_read_tells_the_same_of_life() -> None:
+    member, pulse = rows.read_member(MEMBER), rows.read_pulse(MEMBER)
+    for name in ("client_id", "session", "beat", "incarnation", "lease_ms", "state"):
+        assert getattr(member, name) == getattr(pulse, name)
+    assert (member.dead, member.mark) == (pulse.dead, pulse.mark)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +303,32 @@ def test_whatever_stands_in_a_row_is_read_or_refused_as_corrupt(
         read(row | changes)
     except CorruptRowError as error:
         assert "attribute" in str(error)
+
+
+GROUP: Row = {"pk": "group#app", "sk": "group", "group_id": "g1", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("version", 2), ("version", "1"), ("group_id", 1)]
+)
+def test_a_group_of_another_version_is_refused(attribute: str, value: Value) -> None:
+    assert rows.read_group(GROUP) == "g1"
+    with pytest.raises(CorruptRowError, match=f"attribute {attribute} {value!r}"):
+        rows.read_group(GROUP | {attribute: value})
+
+
+@given(st.dictionaries(st.sampled_from(sorted(MEMBER)), values))
+def test_a_members_life_can_be_told_from_any_row(changes: Row) -> None:
+    row = MEMBER | changes | {"sk": "c1"}
+    pulse = rows.read_pulse(row)
+    assert (pulse.client_id, pulse.session, pulse.beat, pulse.incarnation) == (
+        "c1",
+        row["session"],
+        row["beat"],
+        row["incarnation"],
+    )
+    assert 0 < pulse.lease_ms <= rows.LONGEST_LEASE_MS
+    assert pulse.dead is (row.get("dead", False) is not False)
 
 
 hash_keys = st.integers(0, HASH_KEYS - 1)

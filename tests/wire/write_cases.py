@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import rows, writes
-from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow, read_pulse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +66,8 @@ MEMBER_ROW = row_of(
     last_update=NOW,
 )
 DEAD_ROW = MEMBER_ROW | {"dead": True}
+MARKED_ROW = MEMBER_ROW | {"dead": "yes", "incarnation": "?"}
+BROKEN_ROW = {k: v for k, v in MEMBER_ROW.items() if k not in ("beat", "session")}
 LEADER_ROW = row_of(
     rows.leader_key(APP),
     session="mine",
@@ -137,6 +139,21 @@ CASES = {
             "it lives": MEMBER_ROW,
             "a later incarnation": DEAD_ROW | {"incarnation": 4},
         },
+    ),
+    "register over what a hand has marked": Case(
+        writes.register(APP, MINE, read_pulse(MARKED_ROW), NOW),
+        {"as it was seen": MARKED_ROW},
+        {"no row": None, "marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
+    ),
+    "fence what a hand has broken": Case(
+        writes.fence(APP, read_pulse(BROKEN_ROW), NOW),
+        {"as it was seen": BROKEN_ROW},
+        {"no row": None, "mended since": MEMBER_ROW, "marked": MARKED_ROW},
+    ),
+    "prune what a hand has marked": Case(
+        writes.prune_member(APP, read_pulse(MARKED_ROW)),
+        {"long dead": MARKED_ROW},
+        {"marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
     ),
     "heartbeat": Case(
         writes.heartbeat(APP, MINE, 6, state="up", lease_ms=8000),

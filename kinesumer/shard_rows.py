@@ -1,0 +1,57 @@
+"""A stream's shard rows as they are stored, also where some of them can't be read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from kinesumer.context import Context
+    from kinesumer.model import Range
+    from kinesumer.wire.rows import ShardRow
+
+
+class Stored(NamedTuple):
+    """What a partition of shard rows holds."""
+
+    rows: list[ShardRow]
+    unreadable: frozenset[str]
+    """Ids of shards whose rows can't be read: nothing is known of them."""
+
+
+async def read_shards(
+    context: Context, arn: str, *, consistent: bool = False
+) -> Stored:
+    """Return all shard rows of a stream. Those that can't be read are reported."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=consistent)
+    )
+    stored, unreadable = [], set()
+    for row in found:
+        try:
+            stored.append(rows.read_shard(row))
+        except CorruptRowError as error:
+            context.health.corrupt(error)
+            unreadable.add(str(row["sk"]).partition("/")[2])
+    return Stored(stored, frozenset(unreadable))
+
+
+async def read_inside(context: Context, range_: Range) -> list[ShardRow]:
+    """Return the rows of a range that can be read, each interval's by one query."""
+    store, app = context.store, context.app
+    pages = await asyncio.gather(
+        *(
+            store.query(
+                rows.shard_partition(app, arn),
+                first=rows.hash_text(first),
+                last=rows.hash_text(last) + "/~",
+            )
+            for arn, first, last in range_
+        )
+    )
+    found = [row for page in pages for row in page]
+    return context.all_readable(rows.read_shard, found)
