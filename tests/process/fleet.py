@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-import msgspec
 from botocore.session import Session
 
+from kinesumer.local import EmbeddedAws
 from kinesumer.model import ShardKey
 from tests.process import oracle
+from tests.process.aws import Aws
 from tests.process.cable import Cable
+from tests.process.client import Client
 from tests.process.producer import Producer
 from tests.process.state import Snapshot, Watcher
-from tests.process.worker import Orders, Settings, StreamSettings
+from tests.process.worker import Settings, StreamSettings
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
-    from tests.process.oracle import Event, Handled, Run, Verdict
+    from tests.process.oracle import Handled, Run, Verdict
 
-ROOT = Path(__file__).parents[2]
+A = TypeVar("A", bound=Aws)
+
 PATIENCE_SECONDS = 90.0
 """How long a test waits for what has to happen: far longer than it ever takes."""
 
@@ -48,93 +48,11 @@ QUICK: dict[str, Any] = {
 """The defaults' proportions at a fraction of their length."""
 
 
-class Client:
-    """One process of a fleet."""
-
-    def __init__(
-        self, fleet: Fleet, settings: Settings, log: Path, cables: dict[str, Cable]
-    ) -> None:
-        self.client_id = settings.client_id
-        self.log = log
-        self.cables = cables
-        self._read = oracle.Journal(Path(settings.journal), settings.client_id)
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.process.worker",
-                    msgspec.json.encode(settings).decode(),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=ROOT,
-                env=fleet.environment(self.cables),
-            )
-
-    # --- what is done to it ----------------------------------------------------------
-
-    def order(self, **orders: Any) -> None:
-        """Tell the handler what to do from now on; no orders: nothing unusual."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(msgspec.json.encode(Orders(**orders)) + b"\n")
-        self.process.stdin.flush()
-
-    def kill(self) -> float:
-        """Kill it at once; return when."""
-        self.process.kill()
-        self.process.wait()
-        return now()
-
-    def freeze(self) -> None:
-        """Stop it in the middle of whatever it does."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
-        self.process.send_signal(signal.SIGCONT)
-
-    def leave(self) -> None:
-        """Ask it to leave, as an orchestrator does."""
-        self.process.send_signal(signal.SIGTERM)
-
-    def close(self) -> None:
-        """End it however that may be."""
-        assert self.process.stdin is not None
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        for cable in self.cables.values():
-            cable.close()
-
-    # --- what it did -----------------------------------------------------------------
-
-    @property
-    def handled(self) -> list[Handled]:
-        """What it handled so far."""
-        return self._read.follow().handled
-
-    @property
-    def events(self) -> list[Event]:
-        """What else happened to it."""
-        return self._read.follow().events
-
-    @property
-    def failure(self) -> str:
-        """The error that ended it, or nothing."""
-        return next((e.text for e in self.events if e.name == "failed"), "")
-
-    def has(self, name: str) -> bool:
-        """Tell whether it wrote down such an event."""
-        return any(event.name == name for event in self.events)
-
-
-class Fleet:
+class AnyFleet(Generic[A]):
     """An app's streams, table and processes: ended with the block, whatever happens."""
 
     def __init__(
-        self, aws: EmbeddedAws, app: str, folder: Path, aborted: threading.Event
+        self, aws: A, app: str, folder: Path, aborted: threading.Event
     ) -> None:
         self.aws, self.app = aws, app
         self.table = f"table-{app}"
@@ -144,9 +62,13 @@ class Fleet:
         self.producer = Producer(aws)
         self.config = dict(QUICK)
         self.watcher = Watcher(aws, self.table, app)
+        self.streams: list[StreamSettings] = []
+        """What clients consume that are started from now on."""
+        self.arns: list[str] = []
+        """Of all streams that there ever were."""
         self._folder = folder
         self._aborted = aborted
-        self._streams: list[StreamSettings] = []
+        self._kinesis: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         self.aws.create_table(self.table)
@@ -157,48 +79,52 @@ class Fleet:
         self.watcher.stop()
         for client in self.clients:
             client.close()
+        for kinesis in self._kinesis.values():
+            kinesis.close()
 
     # --- streams ---------------------------------------------------------------------
 
-    def stream(self, name: str, shards: int = 3, **role: Any) -> str:
-        """Create a stream to consume and return its ARN.
+    def stream(self, name: str, shards: int = 3) -> str:
+        """Create a stream to consume and return its ARN."""
+        arn = self.aws.create_stream(f"{self.app}-{name}", shards)
+        return self._consumed(StreamSettings(arn))
 
-        With an ``account`` it is read through a role of that account, which may have
-        any of the settings of a role.
-        """
-        account = role.pop("account", None)
-        name = f"{self.app}-{name}"
-        if account is None:
-            arn = self.aws.create_stream(name, shards)
-            self._streams.append(StreamSettings(arn))
-            return arn
-        arn = self.aws.create_stream(name, shards, account=account)
-        reader = self.aws.create_role(f"{self.app}-reader", account=account, **role)
-        self._streams.append(StreamSettings(arn, reader.arn, reader.external_id))
-        return arn
-
-    @property
-    def arns(self) -> list[str]:
-        """The streams' ARNs."""
-        return [stream.arn for stream in self._streams]
+    def _consumed(self, stream: StreamSettings) -> str:
+        self.streams.append(stream)
+        self.arns.append(stream.arn)
+        return stream.arn
 
     def kinesis(self, operation: str, arn: str, **arguments: Any) -> dict[str, Any]:
         """Ask Kinesis for something as the stream's owner."""
-        credentials = self.aws.account(arn.split(":")[4])
-        client = Session().create_client(
-            "kinesis",
-            region_name="us-east-1",
-            endpoint_url=self.aws.url,
-            aws_access_key_id=credentials.access_key_id,
-            aws_secret_access_key=credentials.secret_access_key,
-        )
-        try:
-            found: dict[str, Any] = getattr(client, operation)(
-                StreamARN=arn, **arguments
+        account = arn.split(":")[4]
+        if account not in self._kinesis:
+            access_key_id, secret_access_key = self._credentials(account)
+            self._kinesis[account] = Session().create_client(
+                "kinesis",
+                region_name="us-east-1",
+                endpoint_url=self.aws.url,
+                aws_access_key_id=access_key_id,
+                aws_secret_access_key=secret_access_key,
             )
-        finally:
-            client.close()
+        call = getattr(self._kinesis[account], operation)
+        found: dict[str, Any] = call(StreamARN=arn, **arguments)
         return found
+
+    def scale(self, arn: str, shards: int) -> None:
+        """Let Kinesis split and merge until a stream has so many open shards."""
+        how = {"TargetShardCount": shards, "ScalingType": "UNIFORM_SCALING"}
+        self.kinesis("update_shard_count", arn, **how)
+
+        def is_active() -> bool:
+            summary = self.kinesis("describe_stream_summary", arn)
+            status: str = summary["StreamDescriptionSummary"]["StreamStatus"]
+            return status == "ACTIVE"
+
+        self.until(is_active, f"{arn} is active")
+
+    def _credentials(self, account: str) -> tuple[str, str]:
+        variables = self.aws.environment()
+        return variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]
 
     def produce(self, per_second: float = 100) -> None:
         """Produce to every stream until told to stop."""
@@ -246,14 +172,15 @@ class Fleet:
                 app=self.app,
                 table=self.table,
                 client_id=client_id,
-                streams=self._streams,
+                streams=self.streams,
                 config=self.config,
                 journal=str(self._folder / f"{name}.jsonl"),
                 start=start,
                 rejoins=rejoins,
             )
             cables = self.cables() if cabled else {}
-            client = Client(self, settings, self._folder / f"{name}.log", cables)
+            log, environment = self._folder / f"{name}.log", self.environment(cables)
+            client = Client(settings, log, cables, environment)
             self.clients.append(client)
             started.append(client)
         return started
@@ -313,18 +240,30 @@ class Fleet:
     def drain(self) -> None:
         """Stop producing and wait until everything was handled."""
         self.producer.stop()
-        waiting = {
-            (p.shard.stream_arn, p.number)
-            for records in self.producer.records.values()
-            for p in records
-        }
+        self.catch_up()
 
-        def is_drained() -> bool:
-            return not waiting - {
-                (h.shard.stream_arn, h.number) for h in self.handled()
+    def catch_up(self) -> float:
+        """Wait until what was produced by now was handled; return how long it took."""
+        return self._await_handled(
+            {
+                (p.shard.stream_arn, p.number)
+                for records in list(self.producer.records.values())
+                for p in list(records)
             }
+        )
 
-        self.until(is_drained, "every record is handled")
+    def _await_handled(self, waiting: set[tuple[str, int]]) -> float:
+        seen: dict[Client, int] = {}
+
+        def are_handled() -> bool:
+            for client in self.clients:
+                handled = client.handled
+                for h in handled[seen.get(client, 0) :]:
+                    waiting.discard((h.shard.stream_arn, h.number))
+                seen[client] = len(handled)
+            return not waiting
+
+        return self.until(are_handled, "every record is handled")
 
     def leave(self, *clients: Client) -> None:
         """Ask clients (by default all that live) to leave, and wait for it."""
@@ -341,7 +280,11 @@ class Fleet:
         """Return everything that is known of the run so far."""
         produced = [p for records in self.producer.records.values() for p in records]
         return oracle.Run(
-            produced, self.handled(), list(self.watcher.history), self._parents()
+            produced,
+            self.handled(),
+            list(self.watcher.history),
+            self._parents(),
+            [event for client in self.clients for event in client.events],
         )
 
     def verdict(self) -> Verdict:
@@ -380,3 +323,24 @@ class Fleet:
             for arn in self.arns
             for shard in self.kinesis("list_shards", arn)["Shards"]
         }
+
+
+class Fleet(AnyFleet[EmbeddedAws]):
+    """A fleet of the embedded AWS, which has accounts and roles."""
+
+    def stream(self, name: str, shards: int = 3, **role: Any) -> str:
+        """Create a stream to consume and return its ARN.
+
+        With an ``account`` it is read through a role of that account, which may have
+        any of the settings of a role.
+        """
+        account = role.pop("account", None)
+        if account is None:
+            return super().stream(name, shards)
+        arn = self.aws.create_stream(f"{self.app}-{name}", shards, account=account)
+        reader = self.aws.create_role(f"{self.app}-reader", account=account, **role)
+        return self._consumed(StreamSettings(arn, reader.arn, reader.external_id))
+
+    def _credentials(self, account: str) -> tuple[str, str]:
+        found = self.aws.account(account)
+        return found.access_key_id, found.secret_access_key

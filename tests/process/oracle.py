@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model import Position, ShardKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from kinesumer.wire.rows import ShardRow
     from tests.process.producer import Produced
     from tests.process.state import Snapshot
 
@@ -80,13 +82,20 @@ class Run(NamedTuple):
     handled: list[Handled]
     snapshots: list[Snapshot]
     parents: Mapping[ShardKey, Sequence[ShardKey]]
+    events: Sequence[Event] = ()
 
 
 class Verdict(NamedTuple):
     """What is wrong, and how often records were handled again, by shard."""
 
-    faults: list[str]
+    broken: dict[str, list[str]]
+    """Each promise, and how it was broken."""
     repeated: dict[ShardKey, int]
+
+    @property
+    def faults(self) -> list[str]:
+        """All that is wrong."""
+        return [fault for found in self.broken.values() for fault in found]
 
     @property
     def duplicates(self) -> int:
@@ -96,15 +105,8 @@ class Verdict(NamedTuple):
 
 def judge(run: Run) -> Verdict:
     """Hold a run against everything that is promised whatever happens."""
-    faults = [
-        *lost(run),
-        *out_of_order(run),
-        *gaps(run),
-        *zombies(run),
-        *children_before_parents(run),
-        *checkpoints(run),
-    ]
-    return Verdict(faults, repeated(run))
+    broken = {what: list(found(run)) for what, found in PROMISES.items()}
+    return Verdict(broken, repeated(run))
 
 
 def lost(run: Run) -> Iterable[str]:
@@ -131,24 +133,42 @@ def out_of_order(run: Run) -> Iterable[str]:
 
 def gaps(run: Run) -> Iterable[str]:
     """Within an epoch deliveries equal the shard's log, without gap or repeat."""
+    places = {
+        shard: {p.number: i for i, p in enumerate(log)}
+        for shard, log in logs(run).items()
+    }
     for (shard, epoch), handled in by_epoch(run).items():
         if len({h.client for h in handled}) > 1:
             yield f"{shard.shard_id}: epoch {epoch} belonged to two clients"
-        log = {p.number: i for i, p in enumerate(logs(run)[shard])}
+        log = places[shard]
         for before, after in pairwise(handled):
             if log[after.number] != log[before.number] + 1:
                 yield f"{shard.shard_id}: in one epoch {after} came after {before}"
 
 
 def zombies(run: Run) -> Iterable[str]:
-    """After a newer epoch's first delivery of a shard no older one delivers."""
-    first: dict[ShardKey, dict[int, float]] = defaultdict(dict)
+    """Once a newer epoch delivers a shard, or owns it, no older one delivers."""
+    over: dict[ShardKey, dict[int, float]] = defaultdict(dict)
     for (shard, epoch), handled in by_epoch(run).items():
-        first[shard][epoch] = handled[0].began
+        over[shard][epoch] = handled[0].began
+    for snapshot in run.snapshots:
+        for shard, row in snapshot.shards.items():
+            known = over[shard].get(row.epoch, snapshot.at)
+            over[shard][row.epoch] = min(known, snapshot.at)
+    until = {shard: ends(times) for shard, times in over.items()}
     for h in run.handled:
-        newer = [at for epoch, at in first[h.shard].items() if epoch > h.epoch]
-        if newer and h.began > min(newer):
-            yield f"{h} was delivered {h.began - min(newer):.3f} s after a newer epoch"
+        late = h.began - until[h.shard][h.epoch]
+        if late > 0:
+            yield f"{h} was delivered {late:.3f} s after a newer epoch"
+
+
+def ends(begun: Mapping[int, float]) -> dict[int, float]:
+    """Return when each epoch was over at the latest: when a newer one had begun."""
+    found, soonest = {}, inf
+    for epoch in sorted(begun, reverse=True):
+        found[epoch] = soonest
+        soonest = min(soonest, begun[epoch])
+    return found
 
 
 def children_before_parents(run: Run) -> Iterable[str]:
@@ -164,26 +184,38 @@ def children_before_parents(run: Run) -> Iterable[str]:
                 yield f"{child} began before its parent {parent} was handled"
 
 
-def checkpoints(run: Run) -> Iterable[str]:
-    """Checkpoints never go back, and cover nothing that wasn't handled by then."""
+def gone_back(run: Run) -> Iterable[str]:
+    """Checkpoints and epochs never go back, and an end is one for ever."""
+    last: dict[ShardKey, ShardRow] = {}
+    for snapshot in run.snapshots:
+        for key, row in snapshot.shards.items():
+            before = last.get(key)
+            if before is not None and before is not row and is_older(row, before):
+                yield f"{key.shard_id}: {row} went back from {before}"
+            last[key] = row
+
+
+def is_older(row: ShardRow, before: ShardRow) -> bool:
+    """Tell whether a row says less than one before it."""
+    if row.epoch < before.epoch or (before.ended and not row.ended):
+        return True
+    if before.position is None:
+        return False
+    return row.position is None or row.position < before.position
+
+
+def too_far(run: Run) -> Iterable[str]:
+    """Checkpoints cover nothing that wasn't handled by then."""
     first: dict[tuple[str, int], float] = {}
     for h in run.handled:
         name = (h.shard.stream_arn, h.number)
         first[name] = min(first.get(name, h.ended), h.ended)
-    waiting = {shard: list(log) for shard, log in logs(run).items()}
-    last: dict[ShardKey, tuple[int, Position | None, bool]] = {}
+    waiting = {shard: deque(log) for shard, log in logs(run).items()}
     for snapshot in run.snapshots:
         for key, row in snapshot.shards.items():
-            epoch, position, ended = last.get(key, (0, None, False))
-            went_back = row.epoch < epoch or (ended and not row.ended)
-            if position is not None:
-                went_back |= row.position is None or row.position < position
-            if went_back:
-                yield f"{key.shard_id}: {row} went back from {last[key]}"
-            last[key] = row.epoch, row.position, row.ended
-            log = waiting.get(key, [])
+            log = waiting.get(key)
             while log and row.position is not None and log[0].position <= row.position:
-                p = log.pop(0)
+                p = log.popleft()
                 at = first.get((key.stream_arn, p.number))
                 if at is None or at > snapshot.at:
                     yield f"{key.shard_id}: the checkpoint covers {p}, not handled yet"
@@ -240,3 +272,15 @@ def summary(seconds: Sequence[float]) -> str:
     if not seconds:
         return "none"
     return f"median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
+
+
+PROMISES: dict[str, Callable[[Run], Iterable[str]]] = {
+    "records lost": lost,
+    "order violations": out_of_order,
+    "gaps and repeats within an epoch": gaps,
+    "children before their parents": children_before_parents,
+    "zombie deliveries": zombies,
+    "checkpoints moved back": gone_back,
+    "positions beyond what was done": too_far,
+}
+"""What has to be nothing, whatever happens."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model import Position, ShardKey
@@ -11,7 +13,9 @@ from kinesumer.wire.encoding import UserRecord, aggregate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.local import EmbeddedAws
+    from tests.process.aws import Aws
+
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 KEYS = 40
 """Partition keys per stream: a few per shard."""
@@ -27,36 +31,51 @@ class Produced(NamedTuple):
     key: str
     shard: ShardKey
     position: Position
+    at: float = 0.0
+    """When Kinesis had acknowledged it."""
 
 
 class Producer:
     """A thread that goes on until it is stopped."""
 
-    def __init__(self, aws: EmbeddedAws) -> None:
+    def __init__(self, aws: Aws) -> None:
         self.records: dict[str, list[Produced]] = {}
         """By stream, in the order of their numbers."""
         self._aws = aws
+        self._arns: Sequence[str] = ()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
 
     def start(self, arns: Sequence[str], per_second: float) -> None:
         """Produce this many records a second for each stream."""
-        burst = max(1, round(per_second / BURSTS_PER_SECOND))
-
-        def run() -> None:
-            while not self._over.wait(burst / per_second):
-                for arn in arns:
-                    self.put(arn, burst)
-
+        self.switch(arns)
         self._over.clear()
-        self._thread = threading.Thread(target=run, name="producer")
+        self._thread = threading.Thread(
+            target=self._run, args=(per_second,), name="producer"
+        )
         self._thread.start()
 
+    def switch(self, arns: Sequence[str]) -> None:
+        """Produce to these streams from now on."""
+        self._arns = tuple(arns)
+
     def stop(self) -> None:
-        """Stop producing."""
+        """Stop producing. Raises what ended it before, if it did."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        if self._failure is not None:
+            raise RuntimeError("the producer had failed") from self._failure
+
+    def _run(self, per_second: float) -> None:
+        burst = max(1, round(per_second / BURSTS_PER_SECOND))
+        try:
+            while not self._over.wait(burst / per_second):
+                for arn in self._arns:
+                    self.put(arn, burst)
+        except Exception as error:  # told by stop()
+            self._failure = error
 
     def put(self, arn: str, count: int) -> None:
         """Put records at once; some of them are KPL aggregates of one key's records."""
@@ -74,4 +93,5 @@ class Producer:
         shard_id, number = self._aws.put(arn, data, key)
         for part in range(size):
             position = Position(number, None if size == 1 else part)
-            done.append(Produced(first + part, key, ShardKey(arn, shard_id), position))
+            shard = ShardKey(arn, shard_id)
+            done.append(Produced(first + part, key, shard, position, now()))

@@ -15,10 +15,10 @@ from kinesumer.wire import rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.local import EmbeddedAws
     from kinesumer.model import ShardKey
     from kinesumer.ports import Row
     from kinesumer.wire.rows import MemberRow, ShardRow
+    from tests.process.aws import Aws
 
 LOOK_SECONDS = 0.15
 
@@ -64,13 +64,21 @@ class Snapshot(NamedTuple):
         return bool(self.shards)
 
 
+def share(rows_now: dict[Any, Any], rows_then: dict[Any, Any]) -> None:
+    """Let rows that are equal be the same ones."""
+    for key, row in rows_now.items():
+        if (then := rows_then.get(key)) == row:
+            rows_now[key] = then
+
+
 class Watcher:
     """Reads the table again and again, and keeps every snapshot of what changed."""
 
-    def __init__(self, aws: EmbeddedAws, table: str, app: str) -> None:
+    def __init__(self, aws: Aws, table: str, app: str) -> None:
         self.history: list[Snapshot] = []
         self._aws, self._table, self._app = aws, table, app
-        self._arns: Sequence[str] = ()
+        self.arns: Sequence[str] = ()
+        """Streams whose shards are watched."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{app}")
 
@@ -79,6 +87,11 @@ class Watcher:
         """Tell whether it was started."""
         return self._thread.ident is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether the table can't be read any more."""
+        return self.is_watching and not self._thread.is_alive()
+
     def start(self, arns: Sequence[str]) -> None:
         """Watch the shards of these streams."""
         self.watch(arns)
@@ -86,7 +99,7 @@ class Watcher:
 
     def watch(self, arns: Sequence[str]) -> None:
         """Watch the shards of these streams from now on."""
-        self._arns = arns
+        self.arns = tuple(arns)
 
     def stop(self) -> None:
         """Stop watching."""
@@ -100,7 +113,7 @@ class Watcher:
         leader = [rows.read_leader(r) for r in self._query(f"leader#{self._app}")]
         shards = [
             rows.read_shard(row)
-            for arn in self._arns
+            for arn in self.arns
             for row in self._query(rows.shard_partition(self._app, arn))
         ]
         return Snapshot(
@@ -113,18 +126,36 @@ class Watcher:
     def _run(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
             try:
-                self.history.append(self.look())
+                self._keep(self.look())
             except RuntimeError:
                 return  # the table was deleted, by the test
 
+    def _keep(self, seen: Snapshot) -> None:
+        """Keep what changed; rows that didn't are kept once."""
+        if self.history:
+            last = self.history[-1]
+            for rows_now, rows_then in (
+                (seen.shards, last.shards),
+                (seen.members, last.members),
+            ):
+                share(rows_now, rows_then)
+            if seen._replace(at=last.at) == last:
+                return
+        self.history.append(seen)
+
     def _query(self, partition: str) -> list[Row]:
-        found = self._request(
-            "Query",
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues={":pk": {"S": partition}},
-            ConsistentRead=True,
-        )
-        return [row_of(item) for item in found["Items"]]
+        question: dict[str, Any] = {
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": partition}},
+            "ConsistentRead": True,
+        }
+        found: list[Row] = []
+        while True:
+            page = self._request("Query", **question)
+            found += map(row_of, page["Items"])
+            if "LastEvaluatedKey" not in page:
+                return found
+            question["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _request(self, operation: str, **body: object) -> Any:
         text = json.dumps({"TableName": self._table, **body}).encode()

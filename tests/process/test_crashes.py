@@ -8,7 +8,8 @@ from kinesumer import Config
 from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
-    from tests.process.fleet import Client, Fleet
+    from tests.process.client import Client
+    from tests.process.fleet import Fleet
 
 SLACK = 3.0
 """A noisy machine may take this many times as long as the protocol allows."""

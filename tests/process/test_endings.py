@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
-    from tests.process.fleet import Client, Fleet
+    from tests.process.client import Client
+    from tests.process.fleet import Fleet
 
 
 def consuming(fleet: Fleet) -> list[Client]:

@@ -8,7 +8,8 @@ from tests.process.scenarios import scenario
 
 if TYPE_CHECKING:
     from tests.process.cable import State
-    from tests.process.fleet import Client, Fleet
+    from tests.process.client import Client
+    from tests.process.fleet import Fleet
 
 
 def handled_after(client: Client, moment: float) -> list[Any]:

@@ -19,11 +19,6 @@ def merge_last_two(fleet: Fleet, arn: str) -> None:
     fleet.aws.merge(arn, left, right)
 
 
-def scale(fleet: Fleet, arn: str, shards: int) -> None:
-    kind = "UNIFORM_SCALING"
-    fleet.kinesis("update_shard_count", arn, TargetShardCount=shards, ScalingType=kind)
-
-
 @scenario
 def test_a_chain_of_reshards_under_load_loses_and_repeats_nothing(
     fleet: Fleet,
@@ -38,9 +33,9 @@ def test_a_chain_of_reshards_under_load_loses_and_repeats_nothing(
         fleet.pause(0.3)
         split_first(fleet, other)
         fleet.pause(1)
-    scale(fleet, arn, 8)
+    fleet.scale(arn, 8)
     fleet.pause(2)
-    scale(fleet, arn, 4)
+    fleet.scale(arn, 4)
     fleet.pause(2)
     fleet.drain()
     fleet.settle("a", "b", "c")

@@ -1,4 +1,4 @@
-"""One client process of a fleet: ``python -m tests.process.worker SETTINGS``.
+"""One client process of a fleet, started by ``tests.process.launch``.
 
 It uses the public API only, and writes each record down when it is handled, unbuffered:
 what it handled before a SIGKILL stays known. Orders come as JSON lines on stdin; when
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+from tests.process import walls
+from tests.process.pressure import squeeze
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from kinesumer import Record
 
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+LEFT_BYTES = 256 << 10
+"""What a squeezed process has left."""
+REFRESH_SECONDS = 0.2
 
 
 class StreamSettings(msgspec.Struct):
@@ -68,6 +75,10 @@ class Orders(msgspec.Struct):
     """Commit what is marked, with ``commit="manual"``."""
     consume: list[str] = []
     """Consume these streams from now on."""
+    wall: float | None = None
+    """Put the wall clock that many seconds ahead."""
+    squeeze: float = 0.0
+    """Have next to no memory for this long."""
 
 
 class Journal:
@@ -106,6 +117,9 @@ class Worker:
         self._settings = settings
         self._journal = Journal(settings.journal)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._streams = [s.arn for s in settings.streams]
+        self._client = self._new_client()
+        self._told_to_leave = False
 
     async def run(self) -> int:
         """Return the exit status."""
@@ -117,7 +131,7 @@ class Worker:
                 await self._consume()
             except HandlerError as error:
                 self._journal.event("failed", type(error).__name__)
-                if not self._settings.rejoins:
+                if self._told_to_leave or not self._settings.rejoins:
                     return 3
             except (KinesumerError, TimeoutError) as error:
                 self._journal.event("failed", f"{type(error).__name__}: {error}")
@@ -129,25 +143,39 @@ class Worker:
     def obey(self, line: str) -> None:
         """Take in orders."""
         self.orders = orders = msgspec.json.decode(line, type=Orders)
+        if orders.wall is not None:
+            walls.jump(orders.wall)
+        if orders.squeeze:
+            self._journal.event("squeezed", f"{orders.squeeze}")
+            squeeze(orders.squeeze, LEFT_BYTES)
         if orders.consume:
-            self._in_background(self._client.refresh(orders.consume))
+            self._streams = orders.consume
+            self._in_background(self._refresh(orders.consume))
+
+    async def _refresh(self, arns: list[str]) -> None:
+        """Switch to streams, as soon as that is possible."""
+        while arns is self._streams:
+            try:
+                await self._client.refresh(self._described(arns))
+                return
+            except KinesumerError as error:  # it is just starting
+                self._journal.event("refresh", f"{type(error).__name__}: {error}")
+                await asyncio.sleep(REFRESH_SECONDS)
+
+    def _described(self, arns: list[str]) -> list[Stream]:
+        known = {s.arn: s for s in self._settings.streams}
+        found = [known.get(arn, StreamSettings(arn)) for arn in arns]
+        return [
+            Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id) for s in found
+        ]
 
     async def _consume(self) -> None:
-        settings, loop = self._settings, asyncio.get_running_loop()
-        streams = [
-            Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id)
-            for s in settings.streams
-        ]
-        async with Kinesumer(
-            settings.app,
-            table=settings.table,
-            client_id=settings.client_id,
-            config=Config(**settings.config),
-        ) as self._client:
-            loop.add_signal_handler(
-                signal.SIGTERM, lambda: self._in_background(self._client.leave())
-            )
-            start = Start(type=settings.start)
+        settings = self._settings
+        streams, start = self._described(self._streams), Start(type=settings.start)
+        self._client = self._new_client()
+        async with self._client:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, self._leave)
             async for record in self._client.consume(streams, start=start):
                 began, orders = now(), self.orders
                 await self._handle(record, orders)
@@ -156,6 +184,19 @@ class Worker:
                     self._client.mark(record)
                 if orders.leave_block:
                     break
+
+    def _new_client(self) -> Kinesumer:
+        settings = self._settings
+        return Kinesumer(
+            settings.app,
+            table=settings.table,
+            client_id=settings.client_id,
+            config=Config(**settings.config),
+        )
+
+    def _leave(self) -> None:
+        self._told_to_leave = True
+        self._in_background(self._client.leave())
 
     async def _handle(self, record: Record, orders: Orders) -> None:
         if orders.block:
@@ -199,16 +240,16 @@ def listen(tell: Callable[[str], object]) -> None:
     """Pass on the lines of stdin, and die when it ends."""
 
     def read() -> None:
-        for line in sys.stdin:
-            tell(line)
-        os._exit(9)
+        try:
+            for line in sys.stdin:
+                tell(line)
+        finally:
+            os._exit(9)
 
     threading.Thread(target=read, daemon=True).start()
 
 
-if __name__ == "__main__":
-    import logging
-
+def main(settings: str) -> int:
+    """Run one worker; return its exit status."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
-    worker = Worker(msgspec.json.decode(sys.argv[1], type=Settings))
-    sys.exit(asyncio.run(worker.run()))
+    return asyncio.run(Worker(msgspec.json.decode(settings, type=Settings)).run())

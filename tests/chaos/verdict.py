@@ -1,0 +1,160 @@
+"""What a run has shown: each promise, what was measured, and what is permitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.chaos.timing import (
+    Deliveries,
+    Probe,
+    Sample,
+    crash_bound,
+    in_order,
+    settled_bound,
+)
+from tests.process import oracle
+from tests.process.forced import allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.chaos.starvation import Canary
+    from tests.chaos.storm import Storm
+    from tests.process.oracle import Run
+
+SHOWN = 10
+"""Violations of one promise that are told one by one."""
+
+
+class Line(NamedTuple):
+    """One promise."""
+
+    what: str
+    measured: str
+    permitted: str = ""
+    is_kept: bool = True
+    details: tuple[str, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """All of them."""
+
+    lines: list[Line]
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether every promise was kept."""
+        return all(line.is_kept for line in self.lines)
+
+    def text(self) -> str:
+        """Return a table for people."""
+        rows = [
+            ("", "measured", "permitted", ""),
+            *((x.what, x.measured, x.permitted, mark(x)) for x in self.lines),
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        table = [
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        details = [f"{line.what}: {d}" for line in self.lines for d in line.details]
+        return "\n".join([*table, *details])
+
+
+def mark(line: Line) -> str:
+    """Return whether a promise was kept, in a word."""
+    if not line.is_kept:
+        return "BROKEN"
+    return "kept" if line.permitted else ""
+
+
+def reach(
+    run: Run,
+    config: dict[str, Any],
+    probes: list[Probe],
+    canary: Canary,
+    storm: Storm,
+) -> Verdict:
+    """Judge a run."""
+    return Verdict(
+        [
+            *_records(run, config),
+            *_times(run, config, probes, canary),
+            nothing("clients that ended by themselves", storm.unexpected),
+            Line("clients waited for a processor", f"{canary.share():.0%} of the time"),
+            Line("this process overslept at most", f"{canary.worst:.2f} s"),
+            *(Line(f"  {k}", f"{n} times") for k, n in sorted(storm.counts.items())),
+        ]
+    )
+
+
+def nothing(what: str, found: list[str]) -> Line:
+    """Return the line of something that mustn't happen."""
+    return Line(what, str(len(found)), "0", not found, tuple(found[:SHOWN]))
+
+
+def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
+    found = oracle.judge(run)
+    yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
+    for what, broken in found.broken.items():
+        yield nothing(what, broken)
+    permitted = allowance(run, config["drain_timeout"])
+    limit = config["max_uncommitted"]
+    total = limit * permitted.forced.total() + permitted.overdue.total()
+    too_many = [
+        f"{shard}: {count} records of {permitted.records(shard, limit)}"
+        for shard, count in found.repeated.items()
+        if count > permitted.records(shard, limit)
+    ]
+    yield Line("duplicates", str(found.duplicates), f"{total}", not too_many)
+    yield Line(
+        "  by how many forced takeovers, overdue records",
+        f"{permitted.forced.total()}, {permitted.overdue.total()}",
+    )
+    yield nothing("shards with more duplicates than permitted", too_many)
+
+
+def _times(
+    run: Run, config: dict[str, Any], probes: list[Probe], canary: Canary
+) -> Iterator[Line]:
+    deliveries = Deliveries(run)
+    for kind, led in (("a client crashed", False), ("the leader crashed", True)):
+        bound = crash_bound(config, led=led)
+        samples = [
+            sample
+            for probe in probes
+            if probe.kind == kind
+            for sample in deliveries.takeovers(probe, bound, canary)
+        ]
+        yield timed(f"taken over after {kind}", samples, bound)
+    for kind in ("join", "leave"):
+        samples = [
+            sample
+            for probe in probes
+            if probe.kind == kind
+            for sample in deliveries.hand_overs(probe, canary)
+        ]
+        yield timed(f"handed over at a {kind}", samples, 0.5)
+    bound = settled_bound(config)
+    settled = [
+        Sample(p.ended - p.began, bound, canary.lost(p.began, p.ended))
+        for p in probes
+        if p.kind == "storm over"
+    ]
+    yield timed("as planned after a storm", settled, bound)
+    yield Line("all moves, in storms too", in_order(list(deliveries.all_moves())))
+
+
+def timed(what: str, samples: list[Sample], bound: float) -> Line:
+    """Return the line of something that has to be quick."""
+    late = [s for s in samples if s.is_late]
+    over = sum(s.seconds > bound for s in samples)
+    return Line(
+        what,
+        in_order([s.seconds for s in samples]),
+        f"{bound:.1f} s" + (f" ({over} over it, starved)" if over else ""),
+        not late,
+        tuple(f"{s.seconds:.2f} s, {s.lost:.2f} s of it starved" for s in late[:SHOWN]),
+    )
