@@ -44,8 +44,9 @@ def test_what_is_asked_for_is_due_once() -> None:
 
 def test_joins_are_gathered() -> None:
     made = agenda()
-    due = [made.is_due([READER, IDLER, JOINED], [A], now) for now in (1.0, 2.9, 3.0)]
-    assert due == [False, False, True]
+    times = (1.0, 2.9, 3.0, 9.0)
+    due = [made.is_due([READER, IDLER, JOINED], [A], now) for now in times]
+    assert due == [False, False, True, True]
 
 
 def test_a_join_that_is_taken_back_is_forgotten() -> None:

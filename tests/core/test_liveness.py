@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from kinesumer.core.liveness import (
@@ -30,12 +32,14 @@ def test_a_lease_permits_until_its_deadline() -> None:
     lease = Lease("s1", deadline=6.0)
     assert lease.permits(5.999)
     assert not lease.permits(6.0)
+    assert not lease.permits(6.001)
 
 
 def test_an_ended_lease_permits_nothing_even_if_a_late_answer_extends_it() -> None:
     lease = Lease("s1", deadline=6.0)
     lease.end()
     assert not lease.permits(-1e9)
+    assert lease.deadline == -math.inf  # for who compares times only
     lease.deadline = 100.0
     assert not lease.permits(5.0)
 
@@ -59,7 +63,17 @@ def test_the_holders_own_lease_counts() -> None:
     assert watch_until(watch, slow, 20, first=20)
 
 
-@pytest.mark.parametrize("changed", [{"beat": 5}, {"session": "s2"}])
+def test_a_lease_is_kept_to_the_millisecond() -> None:
+    watch, member = Watch(), MEMBER._replace(lease_ms=2500)
+    watch.look([member], 0, GAP)
+    assert watch.look([member], 2.499, GAP) == []
+    assert watch.look([member], 2.5, GAP) == [member]
+
+
+CHANGES = [{"beat": 5}, {"beat": 3}, {"session": "s2"}, {"session": "s0"}]
+
+
+@pytest.mark.parametrize("changed", CHANGES)
 def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
     watch = Watch()
     watch_until(watch, MEMBER, 7)
@@ -77,6 +91,13 @@ def test_a_row_missing_for_a_moment_starts_the_window_again() -> None:
 
 def test_the_dead_are_not_fenced_again() -> None:
     assert not watch_until(Watch(), MEMBER._replace(dead=True), 20)
+
+
+def test_the_living_are_watched_beside_the_dead() -> None:
+    watch, dead = Watch(), MEMBER._replace(client_id="c0", dead=True)
+    for now in range(8):
+        watch.look([dead, MEMBER], now, GAP)
+    assert watch.look([dead, MEMBER], 8, GAP) == [MEMBER]
 
 
 def test_after_an_outage_every_window_starts_again() -> None:
@@ -101,10 +122,17 @@ def test_a_reset_forgets_what_was_seen() -> None:
 
 def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
     watch = Watch()
-    watch_until(watch, MEMBER, 5)
-    assert watch.unchanged_for(MEMBER, 6) == 6
-    assert watch.unchanged_for(MEMBER._replace(beat=5), 6) == 0
+    watch_until(watch, MEMBER, 5, first=2)
+    assert watch.unchanged_for(MEMBER, 6) == 4
     assert watch.unchanged_for(MEMBER._replace(client_id="c2"), 6) == 0
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_beat_that_was_not_seen_before_is_new(changed: dict[str, object]) -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 5)
+    other = MEMBER._replace(**changed)  # type: ignore[arg-type]
+    assert watch.unchanged_for(other, 6) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,6 +141,7 @@ def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
         (MEMBER, False),
         (MEMBER._replace(dead=True), True),
         (MEMBER._replace(session="s2"), True),
+        (MEMBER._replace(session="s0"), True),
         (None, True),
     ],
 )
@@ -128,8 +157,10 @@ def beats(pulses: Pulses, *beats: int, state: str = "up") -> list[bool]:
     return [bool(pulses.beating([member._replace(beat=beat)])) for beat in beats]
 
 
-def test_two_beats_seen_are_a_life_and_one_may_be_a_late_request() -> None:
-    assert beats(Pulses(), 4, 4, 5, 5, 6, 6) == [False] * 4 + [True] * 2
+@pytest.mark.parametrize("state", ["up", "degraded", "silent"])
+def test_two_beats_seen_are_a_life_and_one_may_be_a_late_request(state: str) -> None:
+    seen = beats(Pulses(), 4, 4, 5, 5, 6, 6, state=state)
+    assert seen == [False] * 4 + [True] * 2
 
 
 def test_the_beats_of_another_session_are_counted_anew() -> None:
@@ -144,10 +175,21 @@ def test_who_leaves_is_waited_for() -> None:
 
 @pytest.mark.parametrize(
     ("clients", "interval", "lease"),
-    [(1, 2, 8000), (250, 2, 8000), (500, 2, 8000), (1000, 4, 16000), (2500, 10, 40000)],
+    [
+        (1, 2, 8000),
+        (250, 2, 8000),
+        (500, 2, 8000),
+        (600, 2.4, 9600),
+        (1000, 4, 16000),
+        (2500, 10, 40000),
+    ],
 )
 def test_large_fleets_beat_less_often_and_have_longer_leases(
     clients: int, interval: float, lease: int
 ) -> None:
     assert interval_seconds(2.0, clients) == interval
     assert lease_ms((2.0, 8.0), clients) == lease
+
+
+def test_a_small_fleet_keeps_the_lease_that_is_configured() -> None:
+    assert lease_ms((2.0, 6.0), 1) == 6000

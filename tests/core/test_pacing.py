@@ -35,6 +35,7 @@ def test_a_shard_that_is_behind_is_read_five_times_a_second() -> None:
 @pytest.mark.parametrize("behind", [0, 5000])
 def test_a_large_page_is_paid_for_at_two_megabytes_a_second(behind: int) -> None:
     assert wait(Pacing(START), payload_bytes=10_000_000, behind=behind) == 5.0
+    assert wait(Pacing(START), payload_bytes=3_000_000, behind=behind) == 1.5
 
 
 def test_a_caught_up_shard_is_read_every_quarter_of_a_second() -> None:

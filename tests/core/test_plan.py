@@ -13,6 +13,7 @@ from kinesumer.wire.rows import MemberRow
 
 A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
 BOTH = frozenset({A, B})
+NONE = frozenset[str]()
 LAST = HASH_KEYS - 1
 FOUR = {A: [n * HASH_KEYS // 4 for n in range(4)]}
 
@@ -48,7 +49,8 @@ def test_the_living_are_ordered_by_id() -> None:
 
 def test_a_query_takes_no_part_in_plans() -> None:
     c1, query = member("c1"), member("a query", kind="query")
-    assert plan.alive([query, c1]) == [c1]
+    later = member("of a later version", kind="archiver")
+    assert plan.alive([query, c1, later]) == [c1]
 
 
 def ids(members: list[MemberRow]) -> str:
@@ -102,6 +104,15 @@ def test_sticky_plans_move_nothing_when_somebody_joins_an_even_group() -> None:
     assert sum(kept.values()) == 3
 
 
+def test_each_assignor_moves_what_it_moves() -> None:
+    first = plan.make_plan(group(3), FOUR, "range", frozenset({A}))
+    staying = members_of(first, group(3))[1:]
+    contiguous = plan.make_plan(staying, FOUR, "range", frozenset({A}))
+    sticky = plan.make_plan(staying, FOUR, "sticky", frozenset({A}))
+    assert not plan.moves_any(sticky, staying)
+    assert plan.moves_any(contiguous, staying)
+
+
 def test_streams_that_the_leader_cannot_reach_are_kept_by_the_first_who_asks() -> None:
     members = [member("c0"), member("c1", streams=BOTH), member("c2", streams=BOTH)]
     made = plan.make_plan(members, {**FOUR, B: [0]}, "range", frozenset({A}))
@@ -125,10 +136,10 @@ def test_only_members_whose_part_changed_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"range": None}, {"keeps": frozenset({B})}, {"index": None}]
+    "changes", [{"range": None}, {"keeps": BOTH}, {"keeps": NONE}, {"index": None}]
 )
 def test_each_part_of_an_assignment_counts(changes: dict[str, Any]) -> None:
-    made = plan.make_plan(group(1), FOUR, "range", frozenset({A}))
+    made = plan.make_plan(group(1), FOUR, "range", NONE)
     (told,) = members_of(made, group(1))
     other = told._replace(**changes)
     assert plan.to_assign(made, [other]) == [other]
@@ -198,7 +209,17 @@ def test_a_tenth_of_a_large_share_is_no_drift() -> None:
         return {A: [*range(low), *range(half, half + high)]}
 
     assert not drifted(shards(50, 50), shards(60, 50))
+    assert not drifted(shards(20, 20), shards(22, 18))
     assert drifted(shards(50, 50), shards(62, 50))
+
+
+@pytest.mark.parametrize(("share", "is_drift"), [(1, False), (2, True)])
+def test_who_has_no_part_yet_has_none_of_its_share(
+    share: int, *, is_drift: bool
+) -> None:
+    shards = {A: list(range(share))}
+    given = plan.make_plan([member("new")], shards, "range", NONE)
+    assert plan.has_drifted({}, shards, given) is is_drift
 
 
 def test_a_plan_is_not_assigned_to_who_asks_for_other_streams_by_now() -> None:
@@ -268,3 +289,35 @@ def test_a_plan_that_only_gives_away_what_nobody_reads_moves_nothing(
     members = members_of(plan.make_plan(members, FOUR, "range", BOTH), members)
     members[1] = members[1]._replace(state=state)
     assert not plan.moves_any(plan.make_plan(members, FOUR, "range", BOTH), members)
+
+
+@pytest.mark.parametrize("beside", ["stream/0", "stream/z"])
+def test_a_part_of_another_stream_makes_up_for_nothing(beside: str) -> None:
+    other = A.replace("stream/a", beside)
+    whole, same = Interval(A, 0, LAST), Interval(other, 0, LAST)
+    given = {"c0": Assignment(0, (same,), NONE)}
+    (c0,) = members_of({"c0": Assignment(0, (whole,), NONE)}, [member("c0")])
+    assert plan.moves_any(given, [c0])
+    reads_other = c0._replace(streams=frozenset({A, other}), range=(same,))
+    assert not plan.is_read([reads_other], [A])
+
+
+def reads(*parts: tuple[int, int]) -> bool:
+    """Tell whether these parts of a stream, each of a member, are all of it."""
+    members = [
+        member(f"c{n}", range=(Interval(A, first, last),))
+        for n, (first, last) in enumerate(parts)
+    ]
+    return plan.is_read(members, [A])
+
+
+def test_what_is_read_reaches_from_the_first_hash_key_to_the_last() -> None:
+    assert reads((0, 9), (10, LAST))
+    assert not reads((1, 9), (10, LAST))
+    assert not reads((0, 9), (11, LAST))
+    assert not reads((0, 9), (10, LAST - 1))
+
+
+def test_parts_that_overlap_while_shards_move_are_read() -> None:
+    assert reads((0, 9), (5, LAST))
+    assert reads((0, LAST), (5, 9))

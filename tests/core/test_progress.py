@@ -159,6 +159,17 @@ def test_an_end_without_records_waits_for_the_records_before() -> None:
     assert progress.position() == at(8)
 
 
+def test_an_end_without_records_belongs_to_the_batch_before_it() -> None:
+    progress = Progress()
+    progress.deliver(records(1, 2))
+    progress.deliver(records(3))
+    progress.deliver([], at(8))
+    progress.done_through(2)
+    assert progress.position() == at(2)
+    progress.done_through(3)
+    assert progress.position() == at(8)
+
+
 def test_a_batch_of_nothing_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="needs an end"):
         Progress().deliver([])
@@ -231,6 +242,15 @@ def test_data_of_a_slow_batch_is_let_go_when_the_next_one_is_delivered() -> None
     assert sys.getrefcount(data) == held
     assert progress.mark(at(1))
     assert progress.position() == at(1)
+
+
+def test_data_of_each_slow_batch_is_let_go() -> None:
+    progress, data = Progress(), object_of_its_own()
+    held = sys.getrefcount(data)
+    progress.deliver(records(1))
+    progress.deliver([Record("2", data)])
+    progress.deliver(records(3))
+    assert sys.getrefcount(data) == held
 
 
 def object_of_its_own() -> bytes:

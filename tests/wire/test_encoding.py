@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,20 @@ def test_an_aggregates_size_is_known_before_it_is_encoded(
     for user in users:
         whole.add(user)
     assert (len(whole), whole.size) == (len(users), len(whole.encode()))
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_of_its_length"),
+    [(0, 1), (126, 1), (127, 1), (128, 2), (129, 2), (16_383, 2), (16_384, 3)],
+)
+def test_lengths_take_as_few_bytes_as_they_can(
+    size: int, bytes_of_its_length: int
+) -> None:
+    frame = aggregate([UserRecord(b"x" * size, "key")])
+    (opened,) = open_records([Record("495", frame)], EVERYTHING).records
+    assert len(opened.data) == size
+    head = frame.partition(b"\x08\x00\x1a")[2]
+    assert head[bytes_of_its_length:].partition(frame[-16:])[0] == b"x" * size
 
 
 def test_where_a_record_goes_is_told_by_its_keys() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kinesumer.errors import SourceUnavailableError
@@ -26,6 +27,17 @@ def test_each_records_fate_is_told_in_order() -> None:
 def test_an_answer_that_doesnt_tell_is_no_answer(body: bytes) -> None:
     with pytest.raises(SourceUnavailableError, match="what became of 1 records"):
         decode_results(body, 1)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_answer_about_more_or_fewer_records_is_no_answer(count: int) -> None:
+    with pytest.raises(SourceUnavailableError, match="it has 1"):
+        decode_results(b'{"Records": [{"SequenceNumber": "495"}]}', count)
+
+
+def test_an_entry_without_a_hash_key_names_none() -> None:
+    assert b"Hash" not in msgspec.json.encode(Entry(b"12345", "key"))
+    assert b"ExplicitHashKey" in msgspec.json.encode(Entry(b"12345", "key", "7"))
 
 
 def test_a_records_size_is_its_data_and_its_keys_bytes() -> None:
