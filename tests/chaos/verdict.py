@@ -103,12 +103,16 @@ def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
     permitted = allowance(run, config["drain_timeout"])
     limit = config["max_uncommitted"]
     total = limit * permitted.forced.total() + permitted.overdue.total()
+    allowed = {s: permitted.records(s, limit) for s in found.repeated}
     too_many = [
-        f"{shard}: {count} records of {permitted.records(shard, limit)}"
+        f"{shard}: {count} records of {allowed[shard]}"
         for shard, count in found.repeated.items()
-        if count > permitted.records(shard, limit)
+        if count > allowed[shard]
     ]
     yield Line("duplicates", str(found.duplicates), f"{total}", not too_many)
+    if found.repeated:
+        shard, count = max(found.repeated.items(), key=lambda item: item[1])
+        yield Line("  of the shard that had most", f"{count}", f"{allowed[shard]}")
     yield Line(
         "  by how many forced takeovers, overdue records",
         f"{permitted.forced.total()}, {permitted.overdue.total()}",

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 def test_whatever_happens_every_promise_is_kept(tmp_path: Path) -> None:
     said: list[str] = []
-    plan = Plan(minutes=1.2, clients=4, streams=3, seed=1)
+    plan = Plan(minutes=1.6, clients=4, streams=3, seed=1)
     with backend("embedded", None, plan.seed) as place:
         found = Campaign(plan, place, tmp_path, said.append).run()
     print(found.text())
