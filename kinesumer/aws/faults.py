@@ -132,7 +132,7 @@ def fault_of(error: Exception) -> Fault:
 def _answered(error: ClientError) -> Fault:
     answer = error.response
     code = str(answer.get("Error", {}).get("Code", ""))
-    text = str(answer.get("Error", {}).get("Message", ""))
+    text = _without_request(error)
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     kind = _KIND_BY_CODE.get(code)
     if kind is Kind.DENIED and _LATE.search(text):
@@ -142,6 +142,21 @@ def _answered(error: ClientError) -> Fault:
     if kind is None and status >= 500:
         kind = Kind.UNAVAILABLE
     return Fault(kind or Kind.OTHER, code, text)
+
+
+def _without_request(error: ClientError) -> str:
+    """Return what AWS says, and let nobody else find more in the error.
+
+    Of a signature that it refuses, AWS says over which request it should have been
+    made: with all its headers, the session token among them.
+    """
+    answer = error.response.get("Error", {})
+    text = str(answer.get("Message", ""))
+    kept, repeats, _ = text.partition("The Canonical String for this request")
+    if repeats:
+        error.args = tuple(str(said).replace(text, kept) for said in error.args)
+        answer["Message"] = kept
+    return kept
 
 
 class _Refusal(msgspec.Struct):
