@@ -21,6 +21,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from kinesumer.aws.endpoints import masked
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -118,7 +119,7 @@ def fault_of(error: Exception) -> Fault:
     """Say what an error from aiobotocore means."""
     if isinstance(error, ClientError):
         return _answered(error)
-    code, text = type(error).__name__, " ".join(str(error).split())
+    code, text = type(error).__name__, masked(" ".join(str(error).split()))
     if isinstance(
         error,
         NoCredentialsError | NoRegionError | PartialCredentialsError | ProfileNotFound,

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from types import MappingProxyType
@@ -24,14 +24,17 @@ from kinesumer.aws.credentials import (
     StsClient,
     renewable,
 )
+from kinesumer.aws.endpoints import refuse_credentials
 from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
 from kinesumer.aws.faults import no_credentials as credentials_error
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+
+    Create = Callable[..., AbstractAsyncContextManager[Any]]
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = {"kinesis": 10.0, "dynamodb": 2.0, "sts": 5.0}
@@ -126,36 +129,45 @@ class Clients:
         self, service: str, region: str | None, role: Role | None
     ) -> Opened:
         credentials = await self.credentials()
-        create: Callable[..., AbstractAsyncContextManager[Any]] = self._create
+        create = self._create
         expired: Callable[[], bool] = partial(renewable, credentials)
         if role is not None:
             session, assumed = self._assumed(role)
             create, expired = session.create_client, assumed.forget
             credentials = assumed
-        try:
-            client = await self._stack.enter_async_context(
-                create(
-                    service,
-                    region_name=region,
-                    endpoint_url=self._endpoints.get(service),
-                    config=config(service),
-                )
-            )
-        except (*FOREIGN, ValueError) as error:  # ValueError: a malformed endpoint
-            raise _refused(error) from error
+        connected = self._connected(create, service, region)
+        client = await self._stack.enter_async_context(connected)
         return Opened(client, credentials, expired)
+
+    @asynccontextmanager
+    async def _connected(
+        self, create: Create, service: str, region: str | None
+    ) -> AsyncIterator[Any]:
+        """Make a client that is closed at the end. Raises ConfigurationError."""
+        async with AsyncExitStack() as stack:
+            try:
+                client = await stack.enter_async_context(
+                    create(
+                        service,
+                        region_name=region,
+                        endpoint_url=self._endpoints.get(service),
+                        config=config(service),
+                    )
+                )
+            except ValueError as error:
+                # A malformed endpoint, which may hold a password: not shown whole.
+                raise _refused(error) from None
+            except FOREIGN as error:
+                raise _refused(error) from error
+            what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
+            refuse_credentials(what, client.meta.endpoint_url)
+            yield client
 
     def _assumed(self, role: Role) -> tuple[AioSession, RoleCredentials]:
         if role not in self._roles:
 
             def sts() -> AbstractAsyncContextManager[StsClient]:
-                client = self._create(
-                    "sts",
-                    region_name=self.region,
-                    endpoint_url=self._endpoints.get("sts"),
-                    config=config("sts"),
-                )
-                return cast("AbstractAsyncContextManager[StsClient]", client)
+                return self._connected(self._create, "sts", self.region)
 
             credentials = RoleCredentials(role, sts, self._now)
             self._roles[role] = (self._derived(credentials), credentials)
@@ -168,8 +180,8 @@ class Clients:
                 found = cast("Session", self._session).get_credentials()
                 if not inspect.isawaitable(found):
                     raise ConfigurationError(
-                        f"session={self._session!r} isn't asynchronous; pass an "
-                        "aiobotocore or aioboto3 session"
+                        f"session is a {type(self._session).__name__}, which isn't "
+                        "asynchronous; pass an aiobotocore or aioboto3 session"
                     )
                 self._credentials = await found
             except FOREIGN as error:
@@ -254,14 +266,15 @@ def role_session_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
 
 
-def _factory(session: object) -> Callable[..., AbstractAsyncContextManager[Any]]:
+def _factory(session: object) -> Create:
     # aiobotocore says create_client, aioboto3 says client; the rest is the same.
     create = getattr(session, "create_client", None) or getattr(session, "client", None)
     if not callable(create) or not hasattr(session, "get_credentials"):
         raise ConfigurationError(
-            f"session={session!r} is neither an aiobotocore nor an aioboto3 session"
+            f"session is a {type(session).__name__}, neither an aiobotocore nor an "
+            "aioboto3 session"
         )
-    return cast("Callable[..., AbstractAsyncContextManager[Any]]", create)
+    return cast("Create", create)
 
 
 def _region(session: Any) -> str | None:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from kinesumer.aws.endpoints import refuse_credentials
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
 from kinesumer.spark.option_table import (
@@ -164,7 +165,7 @@ def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOpti
         connection=connection,
         ordered=given.flag("ordered", default=False),
         aggregate=given.flag("aggregate", default=False),
-        dead_letter_path=given.text("deadLetterPath"),
+        dead_letter_path=given.directory("deadLetterPath"),
     )
 
 
@@ -252,23 +253,35 @@ class _Given:
             raise ConfigurationError(f"option {name}={value!r} is no number above 0")
         return float(value)
 
+    def directory(self, name: str) -> str | None:
+        """Return a path or a URI. A password in it is refused, and not repeated."""
+        value = self.text(name)
+        if value is not None and _WITH_PASSWORD.match(value):
+            raise ConfigurationError(
+                f"option {name} holds credentials: remove them, and set them where the "
+                "filesystem finds them by itself"
+            )
+        return value
+
     def url(self, name: str) -> str | None:
         """Return an endpoint. Credentials in it are refused, and not repeated."""
         value = self.text(name)
         if value is None:
             return None
+        if "://" not in value:  # Databricks takes a host's name alone
+            value = f"https://{value}"
         try:
             parts = urlsplit(value)
             parts.port  # noqa: B018  raises ValueError
         except ValueError:
             raise ConfigurationError(f"option {name} is no URL") from None
-        if parts.username is not None or parts.password is not None:
-            raise ConfigurationError(f"option {name} holds credentials: remove them")
-        if "://" not in value:  # Databricks takes a host's name alone
-            value, parts = f"https://{value}", urlsplit(f"https://{value}")
+        refuse_credentials(f"option {name}", value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(f"option {name}={value!r} is no http(s) URL")
         return value
+
+
+_WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@", re.IGNORECASE)
 
 
 def _option(key: str) -> Option:
@@ -341,7 +354,10 @@ def _configured(service: str) -> str | None:
     if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
         return None
     general = os.environ.get("AWS_ENDPOINT_URL")
-    return os.environ.get(f"AWS_ENDPOINT_URL_{service}") or general or None
+    found = os.environ.get(f"AWS_ENDPOINT_URL_{service}") or general
+    if found:
+        refuse_credentials(f"AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_{service}", found)
+    return found or None
 
 
 def _region_of(endpoint: str | None) -> str | None:

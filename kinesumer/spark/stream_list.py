@@ -136,9 +136,14 @@ def _from_json(text: str) -> list[Stream]:
 
 
 def _from_object(item: Any) -> Stream:
-    if not isinstance(item, dict) or ("name" in item) == ("arn" in item):
+    if not isinstance(item, dict):
         raise ConfigurationError(
-            f'option streams: {json.dumps(item)} needs either "name" or "arn"'
+            f"option streams: {json.dumps(item)} is neither a name nor an object"
+        )
+    if ("name" in item) == ("arn" in item):
+        raise ConfigurationError(
+            f"option streams: an object with {', '.join(item) or 'nothing'} needs "
+            'either "name" or "arn"'
         )
     for key, value in item.items():
         if key not in _KEYS:

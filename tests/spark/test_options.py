@@ -278,6 +278,32 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
     assert "wJalr" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["endpointUrl", "deadLetterPath"])
+@pytest.mark.parametrize("url", ["user:wJalr@host", "s3://AKIA:wJalr@bucket/wJalr"])
+def test_credentials_in_a_url_are_refused_in_any_form(name: str, url: str) -> None:
+    if name == "deadLetterPath" and "://" not in url:
+        return  # it is a path
+    with pytest.raises(ConfigurationError, match=f"{name} holds credentials") as caught:
+        write(**{name: url})
+    assert "wJalr" not in str(caught.value)
+
+
+def test_credentials_in_the_environments_endpoint_are_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://user:wJalr@127.0.0.1")
+    with pytest.raises(ConfigurationError, match="AWS_ENDPOINT_URL_STS") as caught:
+        connection_from({})
+    assert "wJalr" not in str(caught.value)
+
+
+def test_an_external_id_isnt_repeated() -> None:
+    message = refusal({"streams": '[{"externalId": "wJalr", "region": "eu-west-1"}]'})
+    assert message == (
+        'option streams: an object with externalId, region needs either "name" or "arn"'
+    )
+
+
 def test_an_option_is_refused_where_it_means_nothing() -> None:
     assert "endingPosition" in refusal(
         {"streams": "orders", "endingPosition": "LATEST"}, STREAM
