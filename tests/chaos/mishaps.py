@@ -77,8 +77,9 @@ def jump(storm: Storm) -> str:
 
 def squeeze(storm: Storm) -> str:
     victim = storm.any()
-    victim.order(squeeze=storm.chance.uniform(0.5, 4))
-    return victim.client_id
+    left = storm.chance.choice((0, 64, 256, 1024, 4096)) << 10
+    victim.order(squeeze=storm.chance.uniform(0.5, 4), left_bytes=left)
+    return f"{victim.client_id}, {left >> 10} KiB left"
 
 
 # --- streams --------------------------------------------------------------------------

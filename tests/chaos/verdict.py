@@ -153,12 +153,11 @@ def _times(
 
 def timed(what: str, samples: list[Sample], bound: float) -> Line:
     """Return the line of something that has to be quick."""
-    late = [s for s in samples if s.is_late]
-    over = sum(s.seconds > bound for s in samples)
+    over = [s for s in samples if s.seconds > bound]
     return Line(
         what,
         in_order([s.seconds for s in samples]),
-        f"{bound:.1f} s" + (f" ({over} over it, starved)" if over else ""),
-        not late,
-        tuple(f"{s.seconds:.2f} s, {s.lost:.2f} s of it starved" for s in late[:SHOWN]),
+        f"{bound:.1f} s" + (f" and starvation ({len(over)} over it)" if over else ""),
+        not any(s.is_late for s in samples),
+        tuple(f"{s.seconds:.2f} s, starved {s.lost:.2f} s" for s in over[:SHOWN]),
     )

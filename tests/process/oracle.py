@@ -147,19 +147,27 @@ def gaps(run: Run) -> Iterable[str]:
 
 
 def zombies(run: Run) -> Iterable[str]:
-    """Once a newer epoch delivers a shard, or owns it, no older one delivers."""
-    over: dict[ShardKey, dict[int, float]] = defaultdict(dict)
+    """No epoch delivers once a newer one does or owns the shard, or its owner died."""
+    begun: dict[ShardKey, dict[int, float]] = defaultdict(dict)
     for (shard, epoch), handled in by_epoch(run).items():
-        over[shard][epoch] = handled[0].began
+        begun[shard][epoch] = handled[0].began
+    owners: dict[tuple[ShardKey, int], str] = {}
+    died: dict[str, float] = {}
     for snapshot in run.snapshots:
         for shard, row in snapshot.shards.items():
-            known = over[shard].get(row.epoch, snapshot.at)
-            over[shard][row.epoch] = min(known, snapshot.at)
-    until = {shard: ends(times) for shard, times in over.items()}
+            known = begun[shard].get(row.epoch, snapshot.at)
+            begun[shard][row.epoch] = min(known, snapshot.at)
+            if row.owner:
+                owners[shard, row.epoch] = row.owner
+        for member in snapshot.members.values():
+            if member.dead:
+                died.setdefault(member.session, snapshot.at)
+    until = {shard: ends(times) for shard, times in begun.items()}
     for h in run.handled:
-        late = h.began - until[h.shard][h.epoch]
+        owner = owners.get((h.shard, h.epoch), "")
+        late = h.began - min(until[h.shard][h.epoch], died.get(owner, inf))
         if late > 0:
-            yield f"{h} was delivered {late:.3f} s after a newer epoch"
+            yield f"{h} was delivered {late:.3f} s after its epoch or session was over"
 
 
 def ends(begun: Mapping[int, float]) -> dict[int, float]:

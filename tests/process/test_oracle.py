@@ -14,6 +14,7 @@ from tests.process.oracle import Event, Handled, Run
 from tests.process.producer import Produced
 from tests.process.state import Snapshot
 
+OLD, NEW = MemberRow("client-1", "old"), MemberRow("client-2", "new")
 PARENT, CHILD = ShardKey("orders", "shard-0"), ShardKey("orders", "shard-1")
 
 
@@ -85,6 +86,13 @@ def test_a_delivery_after_another_was_seen_to_own_the_shard_is_a_zombie() -> Non
     assert broken(produced(0, 1), done, seen(2, row(2))) == {"zombie deliveries"}
 
 
+def test_a_delivery_after_its_session_was_marked_dead_is_a_zombie() -> None:
+    done = [handled(0, at=1), handled(1, at=4)]
+    owned = row(owner="old")
+    looks = seen(2, owned, OLD), seen(3, owned, OLD._replace(dead=True))
+    assert broken(produced(0, 1), done, *looks) == {"zombie deliveries"}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -116,10 +124,6 @@ def test_a_child_delivered_before_its_parent_was_done_is_too_early() -> None:
     assert "children before their parents" in broken(
         made, done, parents={CHILD: [PARENT]}
     )
-
-
-OLD = MemberRow("client-1", "old")
-NEW = MemberRow("client-2", "new")
 
 
 def permitted(*events: Event, died_at: float | None) -> int:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-LEFT_BYTES = 256 << 10
-"""What a squeezed process has left."""
 REFRESH_SECONDS = 0.2
 
 
@@ -78,7 +76,8 @@ class Orders(msgspec.Struct):
     wall: float | None = None
     """Put the wall clock that many seconds ahead."""
     squeeze: float = 0.0
-    """Have next to no memory for this long."""
+    """Have no more memory for this long than ``left_bytes``."""
+    left_bytes: int = 256 << 10
 
 
 class Journal:
@@ -147,7 +146,7 @@ class Worker:
             walls.jump(orders.wall)
         if orders.squeeze:
             self._journal.event("squeezed", f"{orders.squeeze}")
-            squeeze(orders.squeeze, LEFT_BYTES)
+            squeeze(orders.squeeze, orders.left_bytes)
         if orders.consume:
             self._streams = orders.consume
             self._in_background(self._refresh(orders.consume))
