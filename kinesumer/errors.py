@@ -135,3 +135,18 @@ class TrimmedPositionError(TransientError):
 
 class ShardMissingError(KinesumerError):
     """Kinesis no longer knows the shard (its records have all expired)."""
+
+
+# --- what is said in errors, logs and reports ---------------------------------------
+
+
+def shown(text: str) -> str:
+    """Return text of others fit for a line: what can't be printed is escaped.
+
+    A name that was read from the state store may hold line ends, or what moves a
+    terminal's cursor.
+    """
+    if text.isprintable():
+        return text
+    escaped = (c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return "".join(escaped)

@@ -12,6 +12,7 @@ from kinesumer.errors import (
     GroupHeldError,
     StateStoreReplacedError,
     StoreUnavailableError,
+    shown,
 )
 from kinesumer.wire import rows, writes
 
@@ -48,8 +49,8 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
         raise StateStoreReplacedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
             f"{known.table_id}, group {known.group_id}; now {found.table_id}, "
-            f"{found.group_id or 'no such group'}): was the table deleted or restored? "
-            "Start the clients again when you know from where to go on"
+            f"{shown(found.group_id) or 'no such group'}): was the table deleted or "
+            "restored? Start the clients again when you know from where to go on"
         )
     return found
 
@@ -72,8 +73,8 @@ async def refuse_go_fleet(context: Context) -> None:
     if fresh:
         raise GoFleetAliveError(
             f"clients of Kinesumer for Go are alive under app {context.app!r}: "
-            f"{', '.join(fresh)}; stop them, wait a minute and start again, or use "
-            "another app name"
+            f"{shown(', '.join(fresh))}; stop them, wait a minute and start again, or "
+            "use another app name"
         )
 
 
@@ -91,8 +92,8 @@ async def refuse_query(context: Context) -> None:
     for query in await find_living(context, read):
         raise GroupHeldError(
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
-            f"session {query.session}; stop the query and start again, or use another "
-            "app name"
+            f"session {shown(str(query.session))}; stop the query and start again, or "
+            "use another app name"
         )
 
 
@@ -128,7 +129,7 @@ async def _fence(context: Context, member: Pulse) -> None:
         return
     logger.warning(
         "%s is dead: no heartbeat for %.1f s",
-        member.client_id,
+        shown(member.client_id),
         member.lease_ms / 1000,
         extra={"client_id": member.client_id, "session": member.session},
     )

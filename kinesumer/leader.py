@@ -14,7 +14,7 @@ from kinesumer.context import logger
 from kinesumer.core import lineage, plan
 from kinesumer.core.agenda import MOVING_BEATS, Agenda
 from kinesumer.core.liveness import Watch, interval_seconds, proves_death
-from kinesumer.errors import CorruptRowError, StoreUnavailableError
+from kinesumer.errors import CorruptRowError, StoreUnavailableError, shown
 from kinesumer.pruning import Pruner
 from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows, writes
@@ -226,7 +226,7 @@ class Leader:
         if proves_death(member.session, now):
             logger.warning(
                 "client %s is dead: no heartbeat for %.1f s",
-                member.client_id,
+                shown(member.client_id),
                 member.lease_ms / 1000,
                 extra={"client_id": member.client_id, "session": member.session},
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError, shown
 
 COMMANDS = {
     "init": "kinesumer.cli.init:init",
@@ -79,7 +79,7 @@ def exit_status(error: Exception) -> int:
 
 def one_line(error: Exception) -> str:
     """Return what an error says, in one line."""
-    text = " ".join(str(error).split())
+    text = shown(" ".join(str(error).split()))
     if isinstance(error, KinesumerError):
         return text
     return (

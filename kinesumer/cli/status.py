@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import KinesumerError, TransientError
+from kinesumer.errors import KinesumerError, TransientError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ async def _status(
             try:
                 show(await question.answer(clients, store))
             except TransientError as error:
-                click.echo(f"{error}; trying again", err=True)
+                click.echo(f"{shown(str(error))}; trying again", err=True)
 
 
 class _Question:

@@ -8,6 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinesumer.errors import shown
+
 WIDE = 200
 """Columns where the output is no terminal: nothing is cut off in a file."""
 STYLES = {"unowned": "red", "orphaned": "red", "waiting": "yellow", "moving": "yellow"}
@@ -31,13 +33,18 @@ def show_again(report: dict[str, Any]) -> None:
 
 def _all(report: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
-        Text(f"app {report['app']} in table {report['table']}", style="bold"),
+        _plain(f"app {report['app']} in table {report['table']}", "bold"),
         _members(report["members"]),
     ]
     for stream in report["streams"]:
         parts += ["", _stream(stream)]
-    parts += [Text(f"! {text}", style="red") for text in report["problems"]]
+    parts += [_plain(f"! {text}", "red") for text in report["problems"]]
     return Group(*parts)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Return text as it is: a name in brackets is no markup, an escape no escape."""
+    return Text(shown(text), style=style)
 
 
 def _members(members: list[dict[str, Any]]) -> RenderableType:
@@ -50,10 +57,10 @@ def _members(members: list[dict[str, Any]]) -> RenderableType:
         silent = member["heartbeat_unchanged_seconds"]
         state = "stalled" if member["stalled"] else member["state"]
         table.add_row(
-            member["client_id"],
+            _plain(member["client_id"]),
             "joining" if member["index"] is None else str(member["index"]),
             "leader" if member["leader"] else "",
-            Text(state, style="" if state == "up" else "red"),
+            _plain(state, "" if state == "up" else "red"),
             "" if silent is None else f"{silent:.1f} s ago",
             str(member["shards"]),
         )
@@ -66,9 +73,8 @@ def _stream(stream: dict[str, Any]) -> RenderableType:
     table = Table(
         box=None,
         pad_edge=False,
-        title=f"{stream['stream_arn']}  ({about})",
+        title=_plain(f"{stream['stream_arn']}  ({about})", "bold"),
         title_justify="left",
-        title_style="bold",
     )
     titles = (
         "shard",
@@ -92,10 +98,10 @@ def _shard(shard: dict[str, Any]) -> list[RenderableType]:
     if shard["state"] in ("moving", "unowned", "orphaned"):
         owner = f"{owner or 'nobody'} → {shard['planned_owner'] or 'nobody'}"
     return [
-        shard["shard_id"],
+        _plain(shard["shard_id"]),
         f"{shard['first_hash'][:8]}… ({shard['share']:.1%})",
         Text(shard["state"], style=STYLES.get(shard["state"], "")),
-        owner,
+        _plain(owner),
         str(shard["epoch"]),
         _behind(shard["millis_behind_latest"]),
         _position(shard),

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
-from kinesumer.errors import ClientIdInUseError, GroupHeldError
+from kinesumer.errors import ClientIdInUseError, GroupHeldError, shown
 from kinesumer.heartbeat import Alive, Died, Event, Failed, Heart
 from kinesumer.identity import find_living
 from kinesumer.wire import rows, writes
@@ -121,7 +121,7 @@ class Membership:
         """Hold the group, unless a client lives that registered before or meanwhile."""
         living = await find_living(self._context, self._read_others)
         if living:
-            names = ", ".join(sorted(member.client_id for member in living))
+            names = shown(", ".join(sorted(member.client_id for member in living)))
             raise GroupHeldError(
                 f"clients of app {self._context.app!r} are alive: {names}; stop them "
                 "and start the query again, or give it another app name"
