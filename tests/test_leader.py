@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core import plan
 from kinesumer.keeper import keep
-from kinesumer.model import HASH_KEYS, Interval
+from kinesumer.model import HASH_KEYS, Interval, Start
 from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import writes
+from kinesumer.wire.rows import StreamRow
 from tests.engine import APP, ARN, World, in_virtual_time
 from tests.fleet import Fleet, fleet_of, lay_baseline, leader_row, sit
 
@@ -51,10 +52,13 @@ async def test_the_first_client_leads_and_soon_takes_everything(
 @in_virtual_time
 async def test_no_plan_is_made_before_a_baseline_stands(world: World) -> None:
     seat = await sit(Fleet(world), "c0")
+    stream = world.open(world.kinesis.source("orders"))
+    begun = StreamRow(ARN, stream.info.created_at, Start.TRIM_HORIZON)
+    await world.table.write(writes.create_stream(APP, begun))
     await asyncio.sleep(10)
     assert seat.leads
     assert seat.assigned == []
-    await lay_baseline(world)
+    await keep(world.context(), stream)
     seat.leader.shards_changed()
     await world.until(lambda: seat.assigned, seconds=0.1)
 

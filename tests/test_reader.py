@@ -197,6 +197,21 @@ async def test_a_start_by_time_waits_past_pages_of_early_records(
 
 
 @in_virtual_time
+async def test_what_follows_a_start_by_time_is_delivered_whatever_its_own_time(
+    world: World,
+) -> None:
+    moment = world.clock.wall()
+    world.put("on time")
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    await desk.read(1)
+    world.put("put later, arrived on a host whose clock is behind")
+    log = world.kinesis.stream("orders").shards[SHARD].log
+    log[-1] = log[-1]._replace(arrived_at=moment - 1)
+    assert len(await desk.read(2)) == 2
+
+
+@in_virtual_time
 async def test_a_start_by_time_skips_every_page_of_early_records(
     world: World,
 ) -> None:

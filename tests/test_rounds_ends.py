@@ -224,6 +224,23 @@ async def test_a_sibling_without_a_row_that_is_listed_has_not_ended(
     assert not owner.row(child).ready
 
 
+@in_virtual_time
+async def test_a_listing_without_the_child_proves_nothing_of_its_parents(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    child = world.kinesis.merge("orders", P, LOW)
+    owner = await Owner(world).begin()
+    await change(world, LOW, ended=True)
+    await world.table.write(prune(owner, LOW))
+    listed = owner.source.source.list_shards_now()
+    owner.source.listing = [s for s in listed if s.shard_id not in (LOW, child)]
+    owner.plan(LOWER)
+    await world.until(lambda: owner.row().ended)
+    await asyncio.sleep(10)
+    assert not owner.row(child).ready
+
+
 def prune(owner: Owner, shard_id: str) -> Write:
     return writes.prune_shard(APP, owner.row(shard_id))
 
