@@ -180,3 +180,38 @@ def test_splits_and_merges_within_a_range_change_nobodys() -> None:
     plan = assign_sticky(members, {"a": [0, 10, 20, 30]}, {})
     split = {"a": [0, 5, 10, 20, 25, 30]}
     assert assign_sticky(members, split, plan) == plan
+
+
+def runs(*lengths: tuple[str, int]) -> Plan:
+    """Return a plan for stream "a" of runs of shards, as many as all lengths."""
+    starts = even(sum(length for _, length in lengths))
+    plan: Plan = {}
+    place = 0
+    for client, length in lengths:
+        first, place = starts[place], place + length
+        last = starts[place] - 1 if place < len(starts) else HASH_KEYS - 1
+        plan[client] = (*plan.get(client, ()), Interval("a", first, last))
+    return plan
+
+
+def test_excess_that_a_short_run_does_not_hold_comes_off_the_next_one() -> None:
+    shards = {"a": even(12)}
+    before = runs(("c0001", 3), ("c0000", 1), ("c0001", 1), ("c0000", 7))
+    after = assign_sticky(fleet(2, "a"), shards, before)
+    assert loads(after, shards) == [6, 6]
+    assert moves(owners(before, shards), owners(after, shards)) == 2
+
+
+def test_who_weighs_twice_as_much_takes_the_odd_shard() -> None:
+    members = [Member("c0000", 1, frozenset("a")), Member("c0001", 2, frozenset("a"))]
+    before, shards = runs(("c0000", 2), ("c0001", 2)), {"a": even(4)}
+    assert loads(assign_sticky(members, shards, before), shards) == [1, 3]
+
+
+def test_what_is_passed_on_along_a_chain_counts_for_its_last_member() -> None:
+    asked = {"c0000": "a", "c0001": "ab", "c0002": "b"}
+    members = [Member(name, 1, frozenset(arns)) for name, arns in asked.items()]
+    whole = {arn: Interval(arn, 0, HASH_KEYS - 1) for arn in "ab"}
+    before: Plan = {"c0000": (whole["a"],), "c0001": (whole["b"],)}
+    shards = {"a": even(6), "b": even(6)}
+    assert loads(assign_sticky(members, shards, before), shards) == [4, 4, 4]
