@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.core.ownership import contains
 from kinesumer.model import HASH_KEYS
 from kinesumer.wire import rows as wire
 
@@ -39,6 +38,7 @@ def report(
         "members": members,
         "streams": streams,
         "problems": [
+            *found.corrupt,
             *(["nobody leads"] if _lacks_leader(found) else []),
             *(
                 f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
@@ -71,12 +71,6 @@ def _member(
     member: MemberRow, found: Snapshot, silent_seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     silent = silent_seconds.get(member.session)
-    owned = [
-        row
-        for shards in found.shards.values()
-        for row in shards
-        if row.owner == member.session
-    ]
     return {
         "client_id": member.client_id,
         "kind": member.kind,
@@ -91,7 +85,7 @@ def _member(
         "weight": member.weight,
         "streams": sorted(member.streams),
         "range": _range(member.range),
-        "shards": len(owned),
+        "shards": found.owned[member.session],
     }
 
 
@@ -135,7 +129,7 @@ def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
         "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
         "state": state(row, found),
         "owner": row.owner_id or None,
-        "planned_owner": _planned(row, found),
+        "planned_owner": found.planned.get(row.key),
         "epoch": row.epoch,
         "sequence_number": position.sequence_number if position else None,
         "sub_sequence_number": position.sub_sequence_number if position else None,
@@ -152,18 +146,10 @@ def state(row: ShardRow, found: Snapshot) -> str:
         return "waiting"
     if not row.owner:
         return "unowned"
-    if row.owner not in {member.session for member in found.alive}:
+    if row.owner not in found.sessions:
         return "orphaned"
-    return "owned" if _planned(row, found) in (row.owner_id, None) else "moving"
-
-
-def _planned(row: ShardRow, found: Snapshot) -> str | None:
-    if row.ended:
-        return None
-    for member in found.alive:
-        if contains(member.range or (), row.key.stream_arn, row.first_hash):
-            return member.client_id
-    return None
+    planned = found.planned.get(row.key, row.owner_id)
+    return "owned" if planned == row.owner_id else "moving"
 
 
 def _problems(stream: dict[str, Any]) -> list[str]:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeVar
 
+from kinesumer.errors import CorruptRowError
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from kinesumer.ports import StateStore
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kinesumer.model import Interval, ShardKey
+    from kinesumer.ports import Row, StateStore
     from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 
+T = TypeVar("T")
 
-class Snapshot(NamedTuple):
+
+@dataclass(frozen=True)
+class Snapshot:
     """Members (dead ones included), the leader, and each stream's shard rows."""
 
     members: list[MemberRow]
     leader: LeaderRow | None
     streams: list[StreamRow]
     shards: dict[str, list[ShardRow]]
+    corrupt: tuple[str, ...] = ()
+    """What is wrong with rows that can't be read: they are in none of the others."""
 
-    @property
+    @cached_property
     def alive(self) -> list[MemberRow]:
         """The members that aren't marked dead, by client id."""
         return sorted(
@@ -28,41 +41,98 @@ class Snapshot(NamedTuple):
             key=lambda member: member.client_id,
         )
 
-    @property
+    @cached_property
+    def sessions(self) -> frozenset[str]:
+        """The sessions of the members that aren't marked dead."""
+        return frozenset(member.session for member in self.alive)
+
+    @cached_property
     def leader_id(self) -> str | None:
         """The leading client, unless its session is dead."""
-        if self.leader is None:
+        if self.leader is None or self.leader.session not in self.sessions:
             return None
-        sessions = {member.session for member in self.alive}
-        return self.leader.client_id if self.leader.session in sessions else None
+        return self.leader.client_id
+
+    @cached_property
+    def owned(self) -> Counter[str]:
+        """How many shards each session owns."""
+        return Counter(row.owner for page in self.shards.values() for row in page)
+
+    @cached_property
+    def planned(self) -> dict[ShardKey, str]:
+        """Who is to own each shard; where ranges overlap, the lowest client id."""
+        parts: dict[str, list[tuple[Interval, int]]] = {}
+        for place, member in enumerate(self.alive):
+            for interval in member.range or ():
+                parts.setdefault(interval.stream_arn, []).append((interval, place))
+        return {
+            key: self.alive[place].client_id
+            for arn, page in self.shards.items()
+            for key, place in _places(page, parts.get(arn, []))
+        }
+
+
+def _places(
+    page: Iterable[ShardRow], parts: list[tuple[Interval, int]]
+) -> Iterator[tuple[ShardKey, int]]:
+    """Yield the first of the members in whose range each shard lies, if there is one.
+
+    Goes once over both: many members' ranges over many shards are too many pairs.
+    """
+    waiting = sorted(parts, reverse=True)
+    open_: list[tuple[int, int]] = []
+    for row in sorted(page, key=lambda row: row.first_hash):
+        while waiting and waiting[-1][0].first <= row.first_hash:
+            interval, place = waiting.pop()
+            heappush(open_, (place, interval.last))
+        while open_ and open_[0][1] < row.first_hash:
+            heappop(open_)
+        if open_ and not row.ended:
+            yield row.key, open_[0][0]
 
 
 async def take(store: StateStore, app: str) -> Snapshot:
     """Read everything that an app has stored."""
+    corrupt: list[str] = []
     members, leader, group = await asyncio.gather(
-        read_members(store, app),
+        store.query(rows.member_key(app, "").pk),
         store.get(rows.leader_key(app)),
         store.query(rows.group_key(app).pk, first=rows.STREAM_PREFIX, consistent=True),
     )
-    streams = [rows.read_stream(row) for row in group]
+    streams = _readable(rows.read_stream, group, corrupt)
     pages = await asyncio.gather(
         *(
             store.query(rows.shard_partition(app, stream.arn), consistent=True)
             for stream in streams
         )
     )
+    leaders = _readable(rows.read_leader, [leader] if leader else [], corrupt)
     return Snapshot(
-        members,
-        None if leader is None else rows.read_leader(leader),
+        _readable(rows.read_member, members, corrupt),
+        leaders[0] if leaders else None,
         streams,
         {
-            stream.arn: [rows.read_shard(row) for row in page]
+            stream.arn: _readable(rows.read_shard, page, corrupt)
             for stream, page in zip(streams, pages, strict=True)
         },
+        tuple(corrupt),
     )
 
 
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:
-    """Read the member rows only."""
+    """Read the member rows only, without those that can't be read."""
     partition = rows.member_key(app, "").pk
-    return [rows.read_member(row) for row in await store.query(partition)]
+    return _readable(rows.read_member, await store.query(partition), [])
+
+
+def _readable(
+    read: Callable[[Row], T], found: Iterable[Row], corrupt: list[str]
+) -> list[T]:
+    """Return what rows say, and add to a list what is wrong with the others."""
+    said = []
+    for row in found:
+        try:
+            said.append(read(row))
+        except CorruptRowError as error:
+            corrupt.append(str(error))
+    return said

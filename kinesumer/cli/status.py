@@ -93,7 +93,7 @@ class _Question:
         from kinesumer.cli.report import report
 
         found = await snapshot.take(store, self.app)
-        if not (found.members or found.streams):
+        if not (found.members or found.streams or found.corrupt):
             raise KinesumerError(
                 f"table {self.table} knows no app {self.app!r}: nobody has consumed "
                 "under this name there; check --app, --table and --region"

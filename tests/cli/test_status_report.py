@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_problems_are_said_in_words() -> None:
 
 
 def test_a_leader_that_is_dead_leads_nobody() -> None:
-    found = FOUND._replace(leader=LeaderRow("session of gone", "gone", 1))
+    found = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
     told = report("app", "table", found, LAGS, SILENT)
     assert told["leader"] is None
     assert told["problems"][0] == "nobody leads"
