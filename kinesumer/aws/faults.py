@@ -166,7 +166,7 @@ class _Refusal(msgspec.Struct):
     capital: str | None = msgspec.field(default=None, name="Message")
 
 
-def refusal(operation: str, status: int, body: bytes) -> ClientError:
+def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
     """Return an answer that isn't a success as the error that botocore makes of it."""
     try:
         said = msgspec.json.decode(body, type=_Refusal)

@@ -90,7 +90,7 @@ class KinesisSource:
 
     def __init__(self, opened: Opened, stream: StreamName) -> None:
         self._client = cast("KinesisClient", opened.client)
-        self._direct = DirectCalls(opened.client, opened.credentials)
+        self._direct = DirectCalls(opened)
         self._stream = stream
         self._expired = opened.expired
 
@@ -154,7 +154,7 @@ class KinesisSource:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
         return decode_page(await self.get_body(iterator, limit))
 
-    async def get_body(self, iterator: str, limit: int) -> bytes:
+    async def get_body(self, iterator: str, limit: int) -> bytearray:
         """Return the next page as Kinesis wrote it: Spark reads it in columns."""
         return await self._call(
             "GetRecords",

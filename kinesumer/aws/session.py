@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 
+from kinesumer.aws.connections import Connections
 from kinesumer.aws.credentials import (
     Credentials,
     FixedProvider,
@@ -51,12 +52,14 @@ class Session(Protocol):
 class Opened(NamedTuple):
     """A client, its credentials, and what to do when AWS calls their keys expired.
 
-    ``expired`` returns whether there will be new ones.
+    ``expired`` returns whether there will be new ones; ``connections`` are for calls
+    that are made past the client.
     """
 
     client: Any
     credentials: Credentials
     expired: Callable[[], bool]
+    connections: Connections
 
 
 class Clients:
@@ -137,7 +140,9 @@ class Clients:
             credentials = assumed
         connected = self._connected(create, service, region)
         client = await self._stack.enter_async_context(connected)
-        return Opened(client, credentials, expired)
+        connections = Connections(CONNECT_SECONDS, READ_SECONDS[service])
+        self._stack.push_async_callback(connections.close)
+        return Opened(client, credentials, expired, connections)
 
     @asynccontextmanager
     async def _connected(

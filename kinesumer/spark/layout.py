@@ -8,10 +8,13 @@ all of them at once; then each value is a column of slices of the answer.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from kinesumer.wire.records import Body
 
 NUMBER, ARRIVAL = "SequenceNumber", "ApproximateArrivalTimestamp"
 KEY, DATA = "PartitionKey", "Data"
@@ -52,7 +55,7 @@ class Form(NamedTuple):
     """Bytes from a record's beginning to its first quote."""
 
 
-def learn(body: bytes, begin: int) -> Form:
+def learn(body: Body, begin: int) -> Form:
     """Return the form of the record at a place. Raises IrregularError."""
     values: list[Value] = []
     at, quotes, lead = begin + 1, 0, body.find(b'"', begin) - begin
@@ -74,7 +77,7 @@ def learn(body: bytes, begin: int) -> Form:
             return Form(tuple(values), quotes, lead)
 
 
-def _match(pattern: re.Pattern[bytes], body: bytes, at: int) -> re.Match[bytes]:
+def _match(pattern: re.Pattern[bytes], body: Body, at: int) -> re.Match[bytes]:
     found = pattern.match(body, at)
     if found is None:
         raise IrregularError
@@ -84,7 +87,7 @@ def _match(pattern: re.Pattern[bytes], body: bytes, at: int) -> re.Match[bytes]:
 class Table:
     """The records of an answer. Raises IrregularError if they aren't alike."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Body) -> None:
         records = _RECORDS.search(body)
         if records is None or b"\\" in body or len(body) > np.iinfo(np.int32).max:
             raise IrregularError
@@ -167,7 +170,7 @@ class Table:
         return pieces.take(pa.array(places))
 
 
-def _places(body: bytes, begin: int, form: Form) -> Ints:
+def _places(body: Body, begin: int, form: Form) -> Ints:
     """Return where the quotes of each record are."""
     numbers = [value.quote - 2 for value in form.values if value.name == NUMBER]
     last = body.rfind(_LAST_NUMBER)

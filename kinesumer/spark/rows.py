@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model import Page, Record, ShardKey
     from kinesumer.spark.arrow import Columns
+    from kinesumer.wire.records import Body
 
 MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
 """What the Base64 of an aggregate begins with: three bytes of the four."""
@@ -61,7 +62,7 @@ class Rows(Protocol):
 
 
 def parse(
-    body: bytes, names: Collection[str], *, deaggregate: bool
+    body: Body, names: Collection[str], *, deaggregate: bool
 ) -> tuple[Page, Rows]:
     """Return an answer and, apart from it, its records, for columns of such names.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
+
+if TYPE_CHECKING:
+    from kinesumer.wire.records import Body
 
 
 class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True):
@@ -36,7 +41,7 @@ class _Answer(msgspec.Struct, rename="pascal"):
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-def decode_results(body: bytes, count: int) -> list[PutResult]:
+def decode_results(body: Body, count: int) -> list[PutResult]:
     """Return what became of each of ``count`` records, in their order.
 
     Raises SourceUnavailableError if the body doesn't say: what answers isn't Kinesis,

@@ -11,6 +11,8 @@ from kinesumer.model import HASH_KEYS, ChildShard, Page, Record
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
+Body = bytes | bytearray
+"""An answer's body."""
 JSON_PER_RECORD = 112
 """Three quarters of what the JSON around one record's data takes at least."""
 
@@ -42,7 +44,7 @@ _decode_place = msgspec.json.Decoder(_Place).decode
 _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def decode_page(body: bytes) -> Page:
+def decode_page(body: Body) -> Page:
     """Return the page that the body of a GetRecords answer holds.
 
     Raises SourceUnavailableError if it holds none: what answers isn't Kinesis, or the
@@ -61,7 +63,7 @@ def decode_page(body: bytes) -> Page:
     )
 
 
-def decode_iterator(body: bytes) -> str:
+def decode_iterator(body: Body) -> str:
     """Return the iterator in the body of a GetShardIterator answer.
 
     Raises SourceUnavailableError if it holds none.
@@ -84,7 +86,7 @@ def payload_bytes(page: Page) -> int:
     return max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(page.records))
 
 
-def _child(child: _Child, body: bytes) -> ChildShard:
+def _child(child: _Child, body: Body) -> ChildShard:
     first = int(child.hash_key_range.starting_hash_key)
     last = int(child.hash_key_range.ending_hash_key)
     if not first <= last < HASH_KEYS:
@@ -92,7 +94,7 @@ def _child(child: _Child, body: bytes) -> ChildShard:
     return ChildShard(child.shard_id, first, last, tuple(child.parent_shards))
 
 
-def _refuse(body: bytes, reason: str, cause: Exception | None) -> NoReturn:
+def _refuse(body: Body, reason: str, cause: Exception | None) -> NoReturn:
     raise SourceUnavailableError(
         f"an answer to GetRecords of {len(body):,} bytes isn't a page of records: "
         f"{reason}; check what answers at the Kinesis endpoint"

@@ -18,6 +18,7 @@ from botocore.parsers import JSONParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesumer.aws.connections import Connections
 from kinesumer.aws.credentials import Frozen
 from kinesumer.aws.direct import DirectCalls
 from kinesumer.aws.faults import fault_of, refusal
@@ -27,6 +28,7 @@ from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model import Start, Stream
 
 if TYPE_CHECKING:
+    from kinesumer.aws.connections import Place
     from tests.aws.stub import AwsStub
 
 ARN = "arn:aws:kinesis:{}:123456789012:stream/orders"
@@ -37,6 +39,21 @@ PLACE = {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
 
 class SentError(Exception):
     """Stands for the answer of a request that isn't sent."""
+
+
+class Parsed:
+    """A request as it is sent, taken apart again."""
+
+    def __init__(self, place: Place, request: bytes) -> None:
+        head, self.body = request.split(b"\r\n\r\n", 1)
+        first, *lines = head.decode().split("\r\n")
+        self.method, path, _ = first.split(" ")
+        self.headers = dict(line.split(": ", 1) for line in lines)
+        assert int(self.headers["content-length"]) == len(self.body)
+        scheme = "https" if place.tls else "http"
+        host = self.headers["host"]
+        assert host in (place.host, f"{place.host}:{place.port}")
+        self.url = f"{scheme}://{host}{path}"
 
 
 # --- where to ------------------------------------------------------------------------
@@ -70,13 +87,15 @@ async def test_a_call_goes_where_botocore_would_send_it_for_the_same_region(
     arguments |= {"StreamARN": ARN.format(region)} if by_arn else {}
     async with Clients(region=region) as clients:
         opened = await clients.open("kinesis")
-        direct = DirectCalls(opened.client, opened.credentials)
-        with mock.patch.object(opened.client._endpoint.http_session, "send") as send:
-            send.side_effect = SentError
-            for calls in (direct, opened.client):
+        session = opened.client._endpoint.http_session
+        with (
+            mock.patch.object(session, "send", side_effect=SentError) as send,
+            mock.patch.object(Connections, "send", side_effect=SentError) as straight,
+        ):
+            for calls in (DirectCalls(opened), opened.client):
                 with pytest.raises(SentError):
                     await getattr(calls, method)(**arguments)
-    ours, theirs = (call.args[0] for call in send.call_args_list)
+    ours, theirs = Parsed(*straight.call_args.args), send.call_args.args[0]
     assert (ours.method, ours.url) == (theirs.method, theirs.url)
     assert json.loads(ours.body) == json.loads(theirs.body)
     for name in ("content-type", "x-amz-target", "user-agent"):
@@ -142,7 +161,7 @@ async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
     moments = iter([0.0, 86399.9, 86400.0])
     async with Clients() as clients:
         opened = await clients.open("kinesis")
-        calls = DirectCalls(opened.client, opened.credentials, lambda: next(moments))
+        calls = DirectCalls(opened, lambda: next(moments))
         for _ in range(3):
             await calls.get_records(**POLL)
     assert [seen.headers["X-Amz-Date"] for seen in aws.seen] == [

@@ -1,0 +1,257 @@
+"""One HTTP/1.1 connection: a request at a time, its answer received where it stays.
+
+aiohttp hands an answer over in many pieces and joins them: for a page of records that
+takes more CPU than all of its decoding. Here the kernel writes it to its final place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+HEAD_BYTES = 16 * 1024
+"""An answer's head must fit in."""
+MOST_BYTES = 64 * 1024 * 1024
+"""A body that claims more isn't waited for: Kinesis sends a fifth of that at most."""
+
+_STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*(?=\r\n)", re.I)
+_ANY_LENGTH = re.compile(rb"\r\ncontent-length:", re.I)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n)", re.I)
+_CODED = re.compile(rb"\r\ntransfer-encoding:", re.I)
+_CLOSING = re.compile(rb"\r\nconnection:[^\r]*\bclose\b", re.I)
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n\Z")
+
+
+class MalformedAnswerError(ConnectionError):
+    """What came isn't an answer of HTTP/1.1."""
+
+
+class Answer(NamedTuple):
+    """An answer's status and body."""
+
+    status: int
+    body: bytearray
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Sends a request and receives its answer, again and again."""
+
+    def __init__(self, read_seconds: float) -> None:
+        """``read_seconds`` is the longest wait for the next byte of an answer."""
+        loop = asyncio.get_running_loop()
+        self._loop, self._read_seconds = loop, read_seconds
+        self.lost: asyncio.Future[None] = loop.create_future()
+        """Done when the connection is closed."""
+        self.reusable = True
+        """Whether it can take another request after the answer."""
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._heard, self._unsent = 0.0, 0
+        self._scratch = bytearray(HEAD_BYTES)
+        self._expect_head()
+
+    async def ask(self, request: bytes) -> Answer:
+        """Send a request, return its answer.
+
+        Raises OSError if the connection breaks, TimeoutError if nothing comes, and
+        MalformedAnswerError if something else does.
+        """
+        assert self._transport is not None
+        self._waiting = self._loop.create_future()
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(self._read_seconds, self._look)
+        try:
+            self._transport.write(request)
+            return await self._waiting
+        finally:
+            self._timer.cancel()
+            if not self._waiting.done() or self._waiting.cancelled():
+                self.abort()  # its answer would be taken for the next one's
+            self._waiting = None
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- what asyncio calls -----------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take note of the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to write what comes."""
+        return self._room[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what has come."""
+        self._filled += nbytes
+        self._heard = self._loop.time()
+        if self._waiting is None or self._waiting.done():
+            self.abort()  # nobody has asked for that
+            return
+        try:
+            self._parts.send(None)
+        except StopIteration as end:
+            self._waiting.set_result(end.value)
+            self._expect_head()
+        except MalformedAnswerError as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        """Take the end of an answer that is as long as the connection."""
+        self.reusable = False
+        if self._waiting is not None and not self._waiting.done():
+            try:
+                self._parts.throw(EOFError())
+            except StopIteration as end:
+                self._waiting.set_result(end.value)
+            except EOFError:
+                self._fail(ConnectionResetError("closed before the answer's end"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is waiting."""
+        self.reusable = False
+        self._fail(exc or ConnectionResetError("closed before the answer's end"))
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    # --- an answer, part by part ------------------------------------------------------
+
+    def _expect_head(self) -> None:
+        self._room, self._filled = memoryview(self._scratch), 0
+        self._parts = self._receive()
+        next(self._parts)
+
+    def _receive(self) -> Generator[None, None, Answer]:
+        """Go on whenever something has come; return the answer when it is whole."""
+        status = 100
+        while status < 200:  # what comes before the answer proper says nothing
+            end = yield from self._head()
+            head = bytes(self._scratch[:end])
+            status = self._status(head)
+            early = bytes(self._scratch[end : self._filled])
+            if status < 200:
+                self._scratch[: len(early)] = early
+                self._filled = len(early)
+        return Answer(status, (yield from self._body(head, early)))
+
+    def _head(self) -> Generator[None, None, int]:
+        seen = 0
+        while True:
+            end = self._scratch.find(b"\r\n\r\n", max(0, seen - 3), self._filled)
+            if end >= 0:
+                return end + 4
+            seen = self._filled
+            if seen == HEAD_BYTES:
+                raise MalformedAnswerError(f"a head of over {HEAD_BYTES} bytes")
+            yield
+
+    def _status(self, head: bytes) -> int:
+        match = _STATUS.match(head)
+        if match is None:
+            raise MalformedAnswerError(f"not HTTP/1.1: {head[:80]!r}")
+        if match[1] == b"0" or _CLOSING.search(head):
+            self.reusable = False
+        return int(match[2])
+
+    def _body(self, head: bytes, early: bytes) -> Generator[None, None, bytearray]:
+        if _CODED.search(head):
+            if not _CHUNKED.search(head):
+                raise MalformedAnswerError("an unknown transfer encoding")
+            return (yield from self._chunks(early))
+        lengths = {int(text) for text in _LENGTH.findall(head)}
+        if len(lengths) == 1:
+            return (yield from self._sized(lengths.pop(), early))
+        if _ANY_LENGTH.search(head):
+            raise MalformedAnswerError("no length, or several")
+        return (yield from self._until_closed(early))
+
+    def _sized(self, length: int, early: bytes) -> Generator[None, None, bytearray]:
+        body = bytearray(_bearable(length))
+        if len(early) > length:
+            raise MalformedAnswerError("more than the answer's length")
+        body[: len(early)] = early
+        self._room, self._filled = memoryview(body), len(early)
+        while self._filled < length:
+            yield
+        return body
+
+    def _chunks(self, early: bytes) -> Generator[None, None, bytearray]:
+        pending, body = bytearray(early), bytearray()
+        while True:
+            line = yield from self._line(pending)
+            match = _CHUNK.match(line)
+            if match is None:
+                raise MalformedAnswerError(f"not the size of a chunk: {line[:80]!r}")
+            size = int(match[1], 16)
+            if not size:
+                break
+            _bearable(len(body) + size)
+            while len(pending) < size + 2:
+                yield from self._more(pending)
+            if pending[size : size + 2] != b"\r\n":
+                raise MalformedAnswerError("a chunk that doesn't end")
+            body += pending[:size]
+            del pending[: size + 2]
+        while (yield from self._line(pending)) != b"\r\n":
+            pass  # trailers
+        if pending:
+            raise MalformedAnswerError("more than the last chunk")
+        return body
+
+    def _line(self, pending: bytearray) -> Generator[None, None, bytes]:
+        while (end := pending.find(b"\r\n") + 2) == 1:
+            if len(pending) > HEAD_BYTES:
+                raise MalformedAnswerError(f"a line of over {HEAD_BYTES} bytes")
+            yield from self._more(pending)
+        line = bytes(pending[:end])
+        del pending[:end]
+        return line
+
+    def _until_closed(self, early: bytes) -> Generator[None, None, bytearray]:
+        self.reusable = False
+        body = bytearray(early)
+        try:
+            while True:
+                yield from self._more(body)
+                _bearable(len(body))
+        except EOFError:
+            return body
+
+    def _more(self, pending: bytearray) -> Generator[None, None, None]:
+        self._filled = 0
+        yield
+        pending += self._scratch[: self._filled]
+
+    # --- when nothing comes -----------------------------------------------------------
+
+    def _look(self) -> None:
+        """Fail if nothing has moved for too long; else look again when it could be."""
+        assert self._transport is not None
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._heard = unsent, self._loop.time()
+        quiet = self._loop.time() - self._heard
+        if quiet >= self._read_seconds:
+            self._fail(TimeoutError(f"no byte for {self._read_seconds:g} s"))
+            return
+        self._timer = self._loop.call_later(self._read_seconds - quiet, self._look)
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+        self.abort()
+
+
+def _bearable(size: int) -> int:
+    if size > MOST_BYTES:
+        raise MalformedAnswerError(f"an answer of {size:,} bytes")
+    return size

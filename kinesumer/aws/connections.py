@@ -1,0 +1,108 @@
+"""Connections to a few hosts, kept open between requests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohappyeyeballs import start_connection
+
+from kinesumer.aws.connection import Connection
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiohappyeyeballs import AddrInfoType
+
+    from kinesumer.aws.connection import Answer
+
+KEEP_SECONDS = 12.0
+"""An idle connection isn't used any more after that: servers close them unannounced."""
+KNOWN_SECONDS = 10.0
+"""So long a host's addresses are remembered: many connections are made at once."""
+NEXT_ADDRESS_SECONDS = 0.25
+
+
+class Place(NamedTuple):
+    """Where to connect to; with TLS if there is a context for it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+
+class Connections:
+    """All connections of one event loop's client."""
+
+    def __init__(self, connect_seconds: float, read_seconds: float) -> None:
+        self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
+        self._open: set[Connection] = set()
+        self._idle: dict[Place, list[tuple[float, Connection]]] = {}
+        self._known: dict[tuple[str, int], tuple[float, list[AddrInfoType]]] = {}
+        self._asking = asyncio.Lock()
+        self._turn = itertools.count()
+
+    async def send(self, place: Place, request: bytes) -> Answer:
+        """Send a whole HTTP request, return its answer. Raises OSError."""
+        connection = self._take(place) or await self._connect(place)
+        answer = await connection.ask(request)
+        if connection.reusable:
+            now = asyncio.get_running_loop().time()
+            self._idle.setdefault(place, []).append((now, connection))
+        else:
+            connection.abort()
+        return answer
+
+    async def close(self) -> None:
+        """Close all, and wait until they are."""
+        self._idle.clear()
+        closing = list(self._open)
+        for connection in closing:
+            connection.abort()
+        for connection in closing:
+            await connection.lost
+
+    def _take(self, place: Place) -> Connection | None:
+        """Return the connection used last, and close those that idled too long."""
+        idle = self._idle.get(place)
+        if not idle:
+            return None
+        oldest = asyncio.get_running_loop().time() - KEEP_SECONDS
+        while idle and (idle[0][0] < oldest or not idle[0][1].reusable):
+            idle.pop(0)[1].abort()
+        while idle:
+            _, connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    async def _connect(self, place: Place) -> Connection:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._connect_seconds):
+            sock = await start_connection(
+                await self._addresses(place.host, place.port),
+                happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+            )
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._read_seconds),
+                sock=sock,
+                ssl=place.tls,
+                server_hostname=place.host if place.tls else None,
+            )
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
+        """Return a host's addresses, each time beginning with another one."""
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            until, found = self._known.get((host, port), (0.0, []))
+            if loop.time() > until:
+                given = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(given)
+                self._known[host, port] = (loop.time() + KNOWN_SECONDS, found)
+        first = next(self._turn) % len(found)
+        return found[first:] + found[:first]

@@ -1,0 +1,206 @@
+"""Connections that are kept, and those that aren't; with and without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kinesumer.aws import connections as module
+from kinesumer.aws.connections import Connections, Place
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+EMPTY = b'{"Records":[],"NextShardIterator":"y","MillisBehindLatest":0}'
+LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 3_000_000)
+ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+
+
+class Server:
+    """Answers everything alike; counts connections."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.body, self.headers = EMPTY, dict[str, str]()
+        self.peers: set[object] = set()
+        self._tls = tls
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
+        self.port = 0
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        self.peers.add(request.transport.get_extra_info("peername"))
+        await asyncio.sleep(0.01)
+        return web.Response(body=self.body, headers=self.headers)
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def connections() -> AsyncIterator[Connections]:
+    connections = Connections(connect_seconds=3, read_seconds=3)
+    yield connections
+    await connections.close()
+
+
+async def test_requests_one_after_the_other_share_a_connection(
+    server: Server, connections: Connections
+) -> None:
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(5):
+        assert (await connections.send(place, ASK)).body == EMPTY
+    assert len(server.peers) == 1
+
+
+async def test_requests_at_once_have_connections_of_their_own(
+    server: Server, connections: Connections
+) -> None:
+    place = Place("localhost", server.port, None)
+    for _ in range(2):
+        await asyncio.gather(*(connections.send(place, ASK) for _ in range(20)))
+    assert len(server.peers) == 20
+
+
+async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
+    server: Server, connections: Connections
+) -> None:
+    server.headers["Connection"] = "close"
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(3):
+        assert (await connections.send(place, ASK)).body == EMPTY
+    assert len(server.peers) == 3
+
+
+async def test_a_connection_that_idled_for_long_is_not_used_again(
+    server: Server, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(3):
+        await connections.send(place, ASK)
+        await asyncio.sleep(0.01)
+    assert len(server.peers) == 3
+
+
+async def test_a_server_that_was_restarted_is_connected_to_anew(
+    connections: Connections,
+) -> None:
+    server = Server()
+    await server.start()
+    place = Place("127.0.0.1", server.port, None)
+    await connections.send(place, ASK)
+    await server.stop()
+    await asyncio.sleep(0.05)
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await connections.send(place, ASK)
+
+
+async def test_a_request_under_way_fails_when_everything_is_closed(
+    server: Server, connections: Connections
+) -> None:
+    asking = asyncio.ensure_future(
+        connections.send(Place("127.0.0.1", server.port, None), ASK)
+    )
+    while not server.peers:
+        await asyncio.sleep(0.001)
+    await connections.close()
+    with pytest.raises(ConnectionResetError):
+        await asking
+
+
+# --- TLS -----------------------------------------------------------------------------
+
+
+def certificate(directory: Path, host: str) -> Path:
+    """Write a certificate for a host, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "certificate.pem"
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
+
+
+@pytest.mark.parametrize("body", [EMPTY, LARGE])
+@pytest.mark.parametrize(
+    ("host", "trusted"), [("localhost", True), ("localhost", False), ("other", True)]
+)
+async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
+    environment: pytest.MonkeyPatch,
+    tmp_path: Path,
+    body: bytes,
+    host: str,
+    trusted: bool,
+) -> None:
+    path = certificate(tmp_path, host)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    server = Server(context)
+    server.body = body
+    await server.start()
+    if trusted:
+        environment.setenv("AWS_CA_BUNDLE", str(path))
+    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
+    async with Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        if host == "localhost" and trusted:
+            for _ in range(2):
+                page = await source.get_records("x", 10)
+                assert page.wire_bytes == len(body)
+            assert len(server.peers) == 1
+        else:
+            with pytest.raises(SourceUnavailableError, match="certificate"):
+                await source.get_records("x", 10)
+            assert not server.peers
+    await server.stop()
