@@ -170,13 +170,20 @@ TextNotInJson = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
 """The same for text."""
 
 
+YEAR_10000 = 253_402_300_800.0
+"""Seconds since 1970 that no time reaches."""
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
+"""A time since 1970: what isn't one is refused with its page."""
+
+
 class Record(msgspec.Struct, gc=False, rename="pascal"):
     """One user record. What its shard tells of it is looked up only when asked for."""
 
     sequence_number: str
     data: bytes
     partition_key: str | None = None
-    approximate_arrival_timestamp: float | None = None
+    approximate_arrival_timestamp: Seconds | None = None
     explicit_hash_key: TextNotInJson | None = msgspec.field(name="-hash", default=None)
     """What the producer gave a record of an aggregate: decimal digits, as in AWS's API.
     Kinesis doesn't return it for other records."""

@@ -63,6 +63,8 @@ def learn(body: Body, begin: int) -> Form:
         name = _match(_NAME, body, at)
         text = _TEXT.match(body, name.end())
         if text is not None:
+            if name[1] == ARRIVAL.encode():
+                raise IrregularError
             values.append(Value(name[1].decode(), quotes + 2))
             quotes, at = quotes + 4, text.end()
         else:
@@ -99,6 +101,8 @@ class Table:
         self.rest = body[:begin] + body[end:]
         """The answer without its records."""
         self._body = body
+        if self.rest.count(b'"Records"') != 1:
+            raise IrregularError
         self._names = [value.name for value in form.values]
         self._bounds = self._cut(form, places, end)
         offsets = np.append(self._bounds.ravel(), len(body)).astype(np.int32)
@@ -148,7 +152,10 @@ class Table:
         behind = following - bounds[:, -1]
         sizes = np.column_stack([bounds[:, 1::2] - bounds[:, :-1:2], behind])
         closing = body[bounds[-1, -1] : end]
-        if not body.startswith(closing, bounds[0, -1]):
+        between = body[bounds[0, -1] : following[0]]
+        if not between.startswith(closing):
+            raise IrregularError
+        if self.count > 1 and between[len(closing) :].strip() != b",":
             raise IrregularError
         sizes[-1, -1] = sizes[0, -1]  # no comma follows the last record
         if (sizes != sizes[0]).any() or (sizes < 0).any():

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kinesumer.model import HASH_KEYS, Fence, Position, Source
+from kinesumer.model import HASH_KEYS, YEAR_10000, Fence, Position, Source
 from kinesumer.spark import layout
 from kinesumer.spark.base64_column import decode
 from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page
+from kinesumer.wire.rows import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -86,6 +87,9 @@ class TableRows:
     def __init__(self, table: layout.Table, names: Collection[str]) -> None:
         """Raise ValueError if a value isn't what it should be."""
         self._numbers = _text(table, layout.NUMBER)
+        for number in (self._numbers[0], self._numbers[-1]):
+            if not is_sequence_number(number.as_py()):
+                raise ValueError("a sequence number that is no number")
         self._arrivals = _arrivals(table)
         self._columns = {
             "sequence_number": self._numbers,
@@ -139,7 +143,7 @@ def _arrivals(table: layout.Table) -> pa.Array:
     if texts.null_count:
         return texts.cast(TIMESTAMP)
     micros = texts.cast(pa.float64()).to_numpy() * MICROSECONDS
-    if not (np.abs(micros) < np.iinfo(np.int64).max).all():
+    if not ((micros >= 0) & (micros < YEAR_10000 * MICROSECONDS)).all():
         raise ValueError("an arrival time that is no time")
     return pa.array(np.rint(micros).astype(np.int64), TIMESTAMP)
 

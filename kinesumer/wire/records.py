@@ -8,6 +8,7 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model import HASH_KEYS, ChildShard, Page, Record
+from kinesumer.wire.rows import is_sequence_number
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
@@ -54,6 +55,10 @@ def decode_page(body: Body) -> Page:
         answer = _decode(body)
     except _UNDECODED as fault:
         _refuse(body, str(fault), fault)
+    # A look at each would cost as much as decoding. What isn't Kinesis shows here.
+    for record in (*answer.records[:1], *answer.records[-1:]):
+        if not is_sequence_number(record.sequence_number):
+            _refuse(body, "a SequenceNumber is no number", None)
     return Page(
         answer.records,
         answer.next_shard_iterator,

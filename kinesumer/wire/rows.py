@@ -11,6 +11,7 @@ from kinesumer.errors import CorruptRowError
 from kinesumer.model import (
     HASH_KEYS,
     WHOLE_RECORD,
+    YEAR_10000,
     Interval,
     Position,
     Range,
@@ -34,8 +35,6 @@ MOST_CLIENTS = 1_000_000
 LONGEST_LEASE_MS = 86_400_000
 UNKNOWN_LEASE_MS = 60_000
 """How long a member is watched whose row doesn't tell: longer than most leases."""
-YEAR_10000 = 253_402_300_800.0
-"""Seconds since 1970 that no time reaches."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 

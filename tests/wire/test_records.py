@@ -181,3 +181,18 @@ def test_payload_bytes_is_near_to_data_and_keys_and_rather_above(
 
 def test_an_empty_page_has_no_payload() -> None:
     assert 0 <= payload_bytes(decode_page(b'{"Records":[]}')) < 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"SequenceNumber": ""},
+        {"SequenceNumber": "twelve"},
+        {"SequenceNumber": "1" * 130},
+        {"ApproximateArrivalTimestamp": 1e300},
+        {"ApproximateArrivalTimestamp": -1},
+    ],
+)
+def test_a_number_or_a_time_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        decode_page(answer(entry(), entry(**changes)))
