@@ -106,6 +106,16 @@ def test_leadership_grows_by_one_term_and_keeps_counting_plans() -> None:
     assert rows.read_leader(after("lead after a death")) == expected
 
 
+def test_a_group_tells_its_id_and_the_version_of_its_rows() -> None:
+    row = after("create group")
+    assert (row["group_id"], row["version"]) == ("g1", 1)
+
+
+def test_a_shard_is_opened_for_claims() -> None:
+    row = write_over(SHARD_ROW | {"ready": False}, writes.ready(APP, SHARD)).row
+    assert row == SHARD_ROW
+
+
 def test_a_published_plan_is_counted() -> None:
     assert rows.read_leader(after("publish")).plan_version == 8
 
