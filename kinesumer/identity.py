@@ -48,7 +48,7 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
     if known is not None and found != known:
         raise StateStoreReplacedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
-            f"{known.table_id}, group {known.group_id}; now {found.table_id}, "
+            f"{known.table_id}, group {shown(known.group_id)}; now {found.table_id}, "
             f"{shown(found.group_id) or 'no such group'}): was the table deleted or "
             "restored? Start the clients again when you know from where to go on"
         )
