@@ -1,81 +1,60 @@
-"""Dense simulations over several shapes of a group: one seed, one run, one outcome."""
+"""One seed, one run, one outcome: faults, then rest, an ending, and the accounts."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesumer.model import Start
-from kinesumer.testing.mishaps import MISHAPS, Mishaps
+from kinesumer.testing.endings import AT_REST, FATAL
+from kinesumer.testing.mishaps import MISHAPS, Mishap
 from kinesumer.testing.predicates import ViolationError
-from kinesumer.testing.settled import check_settled
+from kinesumer.testing.schedule import Fault, draw_faults, parse_rates
+from kinesumer.testing.settled import check_plan, check_settled
+from kinesumer.testing.shapes import EACH, shape_for
 from kinesumer.testing.simulation import Shape, Simulation
 from kinesumer.testing.virtual import SpinningError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from kinesumer.testing.schedule import Rate
 
 SETTLE_SECONDS = 60.0
 """After the faults: ownership must equal the plan by then (L2)."""
 FINISH_SECONDS = 15.0
 """After the last record: every record must be done by then (L3)."""
 
-SHAPES = (
-    Shape("plain"),
-    Shape("alone", members=1, shards=(4,)),
-    Shape(
-        "sticky",
-        members=5,
-        shards=(6, 4),
-        assignor="sticky",
-        static_ids=True,
-        aggregated=0.1,
-    ),
-    Shape("manual", shards=(4, 4), commit="manual", aggregated=0.3),
-    Shape("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
-    Shape("latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True),
-)
-
 
 @dataclass(frozen=True)
-class Dense:
-    """A run with a mishap about every ten seconds, then a time to settle."""
+class Run:
+    """Everything that a simulation depends on."""
 
     shape: Shape
     seed: int
-    minutes: float = 10.0
-    kinds: tuple[str, ...] = tuple(MISHAPS)
-
-    @property
-    def replay(self) -> str:
-        """The command that runs it again."""
-        faults = "all" if self.kinds == tuple(MISHAPS) else ",".join(self.kinds)
-        shape = self.shape
-        sizes = ""
-        if shape not in SHAPES:
-            shards = " ".join(f"--shards {count}" for count in shape.shards)
-            sizes = f" --members {shape.members} {shards}"
-        return (
-            f"python -m kinesumer.testing.simulate --shape {shape.name}{sizes} "
-            f"--minutes {self.minutes:g} --seed {self.seed} --faults {faults or 'none'}"
-        )
+    minutes: float
+    """With faults; then comes a time to settle, and the ending."""
+    faults: tuple[Fault, ...]
+    ending: str = "nothing"
 
 
 @dataclass
 class Outcome:
     """What came of a run."""
 
-    run: Dense
+    run: Run
     simulated: float = 0.0
     cpu_seconds: float = 0.0
     delivered: int = 0
     redelivered: int = 0
     takeovers: int = 0
     handovers: int = 0
-    mishaps: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     ids_in_use: int = 0
+    predicate: str = ""
     violation: str = ""
     events: list[str] = field(default_factory=list)
 
@@ -84,32 +63,45 @@ class Outcome:
         """The outcome in a line."""
         run = self.run
         return (
-            f"seed {run.seed} {run.shape.name}: {self.mishaps} faults, "
+            f"seed {run.seed} {run.shape.name}: {self.faults.total()} faults, "
             f"{self.takeovers} takeovers, {self.handovers} hand-overs, "
             f"{self.delivered} delivered, {self.redelivered} again; "
             f"{self.simulated:.0f} s in {self.cpu_seconds:.2f} s"
         )
 
 
-def dense(seed: int, *, minutes: float = 10.0) -> Dense:
-    """Return the run that belongs to a seed: shapes take turns."""
-    return Dense(SHAPES[seed % len(SHAPES)], seed, minutes)
+def draw_run(shape: Shape, seed: int, minutes: float, rates: Sequence[Rate]) -> Run:
+    """Draw what goes wrong in a run, and how it ends."""
+    draw = random.Random(f"{seed} {shape.name} schedule")
+    faults = draw_faults(rates, 60 * minutes, draw)
+    fatal = [rate.kind for rate in rates if rate.kind in FATAL]
+    endings = [*AT_REST, *fatal] if faults or not fatal else fatal
+    if shape.commit == "manual":
+        endings.remove("cost")  # it has no bound: user code commits when it likes
+    return Run(shape, seed, minutes, faults, draw.choice(endings))
 
 
-def carry_out(run: Dense) -> Outcome:
+def dense(seed: int, *, minutes: float = 10.0) -> Run:
+    """Return a run in which everything goes wrong; shapes take turns."""
+    shape = shape_for(EACH, seed)
+    return draw_run(shape, seed, minutes, parse_rates("all"))
+
+
+def carry_out(run: Run) -> Outcome:
     """Simulate one run; a violation is part of the outcome, not raised."""
     sim = Simulation(run.shape, run.seed)
     outcome = Outcome(run)
     started = time.process_time()
-    mishaps = Mishaps(sim, run.kinds)
     try:
-        sim.run(lambda sim: _play(sim, mishaps, 60 * run.minutes))
-    except (ViolationError, SpinningError) as error:
-        outcome.violation = f"{type(error).__name__}: {error}"
+        sim.run(lambda sim: _play(sim, run, outcome))
+    except ViolationError as error:
+        outcome.predicate, outcome.violation = error.predicate, str(error)
+    except SpinningError as error:
+        outcome.predicate, outcome.violation = "spinning", str(error)
+    if outcome.violation:
         outcome.events = shown(sim)
     outcome.cpu_seconds = time.process_time() - started
     outcome.simulated = sim.loop.real
-    outcome.mishaps = mishaps.happened
     outcome.ids_in_use = sim.ids_in_use
     judge = sim.judge
     outcome.delivered, outcome.redelivered = judge.delivered_count, judge.redelivered
@@ -117,15 +109,31 @@ def carry_out(run: Dense) -> Outcome:
     return outcome
 
 
-async def _play(sim: Simulation, mishaps: Mishaps, seconds: float) -> None:
-    production = asyncio.get_running_loop().create_task(sim.produce())
-    await sim.start_all()
-    await mishaps.run(seconds)
+async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
+    loop = asyncio.get_running_loop()
+    production = loop.create_task(sim.produce())
+    starting = loop.create_task(sim.start_all())
+    for fault in run.faults:
+        await asyncio.sleep(fault.at - sim.loop.real)
+        sim.judge.note("fault", fault.kind, f"for {fault.lasts:.1f} s")
+        outcome.faults[fault.kind] += 1
+        MISHAPS[fault.kind](Mishap(sim, fault.draw), fault.lasts)
+    await asyncio.sleep(60 * run.minutes - sim.loop.real)
+    await starting
+    sim.calm()
     await asyncio.sleep(SETTLE_SECONDS)
+    check_plan(sim)
+    sim.judge.note("ending", run.ending)
+    if run.ending in AT_REST:
+        await AT_REST[run.ending](sim)
     sim.producing = False
     await production
+    sim.put_everywhere()
     await asyncio.sleep(FINISH_SECONDS)
     check_settled(sim)
+    if run.ending in FATAL:
+        outcome.faults[run.ending] += 1
+        await FATAL[run.ending](sim)
 
 
 def shown(sim: Simulation, last: int = 60) -> list[str]:
@@ -144,21 +152,3 @@ def _words(what: object) -> str:
     done = "deletes" if what.delete else f"{dict(what.set)}"
     gone = f" without {', '.join(what.remove)}" if what.remove else ""
     return f"{what.key.pk.rpartition('/')[2]} {what.key.sk}: {done}{gone}"
-
-
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """Return what a campaign did, in a line."""
-    cpu = sum(outcome.cpu_seconds for outcome in outcomes)
-    simulated = sum(outcome.simulated for outcome in outcomes)
-    return (
-        f"{len(outcomes)} runs, {_total(o.mishaps for o in outcomes)} faults, "
-        f"{_total(o.takeovers for o in outcomes)} takeovers, "
-        f"{_total(o.handovers for o in outcomes)} hand-overs, "
-        f"{_total(o.delivered for o in outcomes)} records; "
-        f"{simulated:.0f} s in {cpu:.1f} CPU s: {simulated / cpu:.0f} per second; "
-        f"{sum(bool(o.violation) for o in outcomes)} violations"
-    )
-
-
-def _total(figures: Iterable[int]) -> int:
-    return sum(figures)

@@ -6,7 +6,7 @@ machine may be frozen or dead meanwhile; the service doesn't care.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesumer.errors import (
@@ -40,7 +40,8 @@ STALE_SECONDS = 5.0
 class Weather:
     """What the network between one machine and one service does just now.
 
-    Rates are probabilities per request; they add up to 1 at most.
+    Rates are probabilities per request; those up to ``failing`` exclude each other, and
+    the first ones win.
     """
 
     latency: float = 0.01
@@ -57,8 +58,12 @@ class Weather:
     """Answered with a 500; every third was carried out."""
     stale: float = 0.0
     """Of eventually consistent reads: how many are old."""
-    odd: float = 0.0
-    """Of Kinesis: expired iterators, empty pages, listings cut off."""
+    expired: float = 0.0
+    """Of iterators: how many have expired."""
+    short: float = 0.0
+    """Of pages: how many hold a few records only."""
+    cut_off: float = 0.0
+    """Of listings: how many lack shards."""
 
     def __post_init__(self) -> None:
         """Start with a calm forecast."""
@@ -83,9 +88,12 @@ class Weather:
             setattr(self, name, rate)
         self.update()
 
-    def clear(self) -> None:
-        """Make it a calm day."""
-        self.__init__()  # type: ignore[misc]
+    def clear(self, *names: str) -> None:
+        """Make it a calm day again, or some rates of it (all if none is named)."""
+        for each in fields(self):
+            if not names or each.name in names:
+                setattr(self, each.name, each.default)
+        self.update()
 
 
 class Witness(Protocol):
@@ -282,7 +290,7 @@ class LinkedSource(Link):
     async def list_shards(self) -> Sequence[Shard]:
         """Return the shards; now and then not all of them."""
         shards = await self.call(self._source.list_shards_now)
-        if self.random.random() < self.weather.odd:
+        if self.random.random() < self.weather.cut_off:
             return shards[: self.random.randrange(len(shards))]
         return shards
 
@@ -291,15 +299,13 @@ class LinkedSource(Link):
         return await self.call(lambda: self._source.get_iterator_now(shard_id, after))
 
     async def get_records(self, iterator: str, limit: int) -> Page:
-        """Return a page; now and then an empty or short one, or none."""
-        if self.weather.odd and self.random.random() < self.weather.odd:
-            limit = self._odd(limit)
-        return await self.call(lambda: self._source.get_records_now(iterator, limit))
-
-    def _odd(self, limit: int) -> int:
-        if self.random.random() < 0.3:
+        """Return a page; now and then a short one, or none."""
+        weather = self.weather
+        if weather.expired and self.random.random() < weather.expired:
             raise ExpiredIteratorError("the iterator has expired")
-        return min(limit, self.random.randrange(1, 4))
+        if weather.short and self.random.random() < weather.short:
+            limit = min(limit, self.random.randrange(1, 4))
+        return await self.call(lambda: self._source.get_records_now(iterator, limit))
 
     def _serve(self, act: Callable[[], T], future: asyncio.Future[T]) -> None:
         # Reads need no way back of their own: what they read changes nothing.

@@ -25,6 +25,8 @@ class Machine:
         self.name = name
         self.rate = rate
         """Seconds that its clocks count in one real second."""
+        self._ahead = 0.0
+        """What its clocks have gained by running at other rates before."""
         self.wall_offset = 0.0
         self.alive = True
         self.queue: deque[Handle] = deque()
@@ -46,15 +48,20 @@ class Machine:
 
     def now(self) -> float:
         """Return seconds on a clock that runs through suspend (ports.Clock)."""
-        return self.loop.real * self.rate
+        return self._ahead + self.loop.real * self.rate
 
     def wall(self) -> float:
         """Return what this computer believes the time to be (ports.Clock)."""
-        return EPOCH + self.loop.real * self.rate + self.wall_offset
+        return EPOCH + self.now() + self.wall_offset
 
     def timers_now(self) -> float:
         """Return the time of asyncio's timers, which stands still in suspend."""
-        return self.loop.real * self.rate - self.suspended
+        return self._ahead + self.loop.real * self.rate - self.suspended
+
+    def set_rate(self, rate: float) -> None:
+        """Let the clocks of this thread run faster or slower from now on."""
+        self._ahead += self.loop.real * (self.rate - rate)
+        self.rate = rate
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
         """Run nothing for a time; in suspend timers don't count either."""
@@ -98,7 +105,7 @@ MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
 class Handle(asyncio.TimerHandle):
     """A callback to run on a machine, now or at a time."""
 
-    __slots__ = ("args", "callback", "context", "gone", "machine", "slept", "when_real")
+    __slots__ = ("args", "callback", "context", "due", "gone", "machine")
 
     def __init__(
         self,
@@ -113,8 +120,8 @@ class Handle(asyncio.TimerHandle):
         self.context = context
         self.machine = machine
         self.gone = False
-        self.when_real = 0.0
-        self.slept = 0.0
+        self.due = 0.0
+        """When to run it, on its machine's timers."""
 
     def cancel(self) -> None:
         """Never run the callback."""
@@ -127,8 +134,7 @@ class Handle(asyncio.TimerHandle):
 
     def when(self) -> float:
         """Return the time it is due, on its machine's timers."""
-        machine = self.machine
-        return self.when_real * machine.rate - self.slept
+        return self.due
 
     def __repr__(self) -> str:
         return f"<Handle {self.callback!r} on {self.machine.name}>"

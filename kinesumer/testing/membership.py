@@ -41,7 +41,7 @@ class Membership:
     def _check_death(self, session: str) -> None:
         """Others may declare a session dead only when its last moment has passed."""
         judge = self._judge
-        early = judge.permits.until(session) - judge.loop.real
+        early = judge.permits.left(session)
         if not self._writes_for(session) and early > TOLERANCE:
             judge.fail(
                 "I6",

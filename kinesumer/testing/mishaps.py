@@ -1,71 +1,27 @@
-"""The list of faults of the protocol, drawn from a seed: what happens when, to whom."""
+"""Every fault of the protocol's list: what happens, and to whom."""
 
 from __future__ import annotations
 
-import asyncio
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
+    from kinesumer.testing.faults import Weather
     from kinesumer.testing.process import Process
     from kinesumer.testing.simulation import Simulation
 
-BETWEEN_SECONDS = 10.0
-"""Mean time between two faults."""
-LENGTH_SECONDS = 60.0
 MOST_OPEN_SHARDS = 24
+DRIFT = 0.05
 
 
-class Mishaps:
-    """Lets one thing after the other go wrong in a simulation."""
+class Mishap:
+    """One fault: what it draws is its own, so that others may be left out."""
 
-    def __init__(self, sim: Simulation, kinds: Iterable[str]) -> None:
+    def __init__(self, sim: Simulation, draw: int) -> None:
         self.sim = sim
-        self.kinds = tuple(kinds)
-        self.random = sim.random_for("mishaps")
-        self.happened = 0
-        self._over = False
-
-    async def run(self, seconds: float) -> None:
-        """Make mishaps for a time, then let everything be well again."""
-        end = self.sim.loop.real + seconds
-        while self.kinds:
-            pause = BETWEEN_SECONDS * 2 * self.random.random()
-            if self.sim.loop.real + pause >= end:
-                break
-            await asyncio.sleep(pause)
-            self.one(end)
-        await asyncio.sleep(max(0.0, end - self.sim.loop.real))
-        self.calm()
-
-    def one(self, end: float) -> None:
-        """Let one thing go wrong."""
-        kind = self.random.choice(self.kinds)
-        lasts = min(self._length(), end - self.sim.loop.real)
-        self.happened += 1
-        self.sim.judge.note("mishap", kind, f"{lasts:.1f} s")
-        MISHAPS[kind](self, lasts)
-
-    def calm(self) -> None:
-        """Stop every fault: the network heals, user code recovers."""
-        for process in self.sim.processes:
-            process.store.weather.clear()
-            process.sources.clear()
-            process.slow_until = 0.0
-            process.fails = 0
-            process.machine.then = process.heart_thread.then = None
-        self._over = True
-        while self._staying() < min(2, self.sim.shape.members):
-            self.sim.start_process()
-        self.sim.judge.note("calm", "")
-
-    def _staying(self) -> int:
-        return sum(not process.leaving for process in self.sim.living)
-
-    def _length(self) -> float:
-        # Mostly a few seconds, now and then a minute.
-        return LENGTH_SECONDS * self.random.random() ** 2
+        self.random = Random(draw)
 
     def _victim(self) -> Process | None:
         living = self.sim.living
@@ -73,7 +29,7 @@ class Mishaps:
 
     def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
         def then() -> None:
-            if not self._over:
+            if not self.sim.is_calm:
                 what(*args)
 
         self.sim.loop.at_real(self.sim.loop.real + seconds, then)
@@ -114,6 +70,28 @@ class Mishaps:
         if victim := self._victim():
             victim.set_wall_clock(self.random.choice((-3600, 3600)))
 
+    def drift(self, lasts: float) -> None:
+        """Let a computer's clocks run up to a twentieth faster or slower."""
+        if victim := self._victim():
+            before = victim.machine.rate
+            victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
+            self._later(lasts, victim.set_clock_rate, before)
+
+    def flap(self, lasts: float) -> None:
+        """Stop whoever leads for about a lease, several times: leaders come and go.
+
+        The one that wakes up still thinks that it leads: there are two.
+        """
+        if victim := self._leader():
+            victim.freeze(6 + 6 * self.random.random())
+        if lasts > 12:
+            self._later(12, self.flap, lasts - 12)
+
+    def _leader(self) -> Process | None:
+        rows = self.sim.store.rows(f"leader#{self.sim.shape.app}")
+        leading = {row["client_id"] for row in rows}
+        return next((p for p in self.sim.living if p.client_id in leading), None)
+
     def leave(self, lasts: float) -> None:
         """Stop a process in good order; another joins after a while."""
         if victim := self._victim():
@@ -142,106 +120,123 @@ class Mishaps:
             victim.refresh(self._some_streams())
 
     def _some_streams(self) -> tuple[str, ...]:
-        streams = self.sim.streams
-        if len(streams) == 1 or self.random.random() < 0.5:
-            return streams
-        return tuple(sorted(self.random.sample(streams, len(streams) - 1)))
+        return self.sim.some_streams(self.random)
 
     # --- networks ---
 
-    def _store_weather(self, lasts: float, **rates: float) -> None:
-        if victim := self._victim():
-            victim.store.weather.set(**rates)
-            self._later(lasts, victim.store.weather.clear)
+    def _weather(self, lasts: float, *places: Weather, **rates: float) -> None:
+        for weather in places:
+            weather.set(**rates)
+            self._later(lasts, weather.clear, *rates)
 
-    def _source_weather(self, lasts: float, **rates: float) -> None:
+    def _store_of_one(self, lasts: float, **rates: float) -> None:
         if victim := self._victim():
-            victim.sources.set(**rates)
-            self._later(lasts, victim.sources.clear)
+            self._weather(lasts, victim.store.weather, **rates)
+
+    def _kinesis_of_one(self, lasts: float, **rates: float) -> None:
+        if victim := self._victim():
+            self._weather(lasts, victim.sources, **rates)
+
+    def _store_of_all(self, lasts: float, **rates: float) -> None:
+        stores = (process.store.weather for process in self.sim.living)
+        self._weather(lasts, *stores, **rates)
+
+    def _kinesis_of_all(self, lasts: float, **rates: float) -> None:
+        sources = (process.sources for process in self.sim.living)
+        self._weather(lasts, *sources, **rates)
 
     def store_cut(self, lasts: float) -> None:
         """Cut one process off the store."""
-        self._store_weather(lasts, lost=1.0)
+        self._store_of_one(lasts, lost=1.0)
 
     def store_mute(self, lasts: float) -> None:
         """One way only: the store gets requests and applies them, no answer returns."""
-        self._store_weather(lasts, unanswered=1.0)
+        self._store_of_one(lasts, unanswered=1.0)
 
     def kinesis_cut(self, lasts: float) -> None:
         """Cut one process off Kinesis."""
-        self._source_weather(lasts, lost=1.0)
+        self._kinesis_of_one(lasts, lost=1.0)
+
+    def kinesis_mute(self, lasts: float) -> None:
+        """One way only: Kinesis gets requests and counts them, no answer returns."""
+        self._kinesis_of_one(lasts, unanswered=1.0)
 
     def both_cut(self, lasts: float) -> None:
         """Cut one process off everything."""
         if victim := self._victim():
-            for weather in (victim.store.weather, victim.sources):
-                weather.set(lost=1.0)
-                self._later(lasts, weather.clear)
+            self._weather(lasts, victim.store.weather, victim.sources, lost=1.0)
 
     def store_down(self, lasts: float) -> None:
         """The store answers nobody."""
-        for process in self.sim.living:
-            process.store.weather.set(lost=1.0)
-            self._later(lasts, process.store.weather.clear)
+        self._store_of_all(lasts, lost=1.0)
 
     def throttle(self, lasts: float) -> None:
         """The store throttles everybody, Kinesis one."""
-        self._source_weather(lasts, throttled=0.5)
-        rate = self.random.random()
-        for process in self.sim.living:
-            process.store.weather.set(throttled=rate)
-            self._later(lasts, process.store.weather.clear)
+        self._kinesis_of_one(lasts, throttled=0.5)
+        self._store_of_all(lasts, throttled=self.random.random())
 
     def errors(self, lasts: float) -> None:
         """Half of the answers are 500s."""
-        self._store_weather(lasts, failing=0.5)
-        self._source_weather(lasts, failing=0.5)
+        self._store_of_one(lasts, failing=0.5)
+        self._kinesis_of_one(lasts, failing=0.5)
+
+    def timeouts(self, lasts: float) -> None:
+        """A third of the requests get lost: they time out."""
+        self._store_of_one(lasts, lost=0.33)
+        self._kinesis_of_one(lasts, lost=0.33)
+
+    def unanswered(self, lasts: float) -> None:
+        """Half of the answers are lost after the write was applied."""
+        self._store_of_one(lasts, unanswered=0.5)
 
     def flaky(self, lasts: float) -> None:
         """Requests are lost, late, repeated; answers are lost."""
         rates = {"lost": 0.1, "unanswered": 0.15, "late": 0.15, "twice": 0.2}
-        self._store_weather(lasts, latency=0.2 * self.random.random(), **rates)
+        self._store_of_one(lasts, latency=0.2 * self.random.random(), **rates)
 
     def late(self, lasts: float) -> None:
         """Requests that seem lost arrive up to a minute later."""
-        self._store_weather(lasts, late=0.7)
+        self._store_of_one(lasts, late=0.7)
 
     def twice(self, lasts: float) -> None:
         """Requests arrive again, up to a minute later."""
-        self._store_weather(lasts, twice=1.0)
+        self._store_of_one(lasts, twice=1.0)
 
-    def edge(self, _lasts: float) -> None:
+    def edge(self, lasts: float) -> None:
         """Stop a process for about as long as a lease, while requests run late."""
         if victim := self._victim():
             victim.freeze(6 + 8 * self.random.random())
         for process in self.sim.living:
             if process is not victim:
-                process.store.weather.set(late=0.5, twice=0.3)
-                self._later(15, process.store.weather.clear)
+                self._weather(lasts, process.store.weather, late=0.5, twice=0.3)
 
     def slow_net(self, lasts: float) -> None:
         """The store takes seconds to answer."""
-        self._store_weather(lasts, latency=3 * self.random.random())
+        self._store_of_one(lasts, latency=3 * self.random.random())
 
     def stale(self, lasts: float) -> None:
         """Eventually consistent reads of table and index are seconds old."""
-        for process in self.sim.living:
-            process.store.weather.set(stale=0.7)
-            self._later(lasts, process.store.weather.clear)
+        self._store_of_all(lasts, stale=0.7)
 
     # --- Kinesis ---
 
-    def odd(self, lasts: float) -> None:
-        """Iterators expire, pages are short, listings are cut off."""
-        for process in self.sim.living:
-            process.sources.set(odd=0.3)
-            self._later(lasts, process.sources.clear)
+    def iterators(self, lasts: float) -> None:
+        """Iterators expire soon."""
+        self._kinesis_of_all(lasts, expired=0.1)
+
+    def short_pages(self, lasts: float) -> None:
+        """Pages hold fewer records than there are."""
+        self._kinesis_of_all(lasts, short=0.5)
+
+    def listing(self, lasts: float) -> None:
+        """Listings of shards are cut off."""
+        self._kinesis_of_all(lasts, cut_off=0.5)
 
     def split(self, _lasts: float) -> None:
         """Split a shard."""
         name = self.random.choice(self.sim.streams)
         stream = self.sim.kinesis.stream(name)
-        if len(stream.open) < MOST_OPEN_SHARDS:
+        if len(stream.open) < max(MOST_OPEN_SHARDS, 2 * max(self.sim.shape.shards)):
             shard = self.random.choice(stream.open).shard
             if shard.first_hash + 2 < shard.last_hash:
                 self.sim.split(name, shard.shard_id)
@@ -285,11 +280,18 @@ class Mishaps:
         if victim := self._victim():
             victim.fails = self.random.randrange(1, 4)
 
+    def hang(self, lasts: float) -> None:
+        """User code is stuck with a record."""
+        if victim := self._victim():
+            victim.hang()
+            self._later(lasts, victim.go_on)
 
-_OTHERS = ("run", "one", "calm")
-MISHAPS: dict[str, Callable[[Mishaps, float], None]] = {
+
+MISHAPS: dict[str, Callable[[Mishap, float], None]] = {
     name: made
-    for name, made in vars(Mishaps).items()
-    if callable(made) and not name.startswith("_") and name not in _OTHERS
+    for name, made in vars(Mishap).items()
+    if callable(made) and not name.startswith("_")
 }
-"""Every kind of fault by name."""
+"""Every kind of fault by name; each may happen at any time, and lasts."""
+FINAL = ("table_deleted", "table_recreated", "table_restored", "stream_recreated")
+"""What nobody can go on after: at most one happens, at the end."""

@@ -9,7 +9,6 @@ from kinesumer.ports import All, Test
 if TYPE_CHECKING:
     from kinesumer.ports import Condition, Row, Value, Write, Written
     from kinesumer.testing.machine import Machine
-    from kinesumer.testing.virtual import VirtualLoop
 
 TOLERANCE = 1e-6
 TRUST = 0.75
@@ -17,23 +16,28 @@ TRUST = 0.75
 
 
 class Permits:
-    """Counted from the first try of each beat that was answered, in real time."""
+    """Counted from the first try of each beat that was answered.
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    A session's clock is its computer's, true and whatever the client makes of it.
+    """
+
+    def __init__(self) -> None:
         self.machines: dict[str, Machine] = {}
         """The machine that registered each session."""
-        self._loop = loop
         self._until: dict[str, float] = {}
         self._first_sent: dict[tuple[str, int], float] = {}
 
-    def until(self, session: str) -> float:
-        """Return until when a session may deliver, at most."""
-        return self._until.get(session, 0.0)
+    def left(self, session: str) -> float:
+        """Return for how many seconds of its own a session may still deliver."""
+        machine = self.machines.get(session)
+        if machine is None:
+            return 0.0
+        return self._until[session] - machine.now()
 
     def sent(self, machine: Machine, write: Write) -> None:
         """A machine tries to write a member row."""
         session = str(write.set.get("session") or named_session(write.condition))
-        now = self._loop.real
+        now = machine.now()
         if "session" in write.set:
             self._first_sent.setdefault((session, 0), now)
             self.machines[session] = machine
@@ -55,9 +59,8 @@ class Permits:
             self._permit(session, beat, written.row["lease_ms"])
 
     def _permit(self, session: str, beat: int, lease_ms: Value) -> None:
-        trust = TRUST * number(lease_ms) / 1000 / self.machines[session].rate
-        until = self._first_sent[session, beat] + trust
-        self._until[session] = max(until, self.until(session))
+        until = self._first_sent[session, beat] + TRUST * number(lease_ms) / 1000
+        self._until[session] = max(until, self._until.get(session, 0.0))
 
 
 def number(value: Value | None) -> int:

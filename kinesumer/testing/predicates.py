@@ -41,7 +41,7 @@ class Judge:
         self.loop = loop
         self.max_uncommitted = max_uncommitted
         self.shards: dict[tuple[str, str], ShardTrace] = {}
-        self.permits = Permits(loop)
+        self.permits = Permits()
         self.dead: dict[str, float] = {}
         """Sessions marked dead, and since when."""
         self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
@@ -154,13 +154,13 @@ class Judge:
     def _check_permit(
         self, machine: Machine, trace: ShardTrace, tenure: Tenure
     ) -> None:
-        now, session = self.loop.real, tenure.session
-        until = self.permits.until(session)
-        if now > until + TOLERANCE:
+        session = tenure.session
+        left = self.permits.left(session)
+        if left < -TOLERANCE:
             self.fail(
                 "I3",
                 f"{machine.name} delivers {trace.shard_id} in session {session} "
-                f"{now - until:.3f} s after its last moment",
+                f"{-left:.3f} s after its last moment",
             )
         row = trace.row or _NO_ROW
         if row.get("owner") != session or row.get("epoch") != tenure.epoch:
@@ -318,14 +318,14 @@ class Judge:
             )
 
     def _check_death(self, trace: ShardTrace, session: str) -> None:
-        now, until = self.loop.real, self.permits.until(session)
+        left = self.permits.left(session)
         if session not in self.dead:
             self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
-        if now < until - TOLERANCE:
+        if left > TOLERANCE:
             self.fail(
                 "I6",
                 f"{trace.shard_id} is taken from {session} "
-                f"{until - now:.3f} s before its last moment",
+                f"{left:.3f} s before its last moment",
             )
 
 

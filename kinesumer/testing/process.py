@@ -10,6 +10,7 @@ from kinesumer.context import Context, Health
 from kinesumer.delivery import Delivery, Records
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.group import Group
+from kinesumer.model import Stream
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 from kinesumer.testing.heart import SimulatedHeart
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from kinesumer.model import Record, Stream
+    from kinesumer.model import Record
     from kinesumer.testing.simulation import Simulation
 
 
@@ -45,8 +46,8 @@ class Process:
         self.slow_until = 0.0
         self.fails = 0
         """How many of the next records user code fails at."""
-        self.hang = False
-        """User code never finishes its next record."""
+        self._stuck: asyncio.Event | None = None
+        """User code doesn't finish its next record until this is set."""
         self.leaving = False
         self.group: Group | None = None
         self.ended_with: BaseException | None = None
@@ -84,6 +85,30 @@ class Process:
         for machine in (self.machine, self.heart_thread):
             machine.wall_offset += seconds
 
+    def set_clock_rate(self, rate: float) -> None:
+        """Let the computer's clocks run faster or slower."""
+        for machine in (self.machine, self.heart_thread):
+            machine.set_rate(rate)
+
+    def hang(self) -> None:
+        """User code gets stuck with its next record."""
+        self._stuck = self._stuck or asyncio.Event()
+
+    def go_on(self) -> None:
+        """User code goes on."""
+        if self._stuck is not None:
+            self._stuck.set()
+            self._stuck = None
+
+    def calm(self) -> None:
+        """Let everything be well with it: networks, user code, threads."""
+        self.store.weather.clear()
+        self.sources.clear()
+        self.slow_until = 0.0
+        self.fails = 0
+        self.go_on()
+        self.machine.then = self.heart_thread.then = None
+
     def block(self, seconds: float) -> None:
         """User code blocks the client's event loop."""
         self.machine.after_steps(
@@ -100,7 +125,11 @@ class Process:
         """Change the streams."""
         self.streams = streams
         if self.group is not None:
-            self._in_background(partial(self.group.refresh, streams))
+            self._in_background(partial(self.group.refresh, self._asked()))
+
+    def _asked(self) -> list[Stream]:
+        pace = self.sim.shape.pace_seconds
+        return [Stream(name, pace_seconds=pace) for name in self.streams]
 
     def _in_background(self, work: Callable[[], Awaitable[None]]) -> None:
         self.sim.loop.spawn(self.machine, self._guard(work))
@@ -141,7 +170,7 @@ class Process:
         async def begin() -> None:
             if self.group is not group:
                 self.group = group
-                await group.start(self.streams, self.sim.shape.start)
+                await group.start(self._asked(), self.sim.shape.start)
 
         marking: asyncio.Task[None] | None = None
         if not self.sim.auto:
@@ -190,7 +219,7 @@ class Process:
         judge, machine, auto = self.sim.judge, self.machine, self.sim.auto
         async for record in records:
             judge.delivered(machine, record)
-            if self.fails or self.hang or machine.loop.real < self.slow_until:
+            if self.fails or self._stuck or machine.loop.real < self.slow_until:
                 await self._misbehave()
             if auto:
                 judge.done(record)
@@ -202,7 +231,7 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
-            if self.fails or self.hang or self.machine.loop.real < self.slow_until:
+            if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
                 await self._misbehave()
             if auto:
                 for record in batch.records:
@@ -214,8 +243,8 @@ class Process:
         if self.fails:
             self.fails -= 1
             raise UserError
-        if self.hang:
-            await asyncio.Event().wait()
+        if self._stuck:
+            await self._stuck.wait()
         draw = self.random.random
         await asyncio.sleep(60 * draw() if draw() < 0.03 else draw())
 

@@ -17,13 +17,24 @@ Interval = tuple[int, int]
 
 def check_settled(sim: Simulation) -> None:
     """Check I12, L2, L3 and L6 for a group without faults. Raises ViolationError."""
+    check_plan(sim)
+    for name in sim.streams:
+        _check_done(sim, name)
+    _raise_first(sim)
+
+
+def check_plan(sim: Simulation) -> None:
+    """Check I12 and L2 for a group without faults. Raises ViolationError."""
     members = _check_members(sim)
-    if sim.loop.halted is None:
-        for name in sim.streams:
-            ranges = _ranges(sim, name, members)
-            _check_tiling(sim, name, ranges)
-            _check_owners(sim, name, ranges)
-            _check_done(sim, name)
+    _raise_first(sim)
+    for name in sim.streams:
+        ranges = _ranges(sim, name, members)
+        _check_tiling(sim, name, ranges)
+        _check_owners(sim, name, ranges)
+    _raise_first(sim)
+
+
+def _raise_first(sim: Simulation) -> None:
     if sim.loop.halted is not None:
         raise sim.loop.halted
 

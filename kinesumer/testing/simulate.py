@@ -8,85 +8,119 @@ import os
 import secrets
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kinesumer.testing.campaign import SHAPES, Dense, carry_out, summary
-from kinesumer.testing.mishaps import MISHAPS
+from kinesumer.testing import ledger, replay
+from kinesumer.testing.campaign import Outcome, Run, carry_out, draw_run
+from kinesumer.testing.schedule import parse_rates
+from kinesumer.testing.shapes import CALM, DRAWN, EACH, NAMED, shape_for
+from kinesumer.testing.shrink import Shrinker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.testing.campaign import Outcome
     from kinesumer.testing.simulation import Shape
+
+NAMES = [shape.name for shape in (*NAMED, CALM)]
 
 
 @click.command()
-@click.option("--shape", type=click.Choice([shape.name for shape in SHAPES]))
-@click.option("--members", type=click.IntRange(1), help="Clients at the start.")
-@click.option("--shards", type=int, multiple=True, help="Shards; once per stream.")
+@click.option("--members", type=click.IntRange(1), help="Clients at the start.  [3]")
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Shards; once for each stream.  [8]",
+)
 @click.option("--minutes", default=10.0, show_default=True, help="With faults.")
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
+@click.option(
+    "--faults",
+    default="all",
+    show_default=True,
+    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…",
+)
+@click.option(
+    "--replay",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Repeat the run in this file, and show its events.",
+)
 @click.option("--count", default=1, show_default=True, help="How many seeds.")
-@click.option("--faults", default="all", show_default=True, help="a,b,c, all or none.")
+@click.option(
+    "--shape",
+    default="plain",
+    show_default=True,
+    type=click.Choice([*NAMES, EACH, DRAWN]),
+    help="What else the group is like; each: all in turns; drawn: from the seed.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Processes to run in.")
 @click.option("--quiet", is_flag=True, help="Only violations and the summary.")
+@click.option(
+    "--campaign",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the books in this directory; leave out seeds that are in them.",
+)
 def main(
-    shape: str | None,
+    *,
     members: int | None,
     shards: tuple[int, ...],
     minutes: float,
     seed: int | None,
-    count: int,
     faults: str,
+    file: Path | None,
+    count: int,
+    shape: str,
     jobs: int,
     quiet: bool,
+    campaign: Path | None,
 ) -> None:
     """Simulate groups of clients while everything goes wrong, and judge them."""
     _be_quiet()
+    if file is not None:
+        _replay(file)
+        return
     first = secrets.randbelow(10**9) if seed is None else seed
-    runs = [
-        Dense(_shape(number, shape, members, shards), number, minutes, _kinds(faults))
+    books = ledger.Ledger(campaign) if campaign else None
+    known = books.entries if books else {}
+    runs = (
+        _run(_sized(shape_for(shape, number), members, shards), number, minutes, faults)
         for number in range(first, first + count)
-    ]
-    outcomes = []
+        if number not in known
+    )
+    entries = []
     for outcome in _carry_out_all(runs, jobs):
-        outcomes.append(outcome)
+        entries.append(ledger.entry_of(outcome))
+        if books:
+            books.add(outcome)
         if outcome.violation:
-            _show(outcome)
+            _show_shortest(outcome, campaign or Path())
         elif not quiet:
             click.echo(outcome.line)
-    click.echo(summary(outcomes))
-    if any(outcome.violation for outcome in outcomes):
+    click.echo(books.close() if books else ledger.summary(entries))
+    if any(entry.violation for entry in entries):
         sys.exit(1)
 
 
-def _shape(
-    seed: int, name: str | None, members: int | None, shards: tuple[int, ...]
-) -> Shape:
-    shape = SHAPES[seed % len(SHAPES)]
-    if name is not None or members is not None or shards:
-        shape = next(known for known in SHAPES if known.name == (name or "plain"))
+def _sized(shape: Shape, members: int | None, shards: tuple[int, ...]) -> Shape:
     if members is not None:
         shape = replace(shape, members=members)
     return replace(shape, shards=shards) if shards else shape
 
 
-def _kinds(faults: str) -> tuple[str, ...]:
-    if faults in ("all", "none"):
-        return tuple(MISHAPS) if faults == "all" else ()
-    kinds = tuple(faults.split(","))
-    unknown = sorted({*kinds} - MISHAPS.keys())
-    if unknown:
-        raise click.BadParameter(
-            f"{', '.join(unknown)}; known are all, none, {', '.join(MISHAPS)}"
-        )
-    return kinds
+def _run(shape: Shape, seed: int, minutes: float, faults: str) -> Run:
+    try:
+        rates = parse_rates(faults, shape.faults_per_minute)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--faults") from error
+    return draw_run(shape, seed, minutes, rates)
 
 
-def _carry_out_all(runs: list[Dense], jobs: int) -> Iterator[Outcome]:
-    if jobs == 1 or len(runs) == 1:
+def _carry_out_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
         yield from map(carry_out, runs)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, _be_quiet) as pool:
@@ -97,11 +131,35 @@ def _be_quiet() -> None:
     logging.getLogger("kinesumer").setLevel(logging.CRITICAL)
 
 
+def _replay(file: Path) -> None:
+    try:
+        run = replay.load(file)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--replay") from error
+    outcome = carry_out(run)
+    _show(outcome)
+    if outcome.violation:
+        sys.exit(1)
+
+
+def _show_shortest(outcome: Outcome, directory: Path) -> None:
+    run = outcome.run
+    click.echo(f"seed {run.seed} ({run.shape.name}): {outcome.violation}")
+    click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
+    shortest = Shrinker(outcome).shrink()
+    file = directory / f"violation-{run.seed}.json"
+    replay.save(shortest.run, file)
+    _show(shortest)
+    click.echo(f"replay it  {replay.command(file)}")
+
+
 def _show(outcome: Outcome) -> None:
+    run = outcome.run
     click.echo("\n".join(outcome.events))
-    click.echo(f"seed {outcome.run.seed} ({outcome.run.shape.name})")
-    click.echo(f"VIOLATION  {outcome.violation}")
-    click.echo(f"replay it  {outcome.run.replay}")
+    click.echo(f"group      {run.shape}")
+    for fault in run.faults:
+        click.echo(f"fault      {fault.at:.3f} s: {fault.kind}, {fault.lasts:.1f} s")
+    click.echo(f"VIOLATION  {outcome.violation or 'none'}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from kinesumer.model import HASH_KEYS, Start
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.predicates import Judge
 from kinesumer.testing.process import Process
+from kinesumer.testing.schedule import PER_MINUTE
 from kinesumer.testing.virtual import VirtualLoop
 from kinesumer.wire.encoding import UserRecord, aggregate
 
@@ -41,8 +42,14 @@ class Shape:
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
     start: Start = Start.TRIM_HORIZON
+    mixed: bool = False
+    """Members consume different streams."""
+    pace_seconds: float = 0.2
+    """Shortest time between two reads of a shard."""
     static_ids: bool = False
     """A restarted process has its predecessor's id."""
+    faults_per_minute: float = PER_MINUTE
+    """All kinds together, if no rates are given."""
     drift: float = 0.05
     """How much faster or slower a machine's clocks may run."""
     together: bool = False
@@ -73,6 +80,8 @@ class Simulation:
         self.processes: list[Process] = []
         self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
         self.producing = True
+        self.is_calm = False
+        """Nothing goes wrong any more."""
         self.background: list[asyncio.Task[Any]] = []
         self.expects_fatal = False
         self.ids_in_use = 0
@@ -114,7 +123,10 @@ class Simulation:
         if client_id is None:
             client_id = f"client-{next(self._names)}"
         drift = self.shape.drift * (2 * self.random.random() - 1)
-        process = Process(self, client_id, streams or self.streams, 1 + drift)
+        if streams is None:
+            mixed = self.shape.mixed
+            streams = self.some_streams(self.random) if mixed else self.streams
+        process = Process(self, client_id, streams, 1 + drift)
         self.processes.append(process)
         self.judge.note("start", client_id, process.streams)
         return process
@@ -125,6 +137,15 @@ class Simulation:
             self.start_process()
             if not self.shape.together:
                 await asyncio.sleep(2 * self.random.random())
+
+    def calm(self) -> None:
+        """Stop every fault: the network heals, user code recovers."""
+        self.is_calm = True
+        for process in self.processes:
+            process.calm()
+        while sum(not p.leaving for p in self.living) < min(2, self.shape.members):
+            self.start_process()
+        self.judge.note("calm", "")
 
     def crashed(self, process: Process, error: BaseException) -> None:
         """A process ended with an error that nobody expects."""
@@ -138,6 +159,12 @@ class Simulation:
     def arn(self, name: str) -> str:
         """Return a stream's ARN."""
         return self.kinesis.stream(name).arn
+
+    def some_streams(self, random: random.Random) -> tuple[str, ...]:
+        """Return all streams, or all but one."""
+        if len(self.streams) == 1 or random.random() < 0.5:
+            return self.streams
+        return tuple(sorted(random.sample(self.streams, len(self.streams) - 1)))
 
     def put(self, name: str, hash_key: int | None = None) -> None:
         """Produce one record, by default anywhere in the hash space."""
@@ -154,6 +181,12 @@ class Simulation:
             places = [(number, part) for part in range(parts)]
         self.produced += len(places)
         self.judge.produced(self.arn(name), shard_id, places, now)
+
+    def put_everywhere(self) -> None:
+        """Put a record into each open shard."""
+        for name in self.streams:
+            for shard in self.kinesis.stream(name).open:
+                self.put(name, shard.shard.first_hash)
 
     async def produce(self) -> None:
         """Produce records at the shape's rate while ``producing``."""

@@ -27,6 +27,10 @@ SPIN_LIMIT = 100_000
 """Callbacks at one moment after which something must be spinning."""
 
 
+TICK = 1e-6
+"""Timers may be so early: clocks of machines are sums of floats."""
+
+
 class SpinningError(Exception):
     """Callbacks follow each other without any time passing."""
 
@@ -112,10 +116,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         machine = handle.machine
         if handle.gone or not machine.alive:
             return
-        if handle.slept != machine.suspended:
-            late = (machine.suspended - handle.slept) / machine.rate
-            handle.slept = machine.suspended
-            self._schedule(handle, handle.when_real + late)
+        early = handle.due - machine.timers_now()
+        if early > TICK:  # it was suspended, or its clocks run slower now
+            self._schedule(handle, self.real + early / machine.rate)
         else:
             self._enqueue(handle, machine)
 
@@ -205,7 +208,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             context = copy_context()
         machine = context.get(MACHINE, self.services)
         handle = Handle(callback, args, context, machine)
-        handle.slept = machine.suspended
+        handle.due = machine.timers_now() + delay
         self._schedule(handle, self.real + delay / machine.rate)
         return handle
 
@@ -223,11 +226,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
         """Run a callback of the services at a real time."""
         handle = Handle(callback, args, self._context, self.services)
+        handle.due = when
         self._schedule(handle, when)
         return handle
 
     def _schedule(self, handle: Handle, when: float) -> None:
-        handle.when_real = when
         heapq.heappush(self._timers, (when, next(self._ties), handle))
 
     def time(self) -> float:

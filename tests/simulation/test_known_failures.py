@@ -73,7 +73,7 @@ def test_a_shard_whose_user_code_is_stuck_goes_to_another_client() -> None:
         await steady(sim)
         stuck = leader(sim)
         held = held_by(sim, stuck)
-        stuck.hang = True
+        stuck.hang()
         await asyncio.sleep(90)
         assert all(trace not in held_by(sim, stuck) for trace in held)
         assert all(owner_of(sim, trace) is not stuck for trace in held)

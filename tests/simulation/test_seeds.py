@@ -10,11 +10,13 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
-from kinesumer.testing.campaign import carry_out, dense
+from kinesumer.testing.campaign import Run, carry_out, dense, draw_run
+from kinesumer.testing.endings import AT_REST, FATAL
 from kinesumer.testing.mishaps import MISHAPS
-from kinesumer.testing.simulate import main
+from kinesumer.testing.schedule import parse_rates
+from kinesumer.testing.shapes import shape_for
+from kinesumer.testing.simulation import Shape
 
 RUN = (sys.executable, "-m", "kinesumer.testing.simulate")
 
@@ -31,14 +33,32 @@ def simulate(*arguments: str, hash_seed: str = "0") -> str:
 
 @pytest.mark.slow
 def test_two_hundred_groups_survive_ten_dense_minutes() -> None:
-    output = simulate("--seed", "0", "--count", "200", "--jobs", "2", "--quiet")
+    output = simulate(
+        "--seed", "0", "--count", "200", "--shape", "each", "--jobs", "2", "--quiet"
+    )
     assert "200 runs" in output
     assert " 0 violations" in output
 
 
 @pytest.mark.parametrize("kind", MISHAPS)
 def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
-    simulate("--seed", "1", "--minutes", "3", "--shape", "latest", "--faults", kind)
+    outcome = carry_out(draw_run(shape_for("latest", 1), 1, 3.0, parse_rates(kind)))
+    assert not outcome.violation
+    assert outcome.faults[kind] > 5
+
+
+@pytest.mark.parametrize("kind", FATAL)
+def test_a_group_ends_with_each_kind_of_fault_that_nobody_survives(kind: str) -> None:
+    outcome = carry_out(draw_run(shape_for("mixed", 1), 1, 0.1, parse_rates(kind)))
+    assert not outcome.violation
+    assert outcome.faults == {kind: 1}
+
+
+@pytest.mark.parametrize("ending", AT_REST)
+@pytest.mark.parametrize("name", ["mixed", "sticky"])
+def test_a_group_does_in_time_what_it_owes_at_rest(ending: str, name: str) -> None:
+    run = Run(shape_for(name, 1), 1, 0.1, (), ending)
+    assert not carry_out(run).violation
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -56,24 +76,8 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     assert len(lines) == 1
 
 
-def test_a_violation_is_shown_with_its_events_and_the_command_that_replays_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("kinesumer.testing.predicates.TOLERANCE", -5.9)
-    shown = CliRunner().invoke(main, ["--seed", "9", "--minutes", "1"])
-    assert shown.exit_code == 1
-    assert "VIOLATION  ViolationError: I3 at" in shown.output
-    assert "write client-0 member#app client-0: {'session':" in shown.output
-    assert (
-        "python -m kinesumer.testing.simulate "
-        "--shape manual --minutes 1 --seed 9 --faults all" in shown.output
+def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:
+    shape = Shape(
+        "large", members=50, shards=(300, 200), pace_seconds=5.0, together=True
     )
-    assert "1 violations" in shown.output
-
-
-def test_unknown_faults_are_refused() -> None:
-    done = subprocess.run(
-        [*RUN, "--faults", "rain"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "rain; known are all, none, crash" in done.stderr
+    assert not carry_out(Run(shape, 1, 0.1, ())).violation

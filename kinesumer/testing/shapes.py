@@ -1,0 +1,87 @@
+"""Groups to simulate: some by name, others drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+from kinesumer.model import Start
+from kinesumer.testing.simulation import Shape
+
+DRAWN, EACH = "drawn", "each"
+"""Not one shape: another for each seed; those below in turns."""
+NAMED = (
+    Shape("plain"),
+    Shape("alone", members=1, shards=(4,)),
+    Shape(
+        "sticky",
+        members=5,
+        shards=(6, 4),
+        assignor="sticky",
+        static_ids=True,
+        aggregated=0.1,
+    ),
+    Shape("manual", shards=(4, 4), commit="manual", aggregated=0.3),
+    Shape("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
+    Shape("latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True),
+    Shape("mixed", members=4, shards=(3, 3, 2), mixed=True),
+)
+CALM = Shape(
+    "calm",
+    shards=(4,),
+    records_per_second=0.2,
+    pace_seconds=5.0,
+    faults_per_minute=1 / 360,
+)
+"""As in reality: a fault every six hours, little traffic; for simulated weeks."""
+SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
+"""Most drawn groups are small, since large ones take a hundred times as long: up to
+which draw, members from … to, shards from … to."""
+SLOW_FROM_SHARDS = 30
+
+
+def shape_for(name: str, seed: int) -> Shape:
+    """Return the shape of a seed. Raises KeyError."""
+    if name == DRAWN:
+        return draw_shape(seed)
+    if name == EACH:
+        return NAMED[seed % len(NAMED)]
+    return {shape.name: shape for shape in (*NAMED, CALM)}[name]
+
+
+def draw_shape(seed: int) -> Shape:
+    """Return the group that belongs to a seed."""
+    draw = random.Random(f"shape {seed}")
+    chance = draw.random()
+    members, shards = next(sizes for most, *sizes in SIZES if chance < most)
+    total = _between(draw, *shards)
+    shape = Shape(
+        DRAWN,
+        members=_between(draw, *members),
+        shards=_streams(draw, total),
+        aggregated=draw.choice((0.0, 0.0, 0.1, 0.3)),
+        assignor=draw.choice(("range", "range", "sticky")),
+        commit=draw.choice(("auto", "auto", "manual")),
+        batches=draw.random() < 0.3,
+        start=draw.choice((Start.TRIM_HORIZON, Start.LATEST)),
+        mixed=draw.random() < 0.4,
+        static_ids=draw.random() < 0.4,
+        together=draw.random() < 0.4,
+        pace_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
+    )
+    stuck_soon = draw.random() < 0.3
+    return replace(shape, config={"max_processing_time": 20.0} if stuck_soon else {})
+
+
+def _between(draw: random.Random, least: int, most: int) -> int:
+    """Draw a size: as many small ones as large ones, in orders of magnitude."""
+    return round(least * math.pow(most / least, draw.random()))
+
+
+def _streams(draw: random.Random, total: int) -> tuple[int, ...]:
+    """Share shards out to one to four streams."""
+    cuts = draw.sample(range(1, total), min(total - 1, draw.choice((0, 0, 1, 2, 3))))
+    ends = [0, *sorted(cuts), total]
+    return tuple(high - low for low, high in pairwise(ends))
