@@ -66,13 +66,22 @@ def test_what_has_ended_or_is_held_needs_nothing(
     assert decide([row], held, ()) == ([], set(), [])
 
 
+@pytest.mark.parametrize(
+    "beside", [FREE._replace(ended=True), FREE._replace(ready=False)]
+)
+def test_a_free_shard_is_claimed_beside_others_that_are_not(beside: ShardRow) -> None:
+    other = FREE._replace(key=ShardKey(ARN, "s2"), first_hash=20, last_hash=29)
+    assert decide([beside, other], (), ()).claim == [other]
+
+
 def test_a_range_contains_its_ends_of_its_own_stream() -> None:
     range_ = (Interval(ARN, 0, 4), Interval(ARN, 10, 20))
     assert [n for n in range(30) if contains(range_, ARN, n)] == [
         *range(5),
         *range(10, 21),
     ]
-    assert not contains(range_, "arn:other", 10)
+    assert not contains(range_, "arn:a stream before it", 10)
+    assert not contains(range_, "stream after it", 10)
     assert not contains((), ARN, 0)
 
 
@@ -86,6 +95,7 @@ def test_what_lies_outside_is_released_a_heartbeat_later() -> None:
     moving, due = to_move(held, RANGE, moving, now=101.9, delay=2.0)
     assert (moving, due) == ({KEY: 100.0}, [])
     assert to_move(held, RANGE, moving, now=102.0, delay=2.0)[1] == [KEY]
+    assert to_move(held, RANGE, moving, now=150.0, delay=2.0)[1] == [KEY]
 
 
 def test_what_comes_back_inside_is_kept_and_the_wait_starts_again() -> None:
@@ -120,6 +130,7 @@ AT_5 = FREE._replace(position=Position("5"))
         (FREE, RELEASE, None, True),
         (FREE, RELEASE, Position("5"), False),
         (AT_5, RELEASE, Position("5"), True),
+        (AT_5, RELEASE, Position("4"), True),
         (AT_5, RELEASE, Position("6"), False),
         (AT_5, END, Position("5"), False),
         (FREE._replace(ended=True), END, Position("5"), True),
