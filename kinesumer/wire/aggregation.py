@@ -19,6 +19,7 @@ Two readers: one for the layout that producers write, one for all that is allowe
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from hashlib import md5
 from io import SEEK_CUR, BytesIO
@@ -303,11 +304,12 @@ class _Outside:
         keys = {p.partition_key or "" for p in sample if p.explicit_hash_key is None}
         keys -= self._inside
         if any(map(self._misses, [*map(int, hashes), *map(hash_key_of, keys)])):
-            places = [
-                hash_key_of(part.partition_key or "", part.explicit_hash_key)
-                for part in parts
-            ]
-            self.found += sum(map(self._misses, places))
+            # Each key once: a producer may have many records share a long one.
+            pairs = Counter((p.partition_key or "", p.explicit_hash_key) for p in parts)
+            self.found += sum(
+                count * self._misses(hash_key_of(*pair))
+                for pair, count in pairs.items()
+            )
         else:
             self._inside |= keys
 
