@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model import Position, Start
+from kinesumer.model import WHOLE_RECORD, YEAR_10000, Position, Start
+from kinesumer.wire.rows import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,18 +81,18 @@ def to_json(offset: Offset) -> dict[str, Any]:
     return {"streams": streams, "version": VERSION}
 
 
-def from_json(value: Mapping[str, Any]) -> Offset:
+def from_json(value: Any) -> Offset:
     """Return the offset that Spark's log holds. Raises CorruptOffsetError."""
-    if not value:
+    if value == {}:
         return {}
-    if value.get("version") != VERSION:
-        raise _corrupt(value)
     try:
+        if type(value["version"]) is not int or value["version"] != VERSION:
+            raise ValueError(value["version"])
         return {
             arn: StreamOffset(
-                float(stream["created"]),
+                _seconds(stream["created"]),
                 _places_from_json(stream["shards"]),
-                float(stream.get("anchored", 0.0)),
+                _seconds(stream.get("anchored", 0.0)),
                 _places_from_json(stream.get("from", {})),
             )
             for arn, stream in value["streams"].items()
@@ -134,21 +135,30 @@ def _place_to_json(place: Place) -> dict[str, Any]:
 
 def _place_from_json(value: Mapping[str, Any]) -> Place:
     if value.get("end") is True:
-        return End(float(value["seen"])) if "seen" in value else END
+        return End(_seconds(value["seen"])) if "seen" in value else END
     if "after" in value:
         number, sub = value["after"], value.get("sub")
-        if not (isinstance(number, str) and number.isascii() and number.isdecimal()):
+        if not is_sequence_number(number):
             raise ValueError(number)
-        position = Position(number, None if sub is None else int(sub))
-        return After(position, float(value["seen"]))
+        if sub is not None and (type(sub) is not int or not 0 <= sub < WHOLE_RECORD):
+            raise ValueError(sub)
+        return After(Position(number, sub), _seconds(value["seen"]))
     if value["start"] == "AT_TIMESTAMP":
-        return Start(type="AT_TIMESTAMP", timestamp=float(value["time"]))
+        return Start(type="AT_TIMESTAMP", timestamp=_seconds(value["time"]))
     if value["start"] == "TRIM_HORIZON":
         return BEGINNING
     raise ValueError(value["start"])
 
 
-def _corrupt(value: Mapping[str, Any]) -> CorruptOffsetError:
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
+    if not 0 <= value < YEAR_10000:
+        raise ValueError(value)
+    return float(value)
+
+
+def _corrupt(value: object) -> CorruptOffsetError:
     text = json.dumps(value, default=str)
     return CorruptOffsetError(
         f"an offset in the query's checkpoint isn't kinesumer's: {text[:200]}; was the "

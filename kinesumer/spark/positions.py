@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model import Position, Start
 from kinesumer.spark.offsets import After, Offset, Place, StreamOffset, from_json
+from kinesumer.wire.rows import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,7 @@ def _parse_json(name: str, text: str) -> Start | Offset:
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"option {name} is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise ConfigurationError(f"option {name} is no JSON object: {text}")
@@ -97,7 +98,7 @@ def _as_databricks_writes_it(name: str, value: Mapping[str, Any]) -> Start:
     directives = _JAVA_TIME.sub(lambda match: _DIRECTIVES[match[0][0]], str(pattern))
     try:
         parsed = datetime.strptime(moment, directives)
-    except ValueError as error:
+    except (ValueError, re.error) as error:  # the latter where a part comes twice
         raise ConfigurationError(
             f"option {name}: {moment!r} isn't of the format {pattern!r}; give the time "
             "zone as an offset such as +0100, or write 2026-11-20T12:00:00Z without "
@@ -133,7 +134,7 @@ def _shards(name: str, stream: str, shards: object) -> dict[str, Place]:
 
 
 def _place(name: str, shard: str, place: object) -> Place:
-    if isinstance(place, str) and place.isascii() and place.isdecimal():
+    if isinstance(place, str) and is_sequence_number(place):
         return After(Position(place), UNKNOWN)
     if isinstance(place, str) and place.upper() != "LATEST":
         return parse_start(f"{name}, {shard}", place)
