@@ -51,9 +51,15 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse what can't work."""
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be greater than 0")
+        for name in _TIMES:
+            _check(name, getattr(self, name), (int, float), MOST_SECONDS)
+        for name in _COUNTS:
+            _check(name, getattr(self, name), (int,), MOST)
+        if self.lease_seconds > MOST_LEASE_SECONDS:
+            raise ConfigurationError(
+                f"lease_seconds={self.lease_seconds:g} is more than a day, in which "
+                "nobody would take over"
+            )
         if self.lease_seconds < 3 * self.heartbeat_seconds:
             raise ConfigurationError(
                 f"lease_seconds={self.lease_seconds:g} is less than three heartbeats "
@@ -69,17 +75,36 @@ class Config:
                 )
 
 
-_POSITIVE = (
+MOST_SECONDS = 1e9
+MOST_LEASE_SECONDS = 86_400
+MOST = 10**15
+_TIMES = (
     "heartbeat_seconds",
     "lease_seconds",
     "leader_seconds",
+    "gather_seconds",
     "listing_seconds",
     "commit_seconds",
-    "max_uncommitted",
     "drain_timeout",
     "max_processing_time",
-    "buffer_bytes",
-    "weight",
     "degraded_seconds",
 )
+_COUNTS = ("max_uncommitted", "buffer_bytes", "page_records", "weight")
+_MAY_BE_0 = ("gather_seconds",)
 _CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}
+
+
+def _check(name: str, value: object, kinds: tuple[type, ...], most: float) -> None:
+    """Refuse what is no number, or none of use. Raises ConfigurationError."""
+    if type(value) not in kinds:
+        kind = "a whole number" if kinds == (int,) else "a number"
+        raise ConfigurationError(f"{name}={value!r} is not {kind}")
+    assert isinstance(value, int | float)
+    if not (0 < value <= most or (value == 0 and name in _MAY_BE_0)):
+        raise ConfigurationError(
+            f"{name} must be greater than 0 and at most {most:g}, not {_short(value)}"
+        )
+
+
+def _short(value: float) -> str:
+    return f"{value:g}" if abs(value) <= MOST else "beyond that"

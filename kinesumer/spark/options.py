@@ -213,7 +213,7 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdecimal() and int(value) > 0):
+        if not re.fullmatch(r"\d{1,18}", value, re.ASCII) or int(value) == 0:
             raise ConfigurationError(f"option {name}={value!r} is no number above 0")
         return int(value)
 

@@ -125,7 +125,7 @@ def _with_role(
 def _from_json(text: str) -> list[Stream]:
     try:
         items = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"option streams is no JSON: {error}") from error
     if not items:
         raise ConfigurationError("option streams names no stream")
