@@ -28,12 +28,16 @@ class AccessDeniedError(FatalError):
     """AWS denies an action on a resource; the message names both."""
 
     def __init__(self, action: str, resource: str, reason: str = "") -> None:
-        self.action, self.resource = action, resource
+        self.action, self.resource, self.reason = action, resource, reason
         detail = f": {reason}" if reason else ""
         super().__init__(
             f"access denied: {action} on {resource}{detail}; "
             f"allow {action} on it for the credentials in use"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let it be passed on between processes."""
+        return type(self), (self.action, self.resource, self.reason), vars(self)
 
 
 # --- state store ---------------------------------------------------------------------
@@ -104,6 +108,10 @@ class ShardsLostError(KinesumerError):
         self.shards = shards
         names = ", ".join(f"{arn.rpartition('/')[2]}/{shard}" for arn, shard in shards)
         super().__init__(f"no longer owned, so not committed: {names}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let it be passed on between processes."""
+        return type(self), (self.shards,), vars(self)
 
 
 # --- what ports raise and the engine handles -----------------------------------------

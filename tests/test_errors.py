@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import kinesumer
@@ -28,6 +30,27 @@ ALL = [
 def test_every_error_has_the_one_root(error: type[Exception]) -> None:
     assert issubclass(error, KinesumerError)
     assert error.__doc__
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AccessDeniedError("kinesis:GetRecords", "orders", "because of that"),
+        ShardsLostError([("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1")]),
+        *(
+            error("what happened")
+            for error in ALL
+            if error not in (AccessDeniedError, ShardsLostError)
+        ),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_every_error_can_be_passed_on_between_processes(error: Exception) -> None:
+    error.add_note("seen in a worker")
+    passed = pickle.loads(pickle.dumps(error))
+    assert type(passed) is type(error)
+    assert str(passed) == str(error)
+    assert vars(passed) == vars(error)
 
 
 def test_users_can_import_whatever_can_reach_them() -> None:
