@@ -139,15 +139,18 @@ class Accounts:
 _loader = cache(create_loader)
 
 
+@pytest.fixture(autouse=True)
+def _services_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the services' definitions once: it takes most of a client's start."""
+    monkeypatch.setattr("botocore.session.create_loader", _loader)
+
+
 @pytest.fixture
 def accounts(
     environment: None,  # noqa: F811
     kinesumer_aws: EmbeddedAws,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Accounts:
     """Two accounts; nothing is enforced yet."""
-    # Reading the services' definitions takes most of a client's start: once is enough.
-    monkeypatch.setattr("botocore.session.create_loader", _loader)
     return Accounts(kinesumer_aws)
 
 
