@@ -118,6 +118,8 @@ class DirectCalls:
             context = session.connector._ssl
             if not isinstance(context, ssl.SSLContext):
                 return ThroughAiohttp(http, url)
+            # Older aiobotocore leaves the name out of a certificate's check.
+            context.check_hostname = context.verify_mode is ssl.CERT_REQUIRED
         return Straight(self._opened, url, context)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -57,12 +58,21 @@ class Server:
         await self._runner.cleanup()
 
 
+@asynccontextmanager
+async def started(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """Start a server, stop it at the end."""
+    server = Server(tls)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    server = Server()
-    await server.start()
-    yield server
-    await server.stop()
+    async with started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -114,11 +124,9 @@ async def test_a_connection_that_idled_for_long_is_not_used_again(
 async def test_a_server_that_was_restarted_is_connected_to_anew(
     connections: Connections,
 ) -> None:
-    server = Server()
-    await server.start()
-    place = Place("127.0.0.1", server.port, None)
-    await connections.send(place, ASK)
-    await server.stop()
+    async with started() as server:
+        place = Place("127.0.0.1", server.port, None)
+        await connections.send(place, ASK)
     await asyncio.sleep(0.05)
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
         await connections.send(place, ASK)
@@ -183,16 +191,14 @@ async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
     path = certificate(tmp_path, host)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(path)
-    server = Server(context)
-    server.body = body
-    await server.start()
     if trusted:
         environment.setenv("AWS_CA_BUNDLE", str(path))
     environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
     environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
-    async with Clients() as clients:
+    async with started(context) as server, Clients() as clients:
+        server.body = body
+        environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
         source = await open_source(clients, Stream("orders"))
         if host == "localhost" and trusted:
             for _ in range(2):
@@ -200,7 +206,6 @@ async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
                 assert page.wire_bytes == len(body)
             assert len(server.peers) == 1
         else:
-            with pytest.raises(SourceUnavailableError, match="certificate"):
+            with pytest.raises(SourceUnavailableError, match=r"(?i)certificate"):
                 await source.get_records("x", 10)
             assert not server.peers
-    await server.stop()
