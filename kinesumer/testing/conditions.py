@@ -101,7 +101,13 @@ def row_bytes(row: Row | None) -> int:
     """Return the size of a row as DynamoDB counts it."""
     if row is None:
         return 0
-    return sum(len(name) + _value_bytes(value) for name, value in row.items())
+    size = 0
+    for name, value in row.items():
+        if type(value) is str and value.isascii():
+            size += len(name) + len(value)
+        else:
+            size += len(name) + _value_bytes(value)
+    return size
 
 
 def _value_bytes(value: Value) -> int:

@@ -37,13 +37,10 @@ class Usage:
     write_units: int = 0
     read_units: float = 0.0
 
-    def wrote(self, before: Row | None, after: Row | None, *, done: bool) -> None:
-        """Count a write; a refused one costs what the row that refused it weighs."""
-        size = max(row_bytes(before), row_bytes(after) if done else 0)
+    def wrote(self, size: int, index_units: int = 0) -> None:
+        """Count a write by the larger of the rows before and after it."""
         self.requests["write"] += 1
-        self.write_units += max(1, -(-size // 1024))
-        if done:
-            self.write_units += index_units(before, after)
+        self.write_units += max(1, -(-size // 1024)) + index_units
 
     def read(self, kind: str, size: int, *, consistent: bool) -> None:
         """Count a read of ``size`` bytes, a query's pages each as one request."""
@@ -52,13 +49,16 @@ class Usage:
 
 
 class _Partition:
-    __slots__ = ("keys", "rows")
+    __slots__ = ("keys", "rows", "sizes")
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.rows: dict[str, Row] = {}
+        self.sizes: dict[str, int] = {}
+        """Bytes of rows, as far as somebody has asked for them."""
 
     def put(self, sk: str, row: Row | None) -> None:
+        self.sizes.pop(sk, None)
         if row is None:
             if self.rows.pop(sk, None) is not None:
                 self.keys.pop(bisect_left(self.keys, sk))
@@ -67,11 +67,20 @@ class _Partition:
                 insort(self.keys, sk)
             self.rows[sk] = row
 
-    def between(self, first: str, last: str) -> list[Row]:
+    def keys_between(self, first: str, last: str) -> list[str]:
         start = bisect_left(self.keys, first) if first else 0
         stop = bisect_right(self.keys, last) if last else len(self.keys)
+        return self.keys[start:stop]
+
+    def between(self, first: str, last: str) -> list[Row]:
         rows = self.rows
-        return [rows[sk] for sk in self.keys[start:stop]]
+        return [rows[sk] for sk in self.keys_between(first, last)]
+
+    def size(self, sk: str) -> int:
+        size = self.sizes.get(sk)
+        if size is None:
+            size = self.sizes[sk] = row_bytes(self.rows.get(sk))
+        return size
 
 
 class MemoryStore:
@@ -143,10 +152,14 @@ class MemoryStore:
         """Return a partition's rows as they were ``age`` seconds ago."""
         self._require()
         partition = self._at(pk, age)
-        rows = partition.between(first, last) if partition else []
-        size = sum(row_bytes(row) for row in rows)
+        keys = partition.keys_between(first, last) if partition else []
+        if partition is None or not keys:
+            self.usage.read("query", 0, consistent=consistent)
+            return []
+        size = sum([partition.size(sk) for sk in keys])
         self.usage.read("query", size, consistent=consistent)
-        return [row.copy() for row in rows]
+        rows = partition.rows
+        return [rows[sk].copy() for sk in keys]
 
     def not_updated_since_now(
         self, pk: str, moment: str, *, age: float = 0.0
@@ -167,13 +180,15 @@ class MemoryStore:
         """Apply one conditional write."""
         self._require()
         check_write(write)
-        before = self._row(write.key)
+        partition = self._partition(write.key.pk)
+        before, size = partition.rows.get(write.key.sk), partition.size(write.key.sk)
         if not holds(write.condition, before):
-            self.usage.wrote(before, None, done=False)
+            self.usage.wrote(size)
             return Written(False, None if before is None else before.copy())
         after = applied(write, before)
-        self.usage.wrote(before, after, done=True)
         self._store(write.key, before, after)
+        size = max(size, partition.size(write.key.sk))
+        self.usage.wrote(size, index_units(before, after))
         for observe in self.on_write:
             observe(write, before, after)
         return Written(True, None if after is None else after.copy())

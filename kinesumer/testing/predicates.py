@@ -307,7 +307,8 @@ class Judge:
         trace.tenures[epoch] = Tenure(
             epoch, session, self.writer, first, first, now, done_until=first
         )
-        repeats = sum(trace.delivered[first:])
+        # What has expired since it was delivered isn't delivered again.
+        repeats = sum(trace.delivered[max(first, trace.expired) :])
         self.takeovers += bool(previous)
         self.handovers += not previous and epoch > 1
         if repeats > self.max_uncommitted:

@@ -202,6 +202,16 @@ def test_i10_more_repeated_than_may_be_uncommitted(trace: Trace) -> None:
     trace.violates("I10", "6 records")
 
 
+def test_i10_what_has_expired_since_is_not_repeated(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.deliver(trace.a, *range(95, 101))
+    trace.judge.expired(ARN, 5.0, {"parent", "child"})
+    trace.loop.real = 7.0
+    trace.die("A", "a")
+    trace.claim(trace.b, "B", 2)
+    assert trace.loop.halted is None
+
+
 def test_i10_a_graceful_release_behind_what_is_done(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
     trace.process(trace.a, 95, 96)
