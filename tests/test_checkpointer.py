@@ -206,6 +206,16 @@ async def test_a_commit_that_a_release_overtakes_loses_nothing(
 
 
 @in_virtual_time
+async def test_what_a_later_owner_stored_is_not_ours(world: World) -> None:
+    desk = await Desk(world).begin()
+    desk.done(3)
+    (holding,) = desk.holdings
+    await desk.change(holding, owner="other", epoch=2, sequence_number="9")
+    await asyncio.sleep(6)
+    assert desk.lost == [holding]
+
+
+@in_virtual_time
 async def test_the_late_write_to_a_pruned_row_is_refused_and_told(
     world: World,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +10,6 @@ from kinesumer.model import Position, ShardKey
 from kinesumer.wire import writes
 from tests.engine import APP, ARN, World, in_virtual_time
 from tests.owner import LOW, UPPER, WHOLE, Owner, P, change, own
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Key, Row
 
 # --- claims ---
 
@@ -75,25 +71,6 @@ async def test_a_claim_that_names_a_dead_session_needs_proof(world: World) -> No
     await first.die()
     await second.owns(P, seconds=2.1)
     assert second.row().epoch == 2
-
-
-@in_virtual_time
-async def test_a_stale_read_proves_no_death(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await own(world)
-    second = await Owner(world, "c2").begin()
-    get = world.table.get
-
-    async def stale(key: Key, *, consistent: bool = True) -> Row | None:
-        row = await get(key)
-        return row if consistent or row is None else row | {"session": "before"}
-
-    monkeypatch.setattr(second.store, "get", stale)
-    second.plan(WHOLE)
-    await asyncio.sleep(5)
-    assert second.rounds.pending
-    assert not second.store.writes("claim")
 
 
 @in_virtual_time

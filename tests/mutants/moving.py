@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 OF_ROUNDS = "tests/test_rounds.py"
+OF_CLAIMS = "tests/test_rounds_claims.py"
 KNOWN = "tests/simulation/test_known_failures.py"
 
 MUTANTS = (
@@ -124,7 +125,7 @@ MUTANTS = (
         "                rows.member_key(self._context.app, client_id),\n"
         "                consistent=False,\n"
         "            )\n",
-        "tests/test_rounds.py::test_a_stale_read_proves_no_death",
+        OF_CLAIMS,
     ),
     mutant(
         "a claim without a lease",
@@ -141,7 +142,7 @@ MUTANTS = (
         "rounds.py",
         "if won is not None and won.claim == nonce and not self._lease.dead:",
         "if won is not None and won.claim == nonce:",
-        OF_ROUNDS,
+        OF_CLAIMS,
     ),
     mutant(
         "the position comes from before the claim",
@@ -149,7 +150,7 @@ MUTANTS = (
         "rounds.py",
         "            self._take(won)",
         "            self._take(won._replace(position=row.position))",
-        OF_ROUNDS,
+        OF_CLAIMS,
     ),
     mutant(
         "a failed look is never tried again",
@@ -232,7 +233,7 @@ MUTANTS = (
         "rounds.py",
         "return tuple(part for part in range_ if part.stream_arn in self._asked)",
         "return range_",
-        f"{KNOWN}::test_a_stream_that_nobody_asks_for_any_more_is_left",
+        OF_ROUNDS,
     ),
     mutant(
         "a refresh tells the leader nothing",
