@@ -110,7 +110,8 @@ class Judge:
 
     def answered(self, machine: Machine, write: Write, written: Written) -> None:
         """An answer reached its machine."""
-        self.permits.answered(machine, write, written)
+        if self.loop.halted is None:
+            self.permits.answered(machine, write, written)
 
     def delivered(self, machine: Machine, record: Record) -> None:
         """A record was handed to user code, just now."""
@@ -241,6 +242,8 @@ class Judge:
                 self.fail("I1", f"{trace.shard_id} is created again after its end")
             return
         self._check_forward(trace, before, after)
+        if self.loop.halted is not None:
+            return  # what follows from it would only hide it
         if after["epoch"] != before["epoch"]:
             self._claimed(trace, before, after)
         else:

@@ -19,12 +19,11 @@ from kinesumer.testing.campaign import carry_out, dense
 def hunt(seeds: int, minutes: float) -> tuple[str, int]:
     """Return what was violated and the number of seeds run; "" if nothing was."""
     for seed in range(seeds):
-        try:
-            violation = carry_out(dense(seed, minutes=minutes)).violation
-        except Exception as error:  # the mutant broke the judge's own reading of rows
-            violation = f"{type(error).__name__}: {error}"
-        if violation:
-            return violation, seed + 1
+        outcome = carry_out(dense(seed, minutes=minutes))
+        if outcome.predicate == "crash":
+            return f"crash: {outcome.violation.strip().splitlines()[-1]}", seed + 1
+        if outcome.predicate:
+            return outcome.predicate, seed + 1
     return "", seeds
 
 

@@ -10,7 +10,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.killing import Effort, judge
 from tests.mutants.mutant import ROOT, Mutant, Patch
 
-QUICK = Effort(seeds=3, minutes=1.0)
+QUICK = Effort(seeds=3)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
