@@ -115,6 +115,7 @@ async def outage(sim: Simulation) -> None:
 
 async def cost(sim: Simulation) -> None:
     """Measure two minutes of rest: writes cost what the protocol says (I13)."""
+    sim.producing = False  # so much that commits would come early
     flowing = _flow(sim, 2.0)
     await asyncio.sleep(30)
     before, minutes = sim.store.usage.write_units, 2

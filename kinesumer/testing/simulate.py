@@ -57,6 +57,12 @@ NAMES = [shape.name for shape in (*NAMED, CALM)]
     type=click.Choice([*NAMES, EACH, DRAWN]),
     help="What else the group is like; each: all in turns; drawn: from the seed.",
 )
+@click.option(
+    "--shrink/--no-shrink",
+    default=True,
+    show_default=True,
+    help="Look for the shortest run that shows a violation.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Processes to run in.")
 @click.option("--quiet", is_flag=True, help="Only violations and the summary.")
 @click.option(
@@ -75,6 +81,7 @@ def main(
     count: int,
     shape: str,
     jobs: int,
+    shrink: bool,
     quiet: bool,
     campaign: Path | None,
 ) -> None:
@@ -97,7 +104,7 @@ def main(
         if books:
             books.add(outcome)
         if outcome.violation:
-            _show_shortest(outcome, campaign or Path())
+            _show_violation(outcome, campaign or Path(), shrink=shrink)
         elif not quiet:
             click.echo(outcome.line)
     click.echo(books.close() if books else ledger.summary(entries))
@@ -142,14 +149,15 @@ def _replay(file: Path) -> None:
         sys.exit(1)
 
 
-def _show_shortest(outcome: Outcome, directory: Path) -> None:
+def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
     run = outcome.run
     click.echo(f"seed {run.seed} ({run.shape.name}): {outcome.violation}")
-    click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
-    shortest = Shrinker(outcome).shrink()
+    if shrink:
+        click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
+        outcome = Shrinker(outcome).shrink()
     file = directory / f"violation-{run.seed}.json"
-    replay.save(shortest.run, file)
-    _show(shortest)
+    replay.save(outcome.run, file)
+    _show(outcome)
     click.echo(f"replay it  {replay.command(file)}")
 
 
