@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from kinesumer.errors import ConfigurationError
 
@@ -16,6 +17,14 @@ def refuse_credentials(what: str, url: str) -> None:
     """
     if _USER.search(url):
         raise ConfigurationError(f"{what} holds credentials: remove them")
+
+
+def check_port(what: str, url: str) -> None:
+    """Raise ConfigurationError for a URL with a port that is none."""
+    try:
+        urlsplit(url).port  # noqa: B018  raises ValueError
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}") from None
 
 
 def masked(text: str) -> str:

@@ -25,7 +25,7 @@ from kinesumer.aws.credentials import (
     StsClient,
     renewable,
 )
-from kinesumer.aws.endpoints import refuse_credentials
+from kinesumer.aws.endpoints import check_port, refuse_credentials
 from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
 from kinesumer.aws.faults import no_credentials as credentials_error
 from kinesumer.errors import ConfigurationError
@@ -111,7 +111,15 @@ class Clients:
     def role(
         self, arn: str, external_id: str | None = None, session_name: str | None = None
     ) -> Role:
-        """Describe a role to assume, with the default session name if none is given."""
+        """Describe a role to assume, with the default session name if none is given.
+
+        Raises ConfigurationError for what isn't a role's ARN.
+        """
+        if not _ROLE.fullmatch(arn):
+            raise ConfigurationError(
+                f"{arn!r} is no role's ARN; one looks like "
+                "arn:aws:iam::ACCOUNT:role/NAME"
+            )
         name = session_name or role_session_name(self._role_session_name)
         return Role(arn, name, external_id)
 
@@ -166,6 +174,7 @@ class Clients:
                 raise _refused(error) from error
             what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
             refuse_credentials(what, client.meta.endpoint_url)
+            check_port(what, client.meta.endpoint_url)
             yield client
 
     def _assumed(self, role: Role) -> tuple[AioSession, RoleCredentials]:
@@ -264,6 +273,9 @@ def _user_agent() -> str:
     # cost.
     packages = ("kinesumer", "aiobotocore", "botocore")
     return " ".join(f"{package}/{version(package)}" for package in packages)
+
+
+_ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
 
 
 def role_session_name(text: str) -> str:
