@@ -44,7 +44,7 @@ def backend(name: str, endpoint: str | None, seed: int) -> Iterator[Backend]:
             yield Backend(endpoint, aws, 20, {}, ("limits are those of the endpoint",))
         elif name == "embedded":
             yield Backend(
-                name, stack.enter_context(background(EmbeddedAws(seed=seed))), 30
+                name, stack.enter_context(background(EmbeddedAws(seed=seed))), 20
             )
         elif name == "kinesis-local":
             kinesis = stack.enter_context(servers.kinesis_local())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.process.cable import State
 
 MOST_SHARDS = 6
+FLOOD = 150
 HOUR = 3600.0
 
 # --- processes ------------------------------------------------------------------------
@@ -137,6 +138,13 @@ def update_shard_count(storm: Storm) -> str | None:
     return f"{_name(arn)} from {count} to {target}"
 
 
+def flood(storm: Storm) -> str:
+    """Put more records at once than clients handle in seconds."""
+    arn = _any_stream(storm)
+    storm.fleet.producer.add(arn, FLOOD)
+    return _name(arn)
+
+
 def forget_a_stream(storm: Storm) -> str | None:
     """Stop consuming a stream, and go on with it some time later."""
     streams = storm.fleet.streams
@@ -234,9 +242,10 @@ MISHAPS = (
     Mishap("merge", merge, 1.5),
     Mishap("reshards in a chain", reshard_in_a_chain, 0.5),
     Mishap("update shard count", update_shard_count),
+    Mishap("a flood of records", flood, 2),
     Mishap("a stream is removed by refresh", forget_a_stream),
     Mishap("a stream is added by refresh", add_a_stream, 0.5),
-    Mishap("a client is cut off", cut_off, 2),
+    Mishap("a client is cut off", cut_off, 3),
     Mishap("a service fails", break_service, 3),
     Mishap("the state store is down", lose_the_store, 0.5),
 )

@@ -18,6 +18,8 @@ now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 QUIET_SECONDS = (0.3, 1.7)
 """Between two mishaps."""
+SLOWEST_HANDLER = 0.01
+"""Seconds for a record: a fleet at work is caught in the middle of its batches."""
 
 
 class Mishap(NamedTuple):
@@ -80,9 +82,12 @@ class Storm:
         self.fleet.until(self._is_complete, "all clients run")
 
     def later(self, undo: Callable[[], None]) -> None:
-        """Undo something after 0.2 to 2.5 leases."""
-        lease = self.fleet.config["lease_seconds"]
-        self._undo.append((now() + self.chance.uniform(0.2, 2.5) * lease, undo))
+        """Undo something some time before others notice, or some time after."""
+        leases = self.chance.choice(
+            (self.chance.uniform(0.1, 1.0), self.chance.uniform(1.5, 4.0))
+        )
+        at = now() + leases * self.fleet.config["lease_seconds"]
+        self._undo.append((at, undo))
 
     def note(self, what: str, whom: str) -> None:
         """Count a mishap and say so."""
@@ -111,7 +116,10 @@ class Storm:
     def join(self, client_id: str | None = None) -> Client:
         """Start a client, under an old id or a new one."""
         [client] = self.fleet.start(
-            client_id or next(self._names), cabled=True, rejoins=True
+            client_id or next(self._names),
+            cabled=True,
+            rejoins=True,
+            delay=self.chance.uniform(0, SLOWEST_HANDLER),
         )
         return client
 

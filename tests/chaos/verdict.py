@@ -33,6 +33,8 @@ class Line(NamedTuple):
     measured: str
     permitted: str = ""
     is_kept: bool = True
+    is_doubtful: bool = False
+    """It was only kept because the machine was too busy to blame anybody."""
     details: tuple[str, ...] = ()
 
 
@@ -45,6 +47,11 @@ class Verdict(NamedTuple):
     def is_good(self) -> bool:
         """Tell whether every promise was kept."""
         return all(line.is_kept for line in self.lines)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Tell whether a bound was missed for which the machine is to blame."""
+        return any(line.is_doubtful for line in self.lines)
 
     def text(self) -> str:
         """Return a table for people."""
@@ -67,6 +74,8 @@ def mark(line: Line) -> str:
     """Return whether a promise was kept, in a word."""
     if not line.is_kept:
         return "BROKEN"
+    if line.is_doubtful:
+        return "starved"
     return "kept" if line.permitted else ""
 
 
@@ -92,7 +101,7 @@ def reach(
 
 def nothing(what: str, found: list[str]) -> Line:
     """Return the line of something that mustn't happen."""
-    return Line(what, str(len(found)), "0", not found, tuple(found[:SHOWN]))
+    return Line(what, str(len(found)), "0", not found, details=tuple(found[:SHOWN]))
 
 
 def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
@@ -158,6 +167,7 @@ def timed(what: str, samples: list[Sample], bound: float) -> Line:
         what,
         in_order([s.seconds for s in samples]),
         f"{bound:.1f} s" + (f" and starvation ({len(over)} over it)" if over else ""),
-        not any(s.is_late for s in samples),
-        tuple(f"{s.seconds:.2f} s, starved {s.lost:.2f} s" for s in over[:SHOWN]),
+        is_kept=not any(s.is_late for s in samples),
+        is_doubtful=bool(over),
+        details=tuple(f"{s.seconds:.2f} s, starved {s.lost:.2f} s" for s in over),
     )

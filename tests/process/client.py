@@ -63,6 +63,8 @@ class Client:
     def order(self, **orders: Any) -> None:
         """Tell the handler what to do from now on; no orders: nothing unusual."""
         assert self.process.stdin is not None
+        if self.process.stdin.closed:
+            return
         with suppress(BrokenPipeError):  # it is gone
             self.process.stdin.write(msgspec.json.encode(Orders(**orders)) + b"\n")
             self.process.stdin.flush()

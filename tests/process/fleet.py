@@ -161,6 +161,7 @@ class AnyFleet(Generic[A]):
         start: str = "TRIM_HORIZON",
         rejoins: bool = False,
         cabled: bool = False,
+        delay: float = 0.0,
     ) -> list[Client]:
         """Start processes at the same moment, each with cables of its own if asked."""
         if not self.watcher.is_watching:
@@ -177,6 +178,7 @@ class AnyFleet(Generic[A]):
                 journal=str(self._folder / f"{name}.jsonl"),
                 start=start,
                 rejoins=rejoins,
+                delay=delay,
             )
             cables = self.cables() if cabled else {}
             log, environment = self._folder / f"{name}.log", self.environment(cables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model import ShardKey
     from kinesumer.wire.rows import ShardRow
-    from tests.process.oracle import Event, Run
+    from tests.process.oracle import Run
 
 LEAVING_SECONDS = 0.5
 """Who leaves marks itself dead this long at most before it says that it has left."""
@@ -53,25 +53,17 @@ def forced(run: Run) -> Iterator[ShardKey]:
 
 
 def left(run: Run) -> Iterator[str]:
-    """Yield the sessions that ended by giving everything up first."""
-    begun: dict[str, dict[str, float]] = defaultdict(dict)
+    """Yield the sessions that ended by giving everything up, and weren't dead before.
+
+    Their clients say so: when a session's request to leave comes, the others may have
+    fenced it already.
+    """
     died: dict[str, float] = {}
     for seen in run.snapshots:
         for member in seen.members.values():
-            begun[member.client_id].setdefault(member.session, seen.at)
             if member.dead:
                 died.setdefault(member.session, seen.at)
     for event in run.events:
-        if not is_peaceful(event):
-            continue
-        known = [s for s, at in begun[event.client].items() if at <= event.at]
-        if known and died.get(known[-1], event.at) >= event.at - LEAVING_SECONDS:
-            yield known[-1]
-
-
-def is_peaceful(event: Event) -> bool:
-    """Tell whether a client wrote that it left, by request or for a handler's error."""
-    return event.name == "left" or (event.name, event.text) == (
-        "failed",
-        "HandlerError",
-    )
+        if event.name == "gave up":
+            if died.get(event.text, event.at) >= event.at - LEAVING_SECONDS:
+                yield event.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +44,7 @@ class Producer:
         """By stream, in the order of their numbers."""
         self._aws = aws
         self._arns: Sequence[str] = ()
+        self._extra: deque[tuple[str, int]] = deque()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -60,6 +62,10 @@ class Producer:
         """Produce to these streams from now on."""
         self._arns = tuple(arns)
 
+    def add(self, arn: str, count: int) -> None:
+        """Let the thread put more records than usual, once."""
+        self._extra.append((arn, count))
+
     def stop(self) -> None:
         """Stop producing. Raises what ended it before, if it did."""
         self._over.set()
@@ -74,6 +80,8 @@ class Producer:
             while not self._over.wait(burst / per_second):
                 for arn in self._arns:
                     self.put(arn, burst)
+                while self._extra:
+                    self.put(*self._extra.popleft())
         except Exception as error:  # told by stop()
             self._failure = error
 

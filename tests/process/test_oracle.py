@@ -146,11 +146,15 @@ def test_an_owner_that_gave_its_shard_up_permits_none() -> None:
 
 
 def test_an_owner_that_left_permits_none() -> None:
-    assert permitted(Event("client-1", "left", "", 5.1), died_at=5) == 0
+    assert permitted(Event("client-1", "gave up", "old", 5.1), died_at=5) == 0
 
 
 def test_an_owner_that_was_fenced_before_it_left_permits_repeats() -> None:
-    assert permitted(Event("client-1", "left", "", 8), died_at=5) == 40
+    assert permitted(Event("client-1", "gave up", "old", 8), died_at=5) == 40
+
+
+def test_another_session_of_the_same_client_that_left_changes_nothing() -> None:
+    assert permitted(Event("client-1", "gave up", "later", 5.1), died_at=5) == 40
 
 
 def test_a_record_that_took_longer_than_hand_overs_wait_permits_one() -> None:

@@ -52,6 +52,8 @@ class Settings(msgspec.Struct):
     config: dict[str, Any]
     journal: str
     start: str = "TRIM_HORIZON"
+    delay: float = 0.0
+    """How long each record takes unless orders say otherwise."""
     rejoins: bool = False
     """Consume again after an error of the handler, as a supervisor would."""
 
@@ -104,6 +106,19 @@ class Journal:
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
+class Sessions(logging.Handler):
+    """Knows the session at hand, from what the library logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in a registration."""
+        if str(record.msg).startswith("registered as"):
+            self.latest = vars(record)["session"]
+
+
 class HandlerError(Exception):
     """What a handler was ordered to raise."""
 
@@ -119,6 +134,8 @@ class Worker:
         self._streams = [s.arn for s in settings.streams]
         self._client = self._new_client()
         self._told_to_leave = False
+        self._sessions = Sessions()
+        logging.getLogger("kinesumer").addHandler(self._sessions)
 
     async def run(self) -> int:
         """Return the exit status."""
@@ -130,6 +147,7 @@ class Worker:
                 await self._consume()
             except HandlerError as error:
                 self._journal.event("failed", type(error).__name__)
+                self._gave_up()
                 if self._told_to_leave or not self._settings.rejoins:
                     return 3
             except (KinesumerError, TimeoutError) as error:
@@ -137,7 +155,14 @@ class Worker:
                 return 1
             else:
                 self._journal.event("left")
+                self._gave_up()
                 return 0
+
+    def _gave_up(self) -> None:
+        """Write down the session that ended by giving up its shards first."""
+        if self._sessions.latest:
+            self._journal.event("gave up", self._sessions.latest)
+        self._sessions.latest = ""
 
     def obey(self, line: str) -> None:
         """Take in orders."""
@@ -212,8 +237,8 @@ class Worker:
         if orders.commit:
             orders.commit = False
             self._in_background(self._commit())
-        if orders.delay:
-            await asyncio.sleep(orders.delay)
+        if delay := orders.delay or self._settings.delay:
+            await asyncio.sleep(delay)
 
     async def _commit(self) -> None:
         try:
