@@ -52,6 +52,8 @@ async def takeover(sim: Simulation) -> None:
     sim.judge.note("killed at rest", dies, victim.name)
     died = sim.loop.real
     victim.machine.kill()
+    if all(process.leaving for process in survivors):
+        sim.start_process()  # nobody is left: another one is deployed
     most = TAKEOVER_SECONDS[dies] / SLOWEST_CLOCK + 2 * sim.shape.pace_seconds
     await asyncio.sleep(most + 1)
     for trace in lost:
