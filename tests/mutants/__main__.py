@@ -14,8 +14,10 @@ from functools import partial
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.killing import Effort, Verdict, judge
+from tests.mutants.mutant import Mutant
 
 NAME, RULE = 58, 46
+UNCHANGED = Mutant("nothing", "", ())
 
 
 def main() -> None:
@@ -30,6 +32,8 @@ def main() -> None:
             print(f"{made.name:{NAME}} {made.rule}")
         return
     effort = Effort(options.seeds, options.minutes, options.tests_only)
+    if not effort.tests_only and (found := judge(UNCHANGED, effort).killed_by):
+        sys.exit(f"these seeds kill the unchanged package too: {found}")
     print(f"{'mutant':{NAME}} {'rule':{RULE}} seeds seconds  killed by")
     with ThreadPoolExecutor(options.jobs) as pool:
         verdicts = []
