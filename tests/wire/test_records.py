@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model import HASH_KEYS, ChildShard, Position
+from kinesumer.model import HASH_KEYS, ChildShard, Page, Position
 from kinesumer.wire.records import decode_iterator, decode_page, payload_bytes
 
 
@@ -133,6 +133,7 @@ def test_a_page_cant_set_what_is_ours(name: str, value: object) -> None:
         answer(ChildShards=[child("-1", "5")]),
         answer(ChildShards=[child("6", "5")]),
         answer(ChildShards=[child("0", str(HASH_KEYS))]),
+        answer(ChildShards=[child("0", str(HASH_KEYS + 1))]),
         answer(ChildShards=[child("0", "9" * 5000)]),
     ],
 )
@@ -196,3 +197,20 @@ def test_an_empty_page_has_no_payload() -> None:
 def test_a_number_or_a_time_that_is_none_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
         decode_page(answer(entry(), entry(**changes)))
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        decode_page(answer(entry(**changes), entry()))
+
+
+def test_a_page_that_tells_no_lag_has_none() -> None:
+    assert decode_page(b'{"Records":[]}').millis_behind == 0
+
+
+def test_a_child_may_have_a_single_hash_key() -> None:
+    (made,) = decode_page(answer(ChildShards=[child("5", "5")])).children
+    assert (made.first_hash, made.last_hash) == (5, 5)
+
+
+def test_a_page_weighs_three_quarters_of_its_body_and_never_less_than_nothing() -> None:
+    (record,) = decode_page(answer(entry())).records
+    assert payload_bytes(Page([], None, 0, (), 11)) == 8
+    assert payload_bytes(Page([record], None, 0, (), 11)) == 0
