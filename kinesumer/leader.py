@@ -168,7 +168,8 @@ class Leader:
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(lambda: context.store.query(partition))
         pulses = [rows.read_pulse(row) for row in found]
-        members = context.all_readable(rows.read_member, found)
+        alive = [row for row, p in zip(found, pulses, strict=True) if not p.dead]
+        members = context.all_readable(rows.read_member, alive)
         self.dead.update(str(pulse.session) for pulse in pulses if pulse.dead)
         config = context.config
         gap = self._interval() + 2 * config.leader_seconds
