@@ -3,134 +3,31 @@
 from __future__ import annotations
 
 from hashlib import md5
-from typing import Any, NamedTuple
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinesumer.model import HASH_KEYS, Fence, Position, Record, ShardKey, Source
+from kinesumer.model import HASH_KEYS, Position, Record, Source
 from kinesumer.wire import aggregation
 from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_records
-
-WHOLE = Source(
-    Fence(ShardKey("arn:aws:kinesis:x:1:stream/s", "0"), 1), 0, HASH_KEYS - 1
+from tests.wire.aggregates import (
+    KEY,
+    ONE,
+    PART,
+    WHOLE,
+    User,
+    by_protobuf,
+    field,
+    frame,
+    given_hash,
+    kinesis_record,
+    message,
+    opened,
+    users_in,
+    varint,
 )
-
-
-def judge() -> Any:
-    """Return protobuf's own class for the message, built from its definition."""
-    file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
-    layout: dict[str, list[tuple[str, int, str, str]]] = {
-        "Tag": [("key", 1, "required", "string"), ("value", 2, "optional", "string")],
-        "Record": [
-            ("partition_key_index", 1, "required", "uint64"),
-            ("explicit_hash_key_index", 2, "optional", "uint64"),
-            ("data", 3, "required", "bytes"),
-            ("tags", 4, "repeated", ".Tag"),
-        ],
-        "AggregatedRecord": [
-            ("partition_key_table", 1, "repeated", "string"),
-            ("explicit_hash_key_table", 2, "repeated", "string"),
-            ("records", 3, "repeated", ".Record"),
-        ],
-    }
-    field = descriptor_pb2.FieldDescriptorProto
-    for name, fields in layout.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, label, kind in fields:
-            message.field.add(
-                name=field_name,
-                number=number,
-                label=field.Label.Value(f"LABEL_{label.upper()}"),
-                type=field.Type.Value(
-                    "TYPE_MESSAGE" if kind[0] == "." else f"TYPE_{kind.upper()}"
-                ),
-                type_name=kind if kind[0] == "." else None,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = pool.FindMessageTypeByName("AggregatedRecord")
-    return message_factory.GetMessageClass(found)
-
-
-AggregatedRecord = judge()
-
-
-class User(NamedTuple):
-    """A user record as a producer puts it."""
-
-    key: str
-    hash_key: int | None
-    data: bytes
-
-
-def frame(message: bytes) -> bytes:
-    """Return the message as the data of a Kinesis record."""
-    return MAGIC + message + md5(message).digest()
-
-
-def message(users: list[User]) -> bytes:
-    """Return what a producer writes, by protobuf."""
-    written = AggregatedRecord()
-    names = dict.fromkeys(user.key for user in users)
-    keys = {name: place for place, name in enumerate(names)}
-    hashes = list(dict.fromkeys(u.hash_key for u in users if u.hash_key is not None))
-    written.partition_key_table.extend(keys)
-    written.explicit_hash_key_table.extend(map(str, hashes))
-    for user in users:
-        part = written.records.add()
-        part.partition_key_index = keys[user.key]
-        if user.hash_key is not None:
-            part.explicit_hash_key_index = hashes.index(user.hash_key)
-        part.data = user.data
-    return bytes(written.SerializeToString())
-
-
-def kinesis_record(data: bytes, number: str = "495") -> Record:
-    """Return a record as a page holds it."""
-    return Record(number, data, "first key", 1.5e9)
-
-
-def opened(data: bytes) -> list[Record] | None:
-    """Return the user records in one Kinesis record, or None if it stays as it is."""
-    record = kinesis_record(data)
-    result = open_records([record], WHOLE).records
-    return None if result == [record] and result[0] is record else result
-
-
-def users_in(data: bytes) -> list[User] | None:
-    """Return what was opened, as it was put."""
-    records = opened(data)
-    if records is None:
-        return None
-    return [User(r.partition_key or "", given_hash(r), r.data) for r in records]
-
-
-def given_hash(record: Record) -> int | None:
-    text = record.explicit_hash_key
-    return None if text is None else int(text)
-
-
-def field(tag: int, value: bytes) -> bytes:
-    """Return a field of bytes."""
-    return bytes([tag]) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    """Return a number as protobuf writes it."""
-    head = b""
-    while value > 127:
-        head += bytes([value & 127 | 128])
-        value >>= 7
-    return head + bytes([value])
-
-
-KEY = field(0x0A, b"k")
-PART = field(0x1A, b"\x08\x00\x1a\x01x")
-ONE = User("k", None, b"x")
 
 sizes = st.sampled_from([0, 1, 100, 119, 120, 123, 124, 127, 128, 300, 16_383, 16_400])
 users = st.builds(
@@ -222,6 +119,9 @@ def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
         (KEY + field(0x12, b"\xc2\xb2") + PART, "a hash key of other digits"),
         (KEY + field(0x12, b"1_0") + PART, "a hash key as in Python"),
         (KEY + field(0x12, str(HASH_KEYS).encode()) + PART, "a hash key too large"),
+        (KEY + field(0x12, str(HASH_KEYS + 1).encode()) + PART, "one larger still"),
+        (KEY + field(0x12, b"0" * 40) + PART, "a hash key of 40 digits"),
+        (KEY + PART + varint(1 << 32) + b"\x00", "a field number of 30 bits"),
         (KEY + field(0x12, b"9" * 5000) + PART, "a hash key of 5,000 digits"),
         (KEY + PART + b"\x23\x24", "a group"),
         (KEY + PART + b"\x26", "a wire type that doesn't exist"),
@@ -250,7 +150,16 @@ def test_a_frame_with_another_digest_is_delivered_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "unknown",
-    [b"\x20\x96\x01", b"\x25abcd", b"\x21abcdefgh", field(0x22, b"new"), b"\x08\x05"],
+    [
+        b"\x20\x96\x01",
+        b"\x20" + b"\xff" * 9 + b"\x01",
+        b"\x25abcd",
+        b"\x21abcdefgh",
+        field(0x22, b"new"),
+        b"\x22\x81\x80\x80\x80\x00x",
+        b"\x08\x05",
+        varint((1 << 32) - 8) + b"\x05",
+    ],
 )
 def test_unknown_fields_are_skipped(unknown: bytes) -> None:
     inside = field(0x1A, field(0x22, b"\x0a\x01t") + PART[2:] + field(0x22, b""))
@@ -261,6 +170,20 @@ def test_unknown_fields_are_skipped(unknown: bytes) -> None:
         KEY + inside,
     ):
         assert users_in(frame(valid)) == [ONE]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("kind", [0, 1, 2, 5])
+def test_known_numbers_of_another_kind_are_unknown_fields(
+    number: int, kind: int
+) -> None:
+    value = {0: b"\x07", 1: b"abcdefgh", 2: b"\x01x", 5: b"abcd"}[kind]
+    entry = b"\x08\x00\x1a\x01x" + bytes([number << 3 | kind]) + value
+    body = KEY + field(0x1A, entry)
+    if (number, kind) in ((1, 0), (2, 0)):
+        assert opened(frame(body)) is None  # the last one counts, and has no key
+    else:
+        assert users_in(frame(body)) == by_protobuf(body)
 
 
 def test_tables_may_come_last_and_numbers_be_longer_than_needed() -> None:
@@ -302,6 +225,37 @@ def test_both_readers_agree_on_what_the_common_one_reads(body: bytes) -> None:
     assert common == aggregation._read_any(record, body)
 
 
+def read_quickly(put: list[User]) -> list[User]:
+    """Return what the reader for the common layout makes of users, or raise."""
+    body = message(put)
+    read, _ = aggregation._read_common(kinesis_record(frame(body)), body)
+    return [User(r.partition_key or "", given_hash(r), r.data) for r in read]
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        [User("k", None, bytes(n)) for n in (0, 1, 122, 123, 124, 125, 126, 127, 128)],
+        [User("k", None, bytes(n)) for n in (129, 255, 256, 300, 16_000)],
+        [User("k", n, bytes(n)) for n in (0, 1, 117, 118, 123, 124, 127, 128, 300)],
+        [User(f"key {n}", None, b"data") for n in range(300)],
+        [User(f"key {n}", n, b"data") for n in range(300)],
+        [User("k" * n, None, b"data") for n in (1, 126, 127, 128, 129, 255, 16_383)],
+    ],
+)
+def test_what_producers_write_is_read_the_quick_way(put: list[User]) -> None:
+    assert read_quickly(put) == put
+
+
+@pytest.mark.parametrize(
+    "put", [[User("k" * 16_384, None, b"")], [User("k", None, bytes(16_384))]]
+)
+def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
+    with pytest.raises(ValueError):
+        read_quickly(put)
+    assert users_in(frame(message(put))) == put
+
+
 def test_an_entry_that_could_be_taken_for_another_is_read_as_protobuf_does() -> None:
     # 1,028 bytes that begin with an unknown field, but whose first six bytes look like
     # an entry of 132 with 128 bytes of data; the rest looks like entries of its own.
@@ -310,22 +264,6 @@ def test_an_entry_that_could_be_taken_for_another_is_read_as_protobuf_does() -> 
     rest += field(0x1A, b"\x08\x00\x1a\x02xy")
     body = KEY * 33 + look_alike + varint(len(rest)) + rest
     assert users_in(frame(body)) == by_protobuf(body) == [User("k", None, rest)]
-
-
-def by_protobuf(body: bytes) -> list[User]:
-    """Return the users as protobuf reads them. Raises DecodeError."""
-    read = AggregatedRecord()
-    read.ParseFromString(body)
-    return [
-        User(
-            read.partition_key_table[part.partition_key_index],
-            int(read.explicit_hash_key_table[part.explicit_hash_key_index])
-            if part.HasField("explicit_hash_key_index")
-            else None,
-            part.data,
-        )
-        for part in read.records
-    ]
 
 
 def test_the_judge_refuses_what_we_refuse() -> None:
@@ -381,6 +319,18 @@ def test_explicit_hash_keys_take_the_place_of_the_partition_keys_and_all_count()
     assert count_outside(put, half()) == 0
     lost = User(inside[0], HASH_KEYS - 1, b"")
     assert count_outside([*put, lost, *put], half()) == 1
+
+
+def test_the_first_and_the_last_hash_key_lie_inside() -> None:
+    source = Source(WHOLE.fence, 5, 9)
+    put = [User("k", place, b"") for place in (4, 5, 6, 9, 10)]
+    assert count_outside(put, source) == 2
+
+
+def test_what_lies_below_a_shard_is_counted_too() -> None:
+    upper = Source(WHOLE.fence, HASH_KEYS // 2, HASH_KEYS - 1)
+    put = [User(key, None, b"") for key in inside[:4] + outside[:3]]
+    assert count_outside(put, upper) == 4
 
 
 def test_nothing_lies_outside_a_shard_that_has_all_hash_keys() -> None:
