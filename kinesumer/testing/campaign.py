@@ -16,6 +16,7 @@ from kinesumer.testing.schedule import Fault, draw_faults, parse_rates
 from kinesumer.testing.settled import check_plan, check_settled
 from kinesumer.testing.shapes import EACH, shape_for
 from kinesumer.testing.simulation import Shape, Simulation
+from kinesumer.testing.story import told
 from kinesumer.testing.virtual import SpinningError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def carry_out(run: Run) -> Outcome:
     except SpinningError as error:
         outcome.predicate, outcome.violation = "spinning", str(error)
     if outcome.violation:
-        outcome.events = shown(sim)
+        outcome.events = told(sim.judge.events)
     outcome.cpu_seconds = time.process_time() - started
     outcome.simulated = sim.loop.real
     outcome.ids_in_use = sim.ids_in_use
@@ -134,21 +135,3 @@ async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
     if run.ending in FATAL:
         outcome.faults[run.ending] += 1
         await FATAL[run.ending](sim)
-
-
-def shown(sim: Simulation, last: int = 60) -> list[str]:
-    """Return the last events, in words."""
-    return [
-        f"{at:10.3f}  {kind} {who} {_words(what)}"
-        for at, kind, who, what in list(sim.judge.events)[-last:]
-    ]
-
-
-def _words(what: object) -> str:
-    from kinesumer.ports import Write
-
-    if not isinstance(what, Write):
-        return str(what)
-    done = "deletes" if what.delete else f"{dict(what.set)}"
-    gone = f" without {', '.join(what.remove)}" if what.remove else ""
-    return f"{what.key.pk.rpartition('/')[2]} {what.key.sk}: {done}{gone}"

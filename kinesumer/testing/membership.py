@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.testing.permits import TOLERANCE, number, plan_of
+from kinesumer.testing.plans import Plans
 
 if TYPE_CHECKING:
     from kinesumer.ports import Row, Write
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """Checks I6, I7 and I11 at each write to the rows of members and of the leader."""
+    """Checks I6, I7, I11 and I12 at each write to rows of members and the leader."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, assignor: str) -> None:
         self._judge = judge
+        self._plans = Plans(judge, assignor)
         self._leaders: dict[int, str] = {}
         """The session of each leader epoch."""
 
@@ -72,6 +74,7 @@ class Membership:
         leader = self._leaders.get(plan[0])
         if leader is not None and not self._writes_for(leader):
             self._judge.fail("I11", f"plan {plan} isn't of the one who leads: {leader}")
+        self._plans.assigned(after)
 
     def _writes_for(self, session: str) -> bool:
         machine = self._judge.permits.machines.get(session)

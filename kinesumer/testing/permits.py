@@ -25,7 +25,9 @@ class Permits:
         self.machines: dict[str, Machine] = {}
         """The machine that registered each session."""
         self._until: dict[str, float] = {}
-        self._first_sent: dict[tuple[str, int], float] = {}
+        self._first_sent: dict[str, dict[int, float]] = {}
+        """By session and beat, until its answer arrives."""
+        self._answered: dict[str, int] = {}
 
     def left(self, session: str) -> float:
         """Return for how many seconds of its own a session may still deliver."""
@@ -39,27 +41,35 @@ class Permits:
         session = str(write.set.get("session") or named_session(write.condition))
         now = machine.now()
         if "session" in write.set:
-            self._first_sent.setdefault((session, 0), now)
             self.machines[session] = machine
-            self._permit(session, 0, write.set["lease_ms"])
+            # Tried again, it is permitted from the first try on.
+            if session not in self._until:
+                self._permit(session, now, write.set["lease_ms"])
         elif write.set.get("dead") is True:
             # Whoever declares itself dead gives its shards up before.
             if self.machines.get(session) is machine:
                 self._until[session] = min(self._until[session], now)
         elif "beat" in write.set:
-            self._first_sent.setdefault((session, number(write.set["beat"])), now)
+            beat = number(write.set["beat"])
+            if beat > self._answered.get(session, 0):
+                self._first_sent.setdefault(session, {}).setdefault(beat, now)
 
     def answered(self, machine: Machine, write: Write, written: Written) -> None:
         """An answer reached its machine: a beat's extends what it may do."""
         if not written.applied or written.row is None or "beat" not in write.set:
             return
         session = str(written.row["session"])
-        if self.machines.get(session) is machine:
-            beat = number(write.set["beat"])
-            self._permit(session, beat, written.row["lease_ms"])
+        if self.machines.get(session) is not machine:
+            return
+        beat, tries = number(write.set["beat"]), self._first_sent.get(session, {})
+        if beat in tries:
+            self._permit(session, tries[beat], written.row["lease_ms"])
+            self._answered[session] = beat
+            for earlier in [known for known in tries if known <= beat]:
+                del tries[earlier]
 
-    def _permit(self, session: str, beat: int, lease_ms: Value) -> None:
-        until = self._first_sent[session, beat] + TRUST * number(lease_ms) / 1000
+    def _permit(self, session: str, sent: float, lease_ms: Value) -> None:
+        until = sent + TRUST * number(lease_ms) / 1000
         self._until[session] = max(until, self._until.get(session, 0.0))
 
 

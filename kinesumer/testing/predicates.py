@@ -35,9 +35,14 @@ class ViolationError(AssertionError):
 
 
 class Judge:
-    """Checks I1 to I11; the first violation stops the run."""
+    """Checks I1 to I12; the first violation stops the run."""
 
-    def __init__(self, loop: VirtualLoop, max_uncommitted: int = 1 << 60) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        max_uncommitted: int = 1 << 60,
+        assignor: str = "range",
+    ) -> None:
         self.loop = loop
         self.max_uncommitted = max_uncommitted
         self.shards: dict[tuple[str, str], ShardTrace] = {}
@@ -53,7 +58,7 @@ class Judge:
         """The world was changed behind everybody's back: nothing is judged now."""
         self.writer: Machine | None = None
         """Whose write is being applied."""
-        membership = Membership(self)
+        membership = Membership(self, assignor)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
             "member": membership.member_write,
@@ -128,6 +133,7 @@ class Judge:
         if tenure.started_at is None:
             self._check_parents(shard.stream_arn, trace)
             tenure.started_at = self.loop.real
+            self.note("first delivery", machine.name, name)
         self._check_permit(machine, trace, tenure)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         if index != tenure.cursor and (

@@ -9,7 +9,7 @@ from kinesumer.testing.mishaps import FINAL, MISHAPS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 PER_MINUTE = 6.0
 """Faults a minute, all kinds together."""
@@ -66,10 +66,13 @@ def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
 def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
     if len(figures) > 2:
         raise ValueError(f"{part}: write KIND:PER_MINUTE:SECONDS")
-    values = [float(figure) if figure else None for figure in figures]
+    try:
+        values = [float(figure) if figure else None for figure in figures]
+    except ValueError:
+        raise ValueError(f"{part}: rate and length are numbers") from None
     if any(value is not None and not value > 0 for value in values):
         raise ValueError(f"{part}: rate and length must be greater than 0")
-    rate, seconds = (*values, None, None)[:2]
+    rate, seconds = [*values, None, None][:2]
     return rate, MOST_SECONDS if seconds is None else seconds
 
 
@@ -90,8 +93,3 @@ def draw_faults(
         draw = random.getrandbits(32)
         faults.append(Fault(round(at, 3), rate.kind, round(lasts, 3), draw))
     return tuple(faults)
-
-
-def kinds_of(rates: Sequence[Rate]) -> tuple[str, ...]:
-    """Return the kinds that a schedule is drawn from."""
-    return tuple(rate.kind for rate in rates)

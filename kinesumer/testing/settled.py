@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model import HASH_KEYS
+from kinesumer.testing.plans import parts_of
 
 if TYPE_CHECKING:
     from kinesumer.ports import Row
@@ -27,6 +29,7 @@ def check_plan(sim: Simulation) -> None:
     """Check I12 and L2 for a group without faults. Raises ViolationError."""
     members = _check_members(sim)
     _raise_first(sim)
+    _check_sizes(sim, members)
     for name in sim.streams:
         ranges = _ranges(sim, name, members)
         _check_tiling(sim, name, ranges)
@@ -64,16 +67,12 @@ def _ranges(
     arn = sim.arn(name)
     found: list[tuple[Interval, str]] = []
     for client_id, (process, row) in members.items():
-        streams = row["streams"]
-        assert isinstance(streams, frozenset)
-        if streams != {sim.arn(asked) for asked in process.streams}:
-            sim.judge.fail("L2", f"{client_id} asks for {sorted(streams)}")
-        for part in filter(None, str(row.get("range", "")).split(",")):
-            place, _, ends = part.partition(":")
-            first, _, last = ends.partition("-")
-            if sorted(streams)[int(place)] == arn:
-                end = int(last, 16) if last else HASH_KEYS - 1
-                found.append(((int(first, 16), end), str(row["session"])))
+        asked = {sim.arn(name) for name in process.streams}
+        if row["streams"] != asked:
+            sim.judge.fail("L2", f"{client_id} asks for {row['streams']}, not {asked}")
+        session = str(row["session"])
+        parts = parts_of(row)
+        found += [((first, last), session) for of, first, last in parts if of == arn]
     return sorted(found)
 
 
@@ -95,6 +94,56 @@ def _check_tiling(
     sessions = [session for _, session in ranges]
     if sim.config.assignor == "range" and len(sessions) != len({*sessions}):
         sim.judge.fail("I12", f"{name}: somebody's range isn't contiguous")
+
+
+def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> None:
+    """Sizes are as even as can be when planned, and a move pays before a tenth (I12).
+
+    Reshards change sizes and no plan; the leader makes another where a share is more
+    than one shard and a tenth off.
+    """
+    opened = {
+        sim.arn(name): [made.shard.first_hash for made in sim.kinesis.stream(name).open]
+        for name in sim.streams
+    }
+    sizes = sorted(
+        sum(
+            first <= place <= last
+            for arn, first, last in parts_of(row)
+            for place in opened[arn]
+        )
+        for _, row in members.values()
+    )
+    asked = [(client_id, p.streams) for client_id, (p, _) in sorted(members.items())]
+    even = _even_sizes(
+        {c: frozenset(map(sim.arn, names)) for c, names in asked}, opened
+    )
+    if any(abs(a - b) > max(1, b // 10) for a, b in zip(sizes, even, strict=True)):
+        sim.judge.fail("I12", f"members have {sizes} shards, even would be {even}")
+
+
+def _even_sizes(
+    asked: dict[str, frozenset[str]], opened: dict[str, list[int]]
+) -> list[int]:
+    """Return the most even sizes there are, in order.
+
+    Where members ask for different streams this is the assignors' own arithmetic: how
+    even it is, their tests try by brute force.
+    """
+    if len({*asked.values()}) > 1:
+        members = [Member(client_id, 1, arns) for client_id, arns in asked.items()]
+        plan = assign_range(members, opened)
+        return sorted(
+            sum(
+                part.first <= place <= part.last
+                for part in parts
+                for place in opened[part.stream_arn]
+            )
+            for parts in plan.values()
+        )
+    arns = next(iter(asked.values()), frozenset[str]())
+    each, more = divmod(sum(len(opened[arn]) for arn in arns), max(1, len(asked)))
+    return sorted(each + (place < more) for place in range(len(asked)))
 
 
 def _check_owners(

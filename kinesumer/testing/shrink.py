@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kinesumer.testing.schedule import Fault
 
-MOST_RUNS = 300
+MOST_RUNS = 200
 
 
 class Shrinker:

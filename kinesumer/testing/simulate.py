@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import secrets
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,11 +163,21 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
 
 def _show(outcome: Outcome) -> None:
     run = outcome.run
-    click.echo("\n".join(outcome.events))
-    click.echo(f"group      {run.shape}")
+    click.echo(f"group      {_different(run.shape)}; seed {run.seed}")
     for fault in run.faults:
         click.echo(f"fault      {fault.at:.3f} s: {fault.kind}, {fault.lasts:.1f} s")
+    click.echo(f"ending     {run.ending}, after {run.minutes:g} minutes with faults")
+    click.echo("\n".join(outcome.events))
     click.echo(f"VIOLATION  {outcome.violation or 'none'}")
+
+
+def _different(shape: Shape) -> str:
+    """Say what a shape is like, but for what it shares with all others."""
+    given = asdict(shape)
+    plain = asdict(NAMED[0])
+    sizes = ("members", "shards")
+    named = [n for n in given if n in sizes or given[n] != plain[n]]
+    return ", ".join(f"{name} {given[name]}" for name in named)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Simulation:
                 **shape.config,
             }
         )
-        self.judge = Judge(self.loop, self.config.max_uncommitted)
+        self.judge = Judge(self.loop, self.config.max_uncommitted, shape.assignor)
         self.store.on_write.append(self.judge.applied)
         self.processes: list[Process] = []
         self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
@@ -190,12 +190,14 @@ class Simulation:
 
     async def produce(self) -> None:
         """Produce records at the shape's rate while ``producing``."""
-        mean = self.shape.records_per_second * PRODUCE_SECONDS / len(self.streams)
+        rate, draw = self.shape.records_per_second, self.random.random
+        every = max(PRODUCE_SECONDS, 1 / rate)
+        mean = rate * every / len(self.streams)
         while self.producing:
             for name in self.streams:
-                for _ in range(int(2 * mean * self.random.random() + 0.5)):
+                for _ in range(int(2 * mean * draw() + draw())):
                     self.put(name)
-            await asyncio.sleep(PRODUCE_SECONDS)
+            await asyncio.sleep(every)
 
     def split(self, name: str, shard_id: str) -> list[str]:
         """Split a shard."""

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
 SHARDS = f"shard#app#{ARN}"
-MEMBER: dict[str, Value] = {"beat": 0, "lease_ms": 8000, "dead": False}
+MEMBER: dict[str, Value] = {
+    "beat": 0,
+    "lease_ms": 8000,
+    "dead": False,
+    "streams": frozenset({ARN}),
+}
 NEW: dict[str, Value] = {"epoch": 0, "ended": False, "start": "TRIM_HORIZON"}
 
 

@@ -95,3 +95,29 @@ def test_i11_a_leader_replaced_alive(trace: Trace) -> None:
     lead(trace, "A", 1)
     lead(trace, "B", 2)
     trace.violates("I11", "not dead")
+
+
+def assign(trace: Trace, client_id: str, range_: str) -> None:
+    values: dict[str, Value] = {
+        "leader_epoch": 2,
+        "plan_version": 3,
+        "range": range_,
+    }
+    trace.member(trace.b, client_id, client_id.upper(), values)
+
+
+def test_i12_parts_of_a_plan_that_exclude_each_other_are_fine(trace: Trace) -> None:
+    assign(trace, "a", "0:0-7fff")
+    assign(trace, "b", "0:8000-")
+    assert trace.loop.halted is None
+
+
+def test_i12_two_members_with_the_same_part_of_a_plan(trace: Trace) -> None:
+    assign(trace, "a", "0:0-8000")
+    assign(trace, "b", "0:8000-")
+    trace.violates("I12", "plan 2.3: b shares")
+
+
+def test_i12_a_part_of_a_plan_in_two_pieces(trace: Trace) -> None:
+    assign(trace, "a", "0:0-7fff,0:9000-")
+    trace.violates("I12", "plan 2.3: a has a range that isn't contiguous")

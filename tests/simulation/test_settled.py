@@ -88,3 +88,14 @@ def test_i12_a_range_in_two_pieces() -> None:
 
     with pytest.raises(ViolationError, match=r"I12 .* isn't contiguous"):
         settle(upset)
+
+
+def test_i12_a_share_that_is_too_large() -> None:
+    def upset(sim: Simulation) -> None:
+        change(sim, Key("member#app", "client-0"), range="0:0-")
+        change(sim, Key("member#app", "client-1"), range="")
+
+    with pytest.raises(
+        ViolationError, match=r"I12 .* \[0, 4\] shards, even .* \[2, 2\]"
+    ):
+        settle(upset)

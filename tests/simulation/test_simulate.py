@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,10 +52,13 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_violation_is_shown_as_the_shortest_run_and_replayed_by_one_command(
     tmp_path: Path,
 ) -> None:
-    shown = run("--seed", "3", "--minutes", "2")
+    shown = run("--seed", "3", "--minutes", "1")
     assert shown.exit_code == 1
     assert "VIOLATION  I6 at" in shown.output
     assert "is taken from id-" in shown.output
+    assert re.search(
+        r"client-\d claims stream-0/shardId-\d+ for id-\d+, epoch \d", shown.output
+    )
     assert "1 violations" in shown.output
     path = tmp_path / "violation-3.json"
     command = f"python -m kinesumer.testing.simulate --replay {path.name}"
