@@ -53,6 +53,22 @@ class Canary:
         overslept = sum(late for _, late in self._late[first:last])
         return overslept + sum(sorted(self._waits(began, ended))[-2:])
 
+    def lapses(self, began: float, ended: float, seconds: float) -> int:
+        """Return how often somebody wasn't run for so long in a span of time."""
+        overslept = sum(
+            late > seconds and began <= at <= ended + NAP_SECONDS
+            for at, late in self._late
+        )
+        first = max(1, bisect_right(self._looks, began))
+        last = bisect_left(self._looks, ended)
+        waits = (
+            max((w - b[pid] for pid, w in a.items() if pid in b), default=0.0)
+            for b, a in zip(
+                self._waited[first - 1 : last], self._waited[first:last], strict=False
+            )
+        )
+        return overslept + sum(wait > seconds for wait in waits)
+
     @property
     def worst(self) -> float:
         """Return the longest single time that it overslept."""

@@ -62,6 +62,19 @@ def settled_bound(config: dict[str, Any]) -> float:
     return float(SETTLED * config["lease_seconds"] / DEFAULT_LEASE)
 
 
+def starved(
+    canary: Canary, began: float, ended: float, config: dict[str, Any]
+) -> float:
+    """Return how much longer a fence may take on a machine as busy.
+
+    Who wasn't run for a while watches for a whole lease again (section 5): it can't
+    know whether the others could beat.
+    """
+    lapses = canary.lapses(began, ended, config["leader_seconds"])
+    again = config["lease_seconds"] * lapses
+    return float(canary.lost(began, ended) + again)
+
+
 class Deliveries:
     """When each shard's epochs delivered, and when records came to be."""
 
@@ -73,8 +86,11 @@ class Deliveries:
             self._epochs[shard].append(handled)
         self._produced = {(p.shard, p.number): p.at for p in run.produced}
 
-    def takeovers(self, probe: Probe, bound: float, canary: Canary) -> Iterator[Sample]:
+    def takeovers(
+        self, probe: Probe, config: dict[str, Any], canary: Canary, *, led: bool
+    ) -> Iterator[Sample]:
         """Yield how long after a crash each of the lost shards was delivered again."""
+        bound = crash_bound(config, led=led)
         for shard in probe.shards:
             first = min(
                 (e[0] for e in self._epochs[shard] if e[0].began > probe.began),
@@ -83,7 +99,7 @@ class Deliveries:
             )
             if first is None or self._produced_at(first) > probe.began + QUIET:
                 continue
-            lost = canary.lost(probe.began, first.began)
+            lost = starved(canary, probe.began, first.began, config)
             yield Sample(first.began - probe.began, bound, lost)
 
     def hand_overs(self, probe: Probe, canary: Canary) -> Iterator[Sample]:

@@ -21,4 +21,5 @@ def test_whatever_happens_every_promise_is_kept(tmp_path: Path) -> None:
     with backend("embedded", None, plan.seed) as place:
         found = Campaign(plan, place, tmp_path, said.append).run()
     print(found.text())
-    assert found.is_good, "\n".join([*said, found.text()])
+    # Not how long it took: other tests of this suite may share the machine.
+    assert found.is_safe, "\n".join([*said, found.text()])
