@@ -67,7 +67,7 @@ def _ranges(
     arn = sim.arn(name)
     found: list[tuple[Interval, str]] = []
     for client_id, (process, row) in members.items():
-        asked = {sim.arn(name) for name in process.streams}
+        asked = frozenset(sim.arn(name) for name in process.streams)
         if row["streams"] != asked:
             sim.judge.fail("L2", f"{client_id} asks for {row['streams']}, not {asked}")
         session = str(row["session"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kinesumer.ports import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kinesumer.ports import Value
 
@@ -93,7 +93,7 @@ def _shard_write(write: Write) -> str:
     return f"creates {shard}, parents {values.get('parents', 'none')}"
 
 
-def _position(values: dict[str, Value]) -> str:
+def _position(values: Mapping[str, Value]) -> str:
     if "sequence_number" not in values:
         return ""
     number = str(values["sequence_number"])
