@@ -18,6 +18,7 @@ from kinesumer.model import Start
 from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
+from kinesumer.tasks import Tasks
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class Group:
     async def _main(self) -> None:
         """Run until a fatal fault, which ends the iteration with its reason."""
         try:
-            async with asyncio.TaskGroup() as self._tasks:
+            async with Tasks() as self._tasks:
                 self._heart.start(self._make_heart, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
                 self._tasks.create_task(self._keep())
@@ -244,7 +245,7 @@ class Group:
 
     def _notify(self, event: Event) -> None:
         """Take in what the heart tells (on the client's loop)."""
-        if self._stopping or self._fatal is not None:
+        if self._stopping or self._tasks.is_ending:
             return
         match event:
             case Failed(error):

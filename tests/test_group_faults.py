@@ -12,11 +12,32 @@ from kinesumer.errors import (
     StateStoreReplacedError,
     StreamReplacedError,
 )
+from kinesumer.heartbeat import Failed
 from kinesumer.model import Start
 from tests.crowd import counts, numbers, settled, spread
 from tests.engine import FaultySource, FaultyStore, World, in_virtual_time
 
 P = "shardId-000000000000"
+
+
+# --- faults that come together ---
+
+
+@in_virtual_time
+async def test_a_fault_that_comes_while_another_ends_the_client_is_no_news(
+    world: World,
+) -> None:
+    client = world.client("c1")
+    await world.until(lambda: client.held)
+
+    async def fail() -> None:
+        raise StateStoreMissingError("the first")
+
+    first = client.group._tasks.create_task(fail())
+    second = Failed(StateStoreMissingError("the second"))
+    first.add_done_callback(lambda _: client.group._notify(second))
+    with pytest.raises(StateStoreMissingError, match="the first"):
+        await client.task
 
 
 # --- outages ---

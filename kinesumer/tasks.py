@@ -1,0 +1,35 @@
+"""The tasks of a client: the first fault ends them all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+T = TypeVar("T")
+
+
+class Tasks(asyncio.TaskGroup):
+    """A task group that can tell when nothing can be begun any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_ending = False
+        """Whether a task has failed, so that the others are being cancelled."""
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        **options: Any,
+    ) -> asyncio.Task[T]:
+        """Start a task. Raises RuntimeError when a fault ends them all."""
+        task = super().create_task(coro, **options)
+        # It is called right after the group's own callback, which cancels the others.
+        task.add_done_callback(self._look)
+        return task
+
+    def _look(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.is_ending = True
