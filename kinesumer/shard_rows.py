@@ -36,7 +36,7 @@ async def read_shards(
             stored.append(rows.read_shard(row))
         except CorruptRowError as error:
             context.health.corrupt(error)
-            unreadable.add(str(row["sk"]).partition("/")[2])
+            unreadable.add(str(row.get("sk", "")).partition("/")[2])
     return Stored(stored, frozenset(unreadable))
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kinesumer.aws import tables
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import (
     KinesumerError,
     StateStoreMissingError,
@@ -96,7 +96,8 @@ class DynamoStateStore:
             {"Key": item_of(key, {}), "ConsistentRead": consistent},
         )
         item = answer.get("Item")
-        return None if item is None else row_of(item)
+        with understood("GetItem", StoreUnavailableError):
+            return None if item is None else row_of(item)
 
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
@@ -115,7 +116,8 @@ class DynamoStateStore:
         values |= {":first": first} if first else {}
         values |= {":last": last} if last else {}
         items = await self._query(condition, values, ConsistentRead=consistent)
-        return [row_of(item) for item in items]
+        with understood("Query", StoreUnavailableError):
+            return [row_of(item) for item in items]
 
     async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of rows whose ``last_update`` is at or before moment."""
@@ -124,7 +126,8 @@ class DynamoStateStore:
             {":pk": pk, ":moment": moment},
             IndexName=INDEX,
         )
-        return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
+        with understood("Query", StoreUnavailableError):
+            return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
 
     async def write(self, write: Write) -> Written:
         """Apply one conditional write, without retries of its own.
@@ -145,14 +148,17 @@ class DynamoStateStore:
             return Written(True, None)
         if write.replace:
             return Written(True, {"pk": write.key.pk, "sk": write.key.sk, **write.set})
-        return Written(True, row_of(answer["Attributes"]))
+        with understood(operation, StoreUnavailableError):
+            return Written(True, row_of(answer["Attributes"]))
 
     async def verify(self) -> str:
         """Check that the table is there and has the keys and index; return its id.
 
         Raises StateStoreMissingError or StateStoreSchemaError.
         """
-        return tables.verified(self._table, await self.describe())
+        description = await self.describe()
+        with understood("DescribeTable", StoreUnavailableError):
+            return tables.verified(self._table, description)
 
     async def describe(self) -> Answer | None:
         """Return DynamoDB's description of the table, or None if there is none."""
@@ -160,7 +166,8 @@ class DynamoStateStore:
             answer = await self._call("DescribeTable", self._client.describe_table, {})
         except StateStoreMissingError:
             return None
-        return cast("Answer", answer["Table"])
+        with understood("DescribeTable", StoreUnavailableError):
+            return cast("Answer", answer["Table"])
 
     async def create(self, definition: Mapping[str, Any]) -> None:
         """Ask for the table to be created; one that is there already is left alone."""
@@ -183,7 +190,8 @@ class DynamoStateStore:
         }
         while True:
             answer = await self._metered("Query", self._client.query, arguments)
-            items += answer["Items"]
+            with understood("Query", StoreUnavailableError):
+                items += answer["Items"]
             if not answer.get("LastEvaluatedKey"):
                 return items
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
@@ -207,7 +215,8 @@ class DynamoStateStore:
     ) -> Answer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await call(TableName=self._table, **arguments)
+                with understood(operation, StoreUnavailableError):
+                    return await call(TableName=self._table, **arguments)
         except FOREIGN as error:
             resource = f"table {self._table}"
             if "IndexName" in arguments:
@@ -252,7 +261,7 @@ def _decode(
     if response_dict["status_code"] == 200:
         try:
             answer = msgspec.json.decode(response_dict["body"], type=Answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = f"what answered for DynamoDB isn't DynamoDB: {error}"
             raise StoreUnavailableError(text) from error
         customized_response_dict.update(answer)

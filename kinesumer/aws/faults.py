@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 import msgspec
@@ -27,7 +28,12 @@ from kinesumer.errors import (
     ConfigurationError,
     CredentialsError,
     FatalError,
+    KinesumerError,
+    TransientError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOREIGN = (
     BotoCoreError,
@@ -37,6 +43,32 @@ FOREIGN = (
     OSError,
 )
 """All that a call through aiobotocore can fail with (a timeout is an OSError)."""
+
+
+MALFORMED = (
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+)
+"""What reading an answer fails with that isn't one of AWS (a proxy's, a cut one)."""
+
+
+@contextmanager
+def understood(operation: str, unavailable: type[TransientError]) -> Iterator[None]:
+    """Make a fault that passes of an answer that can't be one of AWS."""
+    try:
+        yield
+    except MALFORMED as error:
+        if isinstance(error, KinesumerError):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise unavailable(
+            f"an answer to {operation} isn't one of AWS ({type(error).__name__}: "
+            f"{said}); check what answers at the endpoint"
+        ) from error
 
 
 class Kind(Enum):

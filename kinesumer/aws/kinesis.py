@@ -6,10 +6,12 @@ import asyncio
 import math
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
 
 from kinesumer.aws.direct import DirectCalls
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
@@ -23,7 +25,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Page, Position, Shard, Start, StreamInfo
 from kinesumer.wire.puts import decode_results
-from kinesumer.wire.records import decode_iterator, decode_page
+from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -101,16 +103,18 @@ class KinesisSource:
             self._client.describe_stream_summary,
             self._named,
         )
-        summary = answer["StreamDescriptionSummary"]
+        with understood("DescribeStreamSummary", SourceUnavailableError):
+            summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
+            now = _service_time(answer)
         # From now on the ARN is sent: no other account's stream can be meant.
-        self._stream = self._stream._replace(arn=summary["StreamARN"])
+        self._stream = self._stream._replace(arn=summary.arn)
         return StreamInfo(
-            arn=summary["StreamARN"],
-            status=summary["StreamStatus"],
-            created_at=summary["StreamCreationTimestamp"].timestamp(),
-            retention_hours=summary["RetentionPeriodHours"],
-            now=_service_time(answer),
-            max_record_bytes=summary.get("MaxRecordSizeInKiB", 1024) * 1024,
+            arn=summary.arn,
+            status=summary.status,
+            created_at=summary.created.timestamp(),
+            retention_hours=summary.retention_hours,
+            now=now,
+            max_record_bytes=summary.max_record_kib * 1024,
         )
 
     async def list_shards(self) -> list[Shard]:
@@ -131,7 +135,9 @@ class KinesisSource:
                 )
             except _ExpiredTokenError:
                 return None
-            shards += [_shard(shard) for shard in answer["Shards"]]
+            with understood("ListShards", SourceUnavailableError):
+                found = msgspec.convert(answer["Shards"], list[_Shard])
+                shards += [shard.read() for shard in found]
             token = answer.get("NextToken")
             if not token:
                 return shards
@@ -193,7 +199,8 @@ class KinesisSource:
     ) -> Answer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await call(**arguments)
+                with understood(operation, SourceUnavailableError):
+                    return await call(**arguments)
         except FOREIGN as error:
             fault = fault_of(error)
             if fault.code == _NOT_FOUND and operation in _OF_A_SHARD:
@@ -279,16 +286,34 @@ def _starting(after: Position | Start) -> dict[str, object]:
     return {"ShardIteratorType": after.type, "Timestamp": moment}
 
 
-def _shard(shard: Mapping[str, Any]) -> Shard:
-    keys = shard["HashKeyRange"]
-    parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
-    return Shard(
-        shard["ShardId"],
-        int(keys["StartingHashKey"]),
-        int(keys["EndingHashKey"]),
-        tuple(parent for parent in parents if parent),
-        "EndingSequenceNumber" in shard["SequenceNumberRange"],
-    )
+_Arn = Annotated[
+    str, msgspec.Meta(pattern=r"\Aarn:[^:\s]+:kinesis:[^:\s]*:[^:\s]*:stream/\S+\Z")
+]
+
+
+class _Summary(msgspec.Struct):
+    arn: _Arn = msgspec.field(name="StreamARN")
+    status: str = msgspec.field(name="StreamStatus")
+    created: datetime = msgspec.field(name="StreamCreationTimestamp")
+    retention_hours: int = msgspec.field(name="RetentionPeriodHours")
+    max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+
+
+class _Shard(msgspec.Struct, rename="pascal"):
+    shard_id: str
+    hash_key_range: HashKeyRange
+    sequence_number_range: dict[str, str]
+    parent_shard_id: str | None = None
+    adjacent_parent_shard_id: str | None = None
+
+    def read(self) -> Shard:
+        parents = (self.parent_shard_id, self.adjacent_parent_shard_id)
+        return Shard(
+            self.shard_id,
+            *self.hash_key_range.bounds(),
+            tuple(parent for parent in parents if parent),
+            "EndingSequenceNumber" in self.sequence_number_range,
+        )
 
 
 def _service_time(answer: Mapping[str, Any]) -> float:

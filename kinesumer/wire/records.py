@@ -18,15 +18,24 @@ JSON_PER_RECORD = 112
 """Three quarters of what the JSON around one record's data takes at least."""
 
 
-class _HashKeyRange(msgspec.Struct, rename="pascal"):
+class HashKeyRange(msgspec.Struct, rename="pascal"):
+    """The hash keys of a shard, both ends included."""
+
     starting_hash_key: HashKey
     ending_hash_key: HashKey
+
+    def bounds(self) -> tuple[int, int]:
+        """Return both ends as numbers. Raises ValueError if they can't be some."""
+        first, last = int(self.starting_hash_key), int(self.ending_hash_key)
+        if not first <= last < HASH_KEYS:
+            raise ValueError(f"hash keys from {first} to {last}")
+        return first, last
 
 
 class _Child(msgspec.Struct, rename="pascal"):
     shard_id: str
     parent_shards: list[str]
-    hash_key_range: _HashKeyRange
+    hash_key_range: HashKeyRange
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
@@ -92,10 +101,10 @@ def payload_bytes(page: Page) -> int:
 
 
 def _child(child: _Child, body: Body) -> ChildShard:
-    first = int(child.hash_key_range.starting_hash_key)
-    last = int(child.hash_key_range.ending_hash_key)
-    if not first <= last < HASH_KEYS:
-        _refuse(body, f"child {child.shard_id} has hash keys {first} to {last}", None)
+    try:
+        first, last = child.hash_key_range.bounds()
+    except ValueError as fault:
+        _refuse(body, f"child {child.shard_id[:128]} has {fault}", fault)
     return ChildShard(child.shard_id, first, last, tuple(child.parent_shards))
 
 

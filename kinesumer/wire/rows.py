@@ -256,7 +256,7 @@ def read_pulse(row: Row) -> Pulse:
     if type(lease) is not int or not 0 < lease <= LONGEST_LEASE_MS:
         lease = UNKNOWN_LEASE_MS
     return Pulse(
-        client_id=str(row["sk"]),
+        client_id=str(row.get("sk", "")),
         session=row.get("session"),
         beat=row.get("beat"),
         incarnation=row.get("incarnation"),

@@ -71,6 +71,10 @@ class AwsStub:
 
         self._answers[operation].append(handler)
 
+    def forget(self, operation: str) -> None:
+        """Have no answer for an operation any more."""
+        self._answers[operation].clear()
+
     def refuse(
         self, operation: str, code: str, message: str = "", status: int = 400
     ) -> None:

@@ -19,7 +19,7 @@ from kinesumer.spark.rows import Slice, parse
 from kinesumer.wire import aggregation
 from kinesumer.wire.aggregation import MAGIC, open_records
 from tests.spark.reading_bench import schema
-from tests.wire.test_aggregation import AggregatedRecord, frame
+from tests.wire.aggregates import AggregatedRecord, frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

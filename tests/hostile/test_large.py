@@ -27,7 +27,7 @@ from tests.hostile.hands import put
 from tests.hostile.steps import growth
 from tests.hostile.test_frames import GIGABYTE, SHARD, UPPER, field, user
 from tests.spark.reading_bench import schema
-from tests.wire.test_aggregation import frame
+from tests.wire.aggregates import frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
