@@ -49,6 +49,7 @@ class Outcome:
     run: Run
     simulated: float = 0.0
     cpu_seconds: float = 0.0
+    produced: int = 0
     delivered: int = 0
     redelivered: int = 0
     takeovers: int = 0
@@ -92,22 +93,31 @@ def carry_out(run: Run) -> Outcome:
     """Simulate one run; a violation is part of the outcome, not raised."""
     sim = Simulation(run.shape, run.seed)
     outcome = Outcome(run)
-    started = time.process_time()
     try:
-        sim.run(lambda sim: _play(sim, run, outcome))
+        play(sim, outcome)
     except ViolationError as error:
         outcome.predicate, outcome.violation = error.predicate, str(error)
     except SpinningError as error:
         outcome.predicate, outcome.violation = "spinning", str(error)
     if outcome.violation:
         outcome.events = told(sim.judge.events)
-    outcome.cpu_seconds = time.process_time() - started
-    outcome.simulated = sim.loop.real
-    outcome.ids_in_use = sim.ids_in_use
-    judge = sim.judge
-    outcome.delivered, outcome.redelivered = judge.delivered_count, judge.redelivered
-    outcome.takeovers, outcome.handovers = judge.takeovers, judge.handovers
     return outcome
+
+
+def play(sim: Simulation, outcome: Outcome) -> None:
+    """Play a run to its end, and fill in what came of it. Raises ViolationError."""
+    started = time.process_time()
+    try:
+        sim.run(lambda sim: _play(sim, outcome.run, outcome))
+    finally:
+        outcome.cpu_seconds = time.process_time() - started
+        outcome.simulated = sim.loop.real
+        outcome.ids_in_use = sim.ids_in_use
+        outcome.produced = sim.produced
+        judge = sim.judge
+        outcome.delivered = judge.delivered_count
+        outcome.redelivered = judge.redelivered
+        outcome.takeovers, outcome.handovers = judge.takeovers, judge.handovers
 
 
 async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.model import Record
-    from kinesumer.testing.simulation import Simulation
+    from kinesumer.testing.simulation import Simulation, User
 
 
 class UserError(Exception):
@@ -221,6 +221,8 @@ class Process:
             judge.delivered(machine, record)
             if self.fails or self._stuck or machine.loop.real < self.slow_until:
                 await self._misbehave()
+            if self.sim.user is not None:
+                await self._handle(self.sim.user, record)
             if auto:
                 judge.done(record)
             else:
@@ -233,11 +235,23 @@ class Process:
                 judge.delivered(self.machine, record)
             if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
                 await self._misbehave()
+            if self.sim.user is not None:
+                for record in batch.records:
+                    await self._handle(self.sim.user, record)
             if auto:
                 for record in batch.records:
                     judge.done(record)
             else:
                 self._in_hand += batch.records
+
+    async def _handle(self, user: User, record: Record) -> None:
+        try:
+            await user.handler(record)
+        except user.restarts_after as error:
+            raise UserError from error
+        except Exception as error:
+            self.sim.loop.halted = self.sim.loop.halted or error
+            raise
 
     async def _misbehave(self) -> None:
         if self.fails:

@@ -18,7 +18,9 @@ from kinesumer.testing.virtual import VirtualLoop
 from kinesumer.wire.encoding import UserRecord, aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from kinesumer.model import Record
 
 T = TypeVar("T")
 
@@ -58,11 +60,22 @@ class Shape:
     config: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class User:
+    """User code that simulated clients call with each record."""
+
+    handler: Callable[[Record], Awaitable[None]]
+    data: Callable[[int], bytes] | None = None
+    """Makes the nth record's data."""
+    restarts_after: tuple[type[Exception], ...] = ()
+    """Errors of the handler after which its process starts again."""
+
+
 class Simulation:
     """One run: the world, its processes, and the judge who watches them."""
 
-    def __init__(self, shape: Shape, seed: int) -> None:
-        self.shape, self.seed = shape, seed
+    def __init__(self, shape: Shape, seed: int, user: User | None = None) -> None:
+        self.shape, self.seed, self.user = shape, seed, user
         self.loop = VirtualLoop(self.random_for("scheduler"))
         self.random = self.random_for("world")
         self.store = MemoryStore(self.loop.services)
@@ -171,6 +184,8 @@ class Simulation:
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
         parts, data = 0, b"x" * 20
+        if self.user is not None and self.user.data is not None:
+            data = self.user.data(self.produced)
         if self.random.random() < self.shape.aggregated:
             parts = self.random.randrange(1, 6)
             data = aggregate([UserRecord(data, "key", str(hash_key))] * parts)
