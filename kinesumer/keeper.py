@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kinesumer.context import Context
     from kinesumer.model import Shard, StreamInfo
-    from kinesumer.ports import Write
+    from kinesumer.ports import Row, Write
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
 
@@ -160,11 +160,23 @@ async def _go_positions(context: Context, stream: OpenStream) -> dict[str, Posit
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )
-    return {
-        str(row["sk"]): Position(str(row["sequence_number"]))
-        for row in found
-        if str(row.get("sequence_number", "")).isdigit()
-    }
+    numbers = {str(row["sk"]): _go_number(row) for row in found}
+    return {shard_id: Position(text) for shard_id, text in numbers.items() if text}
+
+
+def _go_number(row: Row) -> str:
+    """Return a checkpoint of Go's, empty where nothing was read yet.
+
+    Raises CorruptRowError: to begin elsewhere would lose or repeat what Go had read.
+    """
+    number = row.get("sequence_number", "")
+    if type(number) is str and (not number or rows.is_sequence_number(number)):
+        return number
+    raise CorruptRowError(
+        f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: attribute "
+        "sequence_number, which Kinesumer for Go left, can't be read; correct it, or "
+        "delete the row to begin at the stream's start"
+    )
 
 
 async def write_all(context: Context, todo: Iterable[Write]) -> None:

@@ -225,7 +225,7 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
     checkpoints = Key(f"check_point#{APP}#orders", P)
     for key, number in (
         (checkpoints, "123"),
-        (checkpoints._replace(sk=LOW), "LATEST"),
+        (checkpoints._replace(sk=LOW), ""),
         (checkpoints._replace(pk=f"check_point#{APP}#others", sk=HIGH), "9"),
     ):
         await world.table.write(
