@@ -248,7 +248,8 @@ class Leader:
         if ids.index(me) > 0 and not await self._is_leaderless():
             return False
         context, before = self._context, self.leader
-        written = await context.write(writes.lead(context.app, self._me, before))
+        known = max(m.leader_epoch for m in self.members)
+        written = await context.write(writes.lead(context.app, self._me, before, known))
         self.leader = rows.read_leader(written.row) if written.row else None
         if self.is_leading:
             self._agenda.begin(self._moved_by() if before else -math.inf)

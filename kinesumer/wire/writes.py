@@ -105,15 +105,21 @@ def leave(app: str, member: MemberRow, moment: str) -> Write:
     return Write(key, condition, {"dead": True, "last_update": moment})
 
 
-def lead(app: str, member: MemberRow, before: LeaderRow | None) -> Write:
-    """Take leadership: nobody has it, or a session known to be dead."""
+def lead(
+    app: str, member: MemberRow, before: LeaderRow | None, known_epoch: int = 0
+) -> Write:
+    """Take leadership: nobody has it, or a session known to be dead.
+
+    ``known_epoch`` is the latest that members know: where somebody deleted the row,
+    they would listen to no earlier one.
+    """
     condition: Condition = Test("pk", "absent")
     if before is not None:
         condition = Test("session", "=", before.session)
     values: dict[str, Value] = {
         "session": member.session,
         "client_id": member.client_id,
-        "leader_epoch": before.leader_epoch + 1 if before else 1,
+        "leader_epoch": 1 + (before.leader_epoch if before else known_epoch),
         "plan_version": before.plan_version if before else 0,
     }
     return Write(rows.leader_key(app), condition, values)

@@ -160,8 +160,8 @@ MUTANTS = (
         "lead in the epoch of the one before",
         "4 Lead",
         WRITES,
-        "before.leader_epoch + 1 if before else 1",
-        "before.leader_epoch if before else 1",
+        "1 + (before.leader_epoch if before else known_epoch)",
+        "before.leader_epoch if before else 1 + known_epoch",
     ),
     mutant(
         "publish without leading",
