@@ -28,7 +28,7 @@ SPIN_LIMIT = 100_000
 
 
 TICK = 1e-6
-"""Timers may be so early: clocks of machines are sums of floats."""
+"""Timers may be so early, and are so long at least: clocks are sums of floats."""
 
 
 class SpinningError(Exception):
@@ -209,7 +209,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         machine = context.get(MACHINE, self.services)
         handle = Handle(callback, args, context, machine)
         handle.due = machine.timers_now() + delay
-        self._schedule(handle, self.real + delay / machine.rate)
+        # Less than a tick might not move a float on: it would never be due.
+        self._schedule(handle, self.real + max(TICK, delay / machine.rate))
         return handle
 
     def call_at(  # type: ignore[override]
