@@ -1,6 +1,7 @@
 """Real processes, and everything that goes wrong: what is promised has to hold.
 
     python -m tests.chaos --minutes 10 --clients 4 --streams 3 --seed 1
+    python -m tests.chaos --minutes 10 --times default
     python -m tests.chaos --minutes 3 --backend kinesis-local
     python -m tests.chaos --minutes 3 --backend ministack
     python -m tests.chaos --minutes 3 --endpoint http://127.0.0.1:4566
@@ -17,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.backends import NAMES, backend
-from tests.chaos.campaign import Campaign, Plan
+from tests.chaos.campaign import TIMES, Campaign, Plan
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--streams", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--times", choices=TIMES, default="quick")
     parser.add_argument("--backend", choices=NAMES, default="embedded")
     parser.add_argument("--endpoint", help="of both Kinesis and DynamoDB")
     parser.add_argument("--folder", type=Path, help="keep journals and logs there")
@@ -45,7 +47,9 @@ def main() -> int:
 
 def play(chosen: argparse.Namespace, folder: Path) -> int:
     """Run a campaign, and print its verdict."""
-    plan = Plan(chosen.minutes, chosen.clients, chosen.streams, chosen.seed)
+    plan = Plan(
+        chosen.minutes, chosen.clients, chosen.streams, chosen.seed, chosen.times
+    )
     with backend(chosen.backend, chosen.endpoint, chosen.seed) as place:
 
         def say(text: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer import Config
 from tests.chaos import verdict
 from tests.chaos.mishaps import MISHAPS
 from tests.chaos.starvation import Canary
@@ -25,13 +27,12 @@ if TYPE_CHECKING:
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 STORM_SECONDS = 40.0
-CONFIG: dict[str, Any] = {
-    **QUICK,
-    "max_uncommitted": 40,
-    "drain_timeout": 2.0,
-    "max_processing_time": 6.0,
-    "buffer_bytes": 1 << 20,
+PATIENCE_SECONDS = 300.0
+TIMES: dict[str, dict[str, Any]] = {
+    "quick": QUICK | {"drain_timeout": 2.0, "max_processing_time": 6.0},
+    "default": {"drain_timeout": 4.0, "max_processing_time": 12.0},
 }
+CONFIG: dict[str, Any] = {"max_uncommitted": 40, "buffer_bytes": 1 << 20}
 
 
 class Plan(NamedTuple):
@@ -41,6 +42,8 @@ class Plan(NamedTuple):
     clients: int
     streams: int
     seed: int
+    times: str = "quick"
+    """Leases and the like: of the default length, or three eighths of it."""
 
 
 class Campaign:
@@ -80,7 +83,9 @@ class Campaign:
 
     def _set_up(self) -> None:
         fleet = self._fleet
-        fleet.config = dict(CONFIG)
+        chosen = Config(**(TIMES[self._plan.times] | CONFIG))
+        fleet.config = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+        fleet.patience = PATIENCE_SECONDS
         for number in range(self._plan.streams):
             fleet.stream(f"stream-{number}", self._chance.randint(1, 4))
         fleet.produce(self._backend.per_second)

@@ -51,7 +51,9 @@ def restart(storm: Storm) -> str:
 
 def block(storm: Storm) -> str:
     victim = storm.any()
-    victim.order(block=storm.chance.uniform(0.5, 8))
+    victim.order(
+        block=storm.chance.uniform(0.2, 1.3) * storm.fleet.config["max_processing_time"]
+    )
     return victim.client_id
 
 

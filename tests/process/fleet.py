@@ -61,6 +61,7 @@ class AnyFleet(Generic[A]):
         """What is worth printing."""
         self.producer = Producer(aws)
         self.config = dict(QUICK)
+        self.patience = PATIENCE_SECONDS
         self.watcher = Watcher(aws, self.table, app)
         self.streams: list[StreamSettings] = []
         """What clients consume that are started from now on."""
@@ -202,7 +203,7 @@ class AnyFleet(Generic[A]):
         while not condition():
             if self._aborted.wait(0.05):
                 raise RuntimeError("the tests are being ended")
-            if now() - began > PATIENCE_SECONDS:
+            if now() - began > self.patience:
                 raise AssertionError(f"never happened: {what}\n{self.report()}")
         return now() - began
 
@@ -227,8 +228,12 @@ class AnyFleet(Generic[A]):
     def settle(self, *client_ids: str) -> float:
         """Wait until just these clients live, and own what the plan gives them."""
 
+        began = now()
+
         def is_settled() -> bool:
-            seen = self.look()
+            if self.watcher.latest is None or self.watcher.latest[0] < began:
+                return False
+            seen = self.watcher.latest[1]
             live = seen.live
             planned = all(m.range is not None for m in live.values())
             return set(live) == set(client_ids) and planned and seen.is_settled()

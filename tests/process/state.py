@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.process.aws import Aws
 
 LOOK_SECONDS = 0.15
+REST = 3
+"""Times as long as looking takes."""
 
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
@@ -76,6 +78,8 @@ class Watcher:
 
     def __init__(self, aws: Aws, table: str, app: str) -> None:
         self.history: list[Snapshot] = []
+        self.latest: tuple[float, Snapshot] | None = None
+        """What was seen last, changed or not, and when that look began."""
         self._aws, self._table, self._app = aws, table, app
         self.arns: Sequence[str] = ()
         """Streams whose shards are watched."""
@@ -124,11 +128,17 @@ class Watcher:
         )
 
     def _run(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+        took = 0.0
+        # The more there is to see, the less often: others read the table, too.
+        while not self._over.wait(max(LOOK_SECONDS, REST * took)):
+            began = now()
             try:
-                self._keep(self.look())
+                seen = self.look()
+                self.latest = began, seen
+                self._keep(seen)
             except RuntimeError:
                 return  # the table was deleted, by the test
+            took = now() - began
 
     def _keep(self, seen: Snapshot) -> None:
         """Keep what changed; rows that didn't are kept once."""
