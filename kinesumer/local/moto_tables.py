@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from moto.core.base_backend import BackendDict
 from moto.core.utils import camelcase_to_underscores, method_names_from_class
 from moto.dynamodb.models import DynamoDBBackend
+from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
@@ -25,6 +27,10 @@ _OPERATIONS = frozenset(
     for name in method_names_from_class(DynamoHandler)
     if name in vars(DynamoHandler) and not name.startswith("_")
 )
+
+# moto keeps every instance that it ever made, for a reset that nobody asks for here:
+# each request would leave copies of its rows behind.
+Item.instances_tracked = deque(maxlen=0)  # type: ignore[attr-defined]
 
 
 def tables() -> Callable[[str, str, dict[str, Any]], Handler]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
@@ -248,3 +249,22 @@ async def test_bad_requests_are_refused_as_dynamodb_does(
     assert (await refused(call)).code == "ValidationException"
     call = dynamodb.describe_kinesis_streaming_destination(TableName=table)
     assert (await refused(call)).code == "UnknownOperationException"
+
+
+def test_requests_leave_no_copies_of_rows_behind(aws: EmbeddedAws, table: str) -> None:
+    def request() -> None:
+        key = {"TableName": table, "Key": KEY}
+        values = {":v": {"N": "1"}}
+        update = {"UpdateExpression": "SET a = :v", "ExpressionAttributeValues": values}
+        aws.dynamodb("UpdateItem", json.dumps({**key, **update}).encode())
+        aws.dynamodb("GetItem", json.dumps(key).encode())
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    request()
+    before = objects()
+    for _ in range(100):
+        request()
+    assert objects() - before < 100
