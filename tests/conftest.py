@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JUDGED_LAST = "test_policies.py"
 
 # The same examples on each run, on machines of any speed. To look for new ones:
-# pytest --hypothesis-profile=search tests/core tests/wire
+# pytest --hypothesis-profile=search tests/core tests/wire tests/hostile
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", _patient, derandomize=True, database=None)
 settings.register_profile("search", _patient, max_examples=1000)
