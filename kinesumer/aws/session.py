@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
+from botocore.loaders import create_loader
 
 from kinesumer.aws.connections import Connections
 from kinesumer.aws.credentials import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+
+    from botocore.loaders import Loader
 
     Create = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -77,7 +80,7 @@ class Clients:
         now: Callable[[], float] = time.monotonic,
         endpoints: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
-        self._session = AioSession() if session is None else session
+        self._session = _own_session() if session is None else session
         self._create = _factory(self._session)
         self._region = region
         self._role_session_name = role_session_name
@@ -273,6 +276,23 @@ def _user_agent() -> str:
     # cost.
     packages = ("kinesumer", "aiobotocore", "botocore")
     return " ".join(f"{package}/{version(package)}" for package in packages)
+
+
+def _own_session() -> AioSession:
+    session = AioSession()
+    # Looked up late, as botocore does it: what a profile lacks is reported then.
+    session.lazy_register_component(
+        "data_loader",
+        lambda: _definitions(session.get_config_variable("data_path")),
+    )
+    return session
+
+
+@cache
+def _definitions(data_path: str | None) -> Loader:
+    # Sessions are full of cycles: without sharing, each client that follows another one
+    # in a process would add 14 MB, until Python's collector looks at everything.
+    return create_loader(data_path)
 
 
 _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
