@@ -28,8 +28,8 @@ CLIENT, QUERY = "client", "query"
 QUERY_ID = "spark-query"
 """The client id of all queries: a group has one at a time."""
 
-MOST = 10**38 - 1
-"""The largest number that DynamoDB holds."""
+MOST = 10**18
+"""Nothing is ever counted so far; DynamoDB's numbers have room for more."""
 MOST_CLIENTS = 1_000_000
 """The heartbeat's interval grows with their number."""
 LONGEST_LEASE_MS = 86_400_000
