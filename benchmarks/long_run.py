@@ -66,16 +66,18 @@ class Process:
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """End it gracefully; raise RuntimeError if it fails."""
+        """End it gracefully; by force if that takes too long."""
         self.ended = self.ended or time.time()
         self._process.send_signal(signal.SIGTERM)
-        if self._process.wait(PATIENCE_SECONDS):
-            raise RuntimeError(f"{self.name} ended with {self._process.returncode}")
+        try:
+            self._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
-    def check(self) -> None:
-        """Raise RuntimeError if it is gone."""
-        if self._process.poll() is not None:
-            raise RuntimeError(f"{self.name} ended with {self._process.returncode}")
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
 
     def kill(self) -> None:
         """End it if it is still there."""
@@ -84,6 +86,8 @@ class Process:
 
     def trends(self, warm_up: float) -> list[Trend]:
         """Return how its measures went."""
+        if not self._samples.exists():  # it ended before its first sample
+            return []
         lines = self._samples.read_text().splitlines()
         return trends([json.loads(x) for x in lines], self.began, self.ended, warm_up)
 
@@ -206,22 +210,22 @@ class Production:
             self._thread.join()
 
 
-def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> None:
-    """Let the fleet run for its time."""
+def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> bool:
+    """Let the fleet run for its time; return whether all clients lasted so long."""
     began = time.monotonic()
     reshard, restart = given.reshard_minutes, given.restart_minutes
     while (minutes := (time.monotonic() - began) / 60) < given.minutes:
+        if any(process.status is not None for process in members.running):
+            say(minutes, "over early: a client is gone that nobody ended")
+            return False
         if minutes >= reshard:
             say(minutes, reshards.next())
             reshard += given.reshard_minutes
         if minutes >= restart:
             say(minutes, members.restart())
             restart += given.restart_minutes
-        for process in members.running:
-            process.check()
         time.sleep(0.5)
-    for process in members.running:
-        process.ended = time.time()
+    return True
 
 
 def say(minutes: float, text: str) -> None:
@@ -231,6 +235,8 @@ def say(minutes: float, text: str) -> None:
 
 def settle(members: Members, wanted: int) -> None:
     """Wait until everything is delivered, or for long enough; end the clients."""
+    for process in members.running:
+        process.ended = time.time()
     until = time.monotonic() + PATIENCE_SECONDS
     while len(set(members.delivered())) < wanted and time.monotonic() < until:
         time.sleep(2)
@@ -240,26 +246,32 @@ def settle(members: Members, wanted: int) -> None:
 
 def report(members: Members, produced: int, warm_up: float) -> bool:
     """Print what was seen; return whether all is well."""
-    passed = True
     print(
         f"\n{'process':<12} {'measure':<12} {'at warm-up':>10} {'mean then':>10}",
         end="",
     )
     print(f" {'mean last':>10} {'max last':>10} {'per hour':>10}")
-    for process in members.all:
-        for trend in process.trends(warm_up):
-            unit = MIB if trend.measure == "memory" else 1
-            figures = [figure / unit for figure in trend[1:]]
-            verdict = {True: "flat", False: "GROWS", None: ""}[trend.flat]
-            passed &= trend.flat is not False
-            columns = " ".join(f"{figure:>10,.1f}" for figure in figures)
-            print(f"{process.name:<12} {trend.measure:<12} {columns}  {verdict}")
+    verdicts = [report_on(process, warm_up) for process in members.all]
     print(RULE)
     delivered = members.delivered()
     lost = produced - len(set(delivered))
     print(f"{produced:,} records, {lost:,} lost, ", end="")
     print(f"{len(delivered) - len(set(delivered)):,} delivered again")
-    return passed and not lost
+    return all(verdicts) and not lost
+
+
+def report_on(process: Process, warm_up: float) -> bool:
+    """Print how the measures of one process went; return whether it is well."""
+    passed = process.status == 0
+    for trend in process.trends(warm_up):
+        unit = MIB if trend.measure == "memory" else 1
+        verdict = {True: "flat", False: "GROWS", None: ""}[trend.flat]
+        passed &= trend.flat is not False
+        columns = " ".join(f"{figure / unit:>10,.1f}" for figure in trend[1:])
+        print(f"{process.name:<12} {trend.measure:<12} {columns}  {verdict}")
+    if process.status:
+        print(f"{process.name:<12} FAILED with status {process.status}")
+    return passed
 
 
 def main() -> int:
@@ -276,10 +288,11 @@ def main() -> int:
         production, reshards = Production(each, given.rate), Resharding(each)
         members = Members(each, given.clients, stack)
         with production.running():
-            live(members, reshards, given)
+            lasted = live(members, reshards, given)
         settle(members, production.count)
     print(f"{reshards.count} reshards, {members.restarts} restarts")
-    return 0 if report(members, production.count, warm_up) else 1
+    passed = report(members, production.count, warm_up)
+    return 0 if passed and lasted else 1
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
