@@ -191,7 +191,7 @@ class Leader:
         is given none that others read well.
         """
         patience = SILENT_SHARE * member.lease_ms / 1000
-        if member.state != "up" or self._watch.unchanged_for(member, now) < patience:
+        if member.state != "up" or not self._watch.is_silent(member, now, patience):
             return member
         return member._replace(state="silent")
 

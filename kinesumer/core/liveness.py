@@ -78,6 +78,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._silent: set[tuple[Value | None, Value | None]] = set()
         self._last_look: float | None = None
 
     def reset(self) -> None:
@@ -94,7 +95,7 @@ class Watch:
             self.reset()
         self._last_look = now
         seen: dict[str, _Seen] = {}
-        stale = []
+        silent, stale = set(), []
         for member in members:
             if member.dead:
                 continue
@@ -104,7 +105,8 @@ class Watch:
             elif now - before.since >= member.lease_ms / 1000:
                 stale.append(member)
             seen[member.client_id] = before
-        self._seen = seen
+            silent.add(before[:2])
+        self._seen, self._silent = seen, self._silent & silent
         return stale
 
     def unchanged_for(self, member: Beating, now: float) -> float:
@@ -113,6 +115,16 @@ class Watch:
         if seen is None or seen[:2] != (member.session, member.beat):
             return 0.0
         return now - seen.since
+
+    def is_silent(self, member: Beating, now: float, patience: float) -> bool:
+        """Tell whether a beat has been unchanged for so long, once or now.
+
+        Who was found silent stays so until it beats: when windows start again, that
+        tells nothing of it, and plans would move shards to the dead and back.
+        """
+        if self.unchanged_for(member, now) >= patience:
+            self._silent.add((member.session, member.beat))
+        return (member.session, member.beat) in self._silent
 
 
 class Pulses:

@@ -127,6 +127,26 @@ def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
     assert watch.unchanged_for(MEMBER._replace(client_id="c2"), 6) == 0
 
 
+def test_who_was_found_silent_stays_so_though_windows_start_again() -> None:
+    watch = Watch()
+    watch_until(watch, MEMBER, 5)
+    assert not watch.is_silent(MEMBER, 5, 6)
+    assert watch.is_silent(MEMBER, 5, 5)
+    watch.reset()
+    watch.look([MEMBER], 6, GAP)
+    assert watch.is_silent(MEMBER, 6, 5)
+
+
+def test_who_was_found_silent_is_heard_again_with_its_next_beat() -> None:
+    watch, later = Watch(), MEMBER._replace(beat=MEMBER.beat + 1)
+    watch_until(watch, MEMBER, 5)
+    assert watch.is_silent(MEMBER, 5, 5)
+    watch.look([later], 6, GAP)
+    assert not watch.is_silent(later, 6, 5)
+    watch.look([MEMBER], 7, GAP)
+    assert not watch.is_silent(MEMBER, 7, 5)
+
+
 @pytest.mark.parametrize("changed", CHANGES)
 def test_a_beat_that_was_not_seen_before_is_new(changed: dict[str, object]) -> None:
     watch = Watch()
