@@ -43,6 +43,9 @@ async def takeover(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     lead = _leader(sim)
+    if lead is None:
+        sim.judge.fail("L2", "whoever leads, by its row, isn't alive")
+        return
     others = [process for process in sim.living if process is not lead]
     dies = "leader" if not others or sim.random.random() < 0.5 else "client"
     victim = lead if dies == "leader" else sim.random.choice(others)
@@ -141,9 +144,10 @@ def _flow(sim: Simulation, seconds: float = FLOW_SECONDS) -> asyncio.Task[None]:
     return asyncio.get_running_loop().create_task(put())
 
 
-def _leader(sim: Simulation) -> Process:
+def _leader(sim: Simulation) -> Process | None:
     (row,) = sim.store.rows(f"leader#{sim.shape.app}")
-    return next(p for p in sim.living if p.client_id == row["client_id"])
+    found = (p for p in sim.living if p.client_id == row["client_id"])
+    return next(found, None)
 
 
 def _held_by(sim: Simulation, process: Process) -> list[tuple[str, ShardTrace]]:

@@ -42,14 +42,18 @@ class Rate:
 def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``all`` is every kind, ``none`` is none.
 
-    Kinds without a rate of their own share ``per_minute`` equally. Raises ValueError.
+    Kinds without a rate of their own share ``per_minute`` equally, or what ``all`` has
+    as its rate. Raises ValueError.
     """
     found: dict[str, tuple[float | None, float]] = {}
     for part in text.split(","):
         kind, *figures = part.split(":")
-        if kind != "none":
-            for name in ALL if kind == "all" else (kind,):
-                found[name] = _figures(part, figures)
+        rate, seconds = _figures(part, figures)
+        if kind == "all":
+            per_minute = rate or per_minute
+            found.update((name, (None, seconds)) for name in ALL)
+        elif kind != "none":
+            found[kind] = rate, seconds
     unknown = sorted(found.keys() - {*ALL})
     if unknown:
         raise ValueError(

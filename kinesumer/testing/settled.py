@@ -161,7 +161,8 @@ def _check_owners(
                 sim.judge.fail("L2", f"{name}/{trace.shard_id} hasn't ended: {row}")
             continue
         place = shard.shard.first_hash
-        planned = next(s for (first, last), s in ranges if first <= place <= last)
+        at = (s for (first, last), s in ranges if first <= place <= last)
+        planned = next(at, None)
         owner = row.get("owner") if row else None
         if owner != planned:
             sim.judge.fail(
@@ -173,12 +174,14 @@ def _check_owners(
 
 def _check_done(sim: Simulation, name: str) -> None:
     """Every record from the start on is done, or has expired (L3, L6)."""
+    if not _is_asked(sim, name):
+        return
     arn = sim.arn(name)
     key = "stream#" + arn
     rows = sim.store.rows(f"group#{sim.shape.app}")
     row = next(row for row in rows if row["sk"] == key)
     for (stream, shard_id), trace in sim.judge.shards.items():
-        if stream != arn or not _is_asked(sim, name):
+        if stream != arn:
             continue
         undone = trace.undone(trace.since(str(row["start"])), len(trace.log))
         if undone is not None:

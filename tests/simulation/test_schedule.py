@@ -34,6 +34,12 @@ def test_one_kind_may_be_more_frequent_than_the_others() -> None:
     assert rates["stall"] < 1
 
 
+def test_all_may_have_another_rate_together() -> None:
+    rates = [rate for rate in parse_rates("all:12:5") if rate.kind in MISHAPS]
+    assert sum(rate.per_minute for rate in rates) == pytest.approx(12)
+    assert {rate.seconds for rate in rates} == {5.0}
+
+
 def test_none_is_none() -> None:
     assert parse_rates("none") == ()
 
