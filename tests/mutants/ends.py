@@ -81,7 +81,7 @@ MUTANTS = (
         "core/lineage.py",
         "return _row(arn, child, Start.TRIM_HORIZON)",
         "return _row(arn, child, Start.TRIM_HORIZON)._replace(ready=True)",
-        OF_LINEAGE,
+        OF_ENDS,
     ),
     mutant(
         "children start at LATEST",
@@ -172,6 +172,7 @@ MUTANTS = (
                 '            Test("ended"',
             ),
         ),
+        ("tests/test_rounds.py::test_a_shard_that_is_not_ready_is_waited_for",),
     ),
     mutant(
         "what isn't ready is claimed again and again",

@@ -121,6 +121,9 @@ def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
         (KEY + field(0x12, str(HASH_KEYS).encode()) + PART, "a hash key too large"),
         (KEY + field(0x12, str(HASH_KEYS + 1).encode()) + PART, "one larger still"),
         (KEY + field(0x12, b"0" * 40) + PART, "a hash key of 40 digits"),
+        (KEY + field(0x12, b"0" * 41) + PART, "a hash key of 41 digits"),
+        (KEY + field(0x1A, b"\x08\x00\x12\x01x"), "something else than data"),
+        (KEY + field(0x1A, b"\x08\x00\x22\x01x"), "a tag and no data"),
         (KEY + PART + varint(1 << 32) + b"\x00", "a field number of 30 bits"),
         (KEY + field(0x12, b"9" * 5000) + PART, "a hash key of 5,000 digits"),
         (KEY + PART + b"\x23\x24", "a group"),
@@ -158,6 +161,7 @@ def test_a_frame_with_another_digest_is_delivered_as_it_is() -> None:
         field(0x22, b"new"),
         b"\x22\x81\x80\x80\x80\x00x",
         b"\x08\x05",
+        b"\x08\x03",  # as a length: the key that follows
         varint((1 << 32) - 8) + b"\x05",
     ],
 )
@@ -254,6 +258,13 @@ def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
     with pytest.raises(ValueError):
         read_quickly(put)
     assert users_in(frame(message(put))) == put
+
+
+def test_lengths_of_three_bytes_are_left_to_the_other_reader() -> None:
+    body = b"\x0a\x81\x80\x00k" + PART
+    with pytest.raises(ValueError):
+        aggregation._two_bytes(body[1], body[2])
+    assert users_in(frame(body)) == [ONE]
 
 
 def test_an_entry_that_could_be_taken_for_another_is_read_as_protobuf_does() -> None:
