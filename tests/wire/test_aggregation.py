@@ -260,6 +260,24 @@ def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
     assert users_in(frame(message(put))) == put
 
 
+@pytest.mark.parametrize(
+    ("body", "user"),
+    [
+        (KEY + b"\x0d\x03123" + HASH + WITH_HASH, User("k", 7, b"x")),
+        (KEY + field(0x1A, b"\x08\x00\x1a\x01x" + PART), User("k", None, PART[2:])),
+        (
+            KEY + HASH + field(0x1A, b"\x08\x00\x08\x00\x1a\x01x"),
+            User("k", None, b"x"),
+        ),
+    ],
+    ids=["four bytes like a hash key", "data like an entry", "a key index twice"],
+)
+def test_what_looks_like_the_common_layout_is_read_as_protobuf_does(
+    body: bytes, user: User
+) -> None:
+    assert users_in(frame(body)) == by_protobuf(body) == [user]
+
+
 def test_lengths_of_three_bytes_are_left_to_the_other_reader() -> None:
     body = b"\x0a\x81\x80\x00k" + PART
     with pytest.raises(ValueError):
