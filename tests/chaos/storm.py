@@ -163,7 +163,7 @@ class Storm:
             # listen dies of the signal.
             if status in (0, 3, -15) or failure.startswith("TimeoutError: "):
                 return
-        elif client.has("squeezed"):
+        if client.has("squeezed"):
             self.note("died of memory pressure", f"{client.client_id} {failure}")
             return
         self.unexpected.append(f"{client.client_id}: {status} {failure} {client.log}")

@@ -180,12 +180,19 @@ def ends(begun: Mapping[int, float]) -> dict[int, float]:
 
 
 def children_before_parents(run: Run) -> Iterable[str]:
-    """A child's first delivery comes after every record of its parents is handled."""
-    done: dict[ShardKey, float] = defaultdict(float)
+    """A child's first delivery comes after every record of its parents is handled.
+
+    By whomever first: a handler that hung goes on with what others did meanwhile.
+    """
+    ended: dict[tuple[ShardKey, int], float] = {}
     begun: dict[ShardKey, float] = {}
-    for h in first_handled(run):
-        done[h.shard] = max(done[h.shard], h.ended)
+    for h in run.handled:
+        name = (h.shard, h.number)
+        ended[name] = min(ended.get(name, h.ended), h.ended)
         begun[h.shard] = min(begun.get(h.shard, h.began), h.began)
+    done: dict[ShardKey, float] = defaultdict(float)
+    for (shard, _), at in ended.items():
+        done[shard] = max(done[shard], at)
     for child, parents in run.parents.items():
         for parent in parents:
             if child in begun and begun[child] < done[parent]:
@@ -254,15 +261,6 @@ def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
     for h in sorted(run.handled, key=lambda h: h.began):
         found[h.shard, h.epoch].append(h)
     return found
-
-
-def first_handled(run: Run) -> Iterable[Handled]:
-    """Yield each record's first handling."""
-    seen: set[tuple[str, int]] = set()
-    for h in sorted(run.handled, key=lambda h: h.began):
-        if (h.shard.stream_arn, h.number) not in seen:
-            seen.add((h.shard.stream_arn, h.number))
-            yield h
 
 
 def hand_over_gaps(run: Run) -> list[float]:

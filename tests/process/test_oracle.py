@@ -126,6 +126,13 @@ def test_a_child_delivered_before_its_parent_was_done_is_too_early() -> None:
     )
 
 
+def test_a_hung_handler_of_a_parent_holds_nothing_back_that_another_did() -> None:
+    made = produced(0) + produced(1, shard=CHILD)
+    hung = handled(0, at=1)._replace(ended=9)
+    done = [hung, handled(0, at=4, epoch=2), handled(1, at=5, shard=CHILD)]
+    assert broken(made, done, parents={CHILD: [PARENT]}) == set()
+
+
 def permitted(*events: Event, died_at: float | None) -> int:
     """Return what may be repeated of a shard that moved from one client to another."""
     looks = [seen(1, row(1, owner="old"), OLD, NEW)]
