@@ -107,7 +107,7 @@ def test_the_last_that_is_taken_and_the_first_that_is_not(
 
 def test_a_group_of_a_version_before_the_first_is_refused() -> None:
     row: Row = {"pk": "group#app", "sk": "group", "group_id": "g", "version": 0}
-    with pytest.raises(CorruptRowError, match="attribute version 0 can.t be read"):
+    with pytest.raises(CorruptRowError, match="version 0 can't be read"):
         rows.read_group(row)
 
 
