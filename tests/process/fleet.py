@@ -231,9 +231,13 @@ class AnyFleet(Generic[A]):
         began = now()
 
         def is_settled() -> bool:
-            if self.watcher.latest is None or self.watcher.latest[0] < began:
+            latest = self.watcher.latest
+            if latest is None or self.watcher.has_failed:
+                seen = self.look()
+            elif latest[0] < began:
                 return False
-            seen = self.watcher.latest[1]
+            else:
+                seen = latest[1]
             live = seen.live
             planned = all(m.range is not None for m in live.values())
             return set(live) == set(client_ids) and planned and seen.is_settled()
