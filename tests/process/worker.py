@@ -114,9 +114,11 @@ class Sessions(logging.Handler):
         self.latest = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in a registration."""
+        """Take in a registration, and that a session couldn't give up its shards."""
         if str(record.msg).startswith("registered as"):
             self.latest = vars(record)["session"]
+        elif "positions may not be stored" in record.getMessage():
+            self.latest = ""
 
 
 class HandlerError(Exception):
