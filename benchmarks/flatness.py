@@ -32,8 +32,9 @@ WINDOW_SECONDS = 600.0
 RULE = """\
 Flat: the mean of the last ten minutes is above the mean of the ten minutes after the
 warm-up by at most 5 MiB or 5 % (memory), 16 (descriptors, connections), 4 or 10 %
-(tasks), 2 (others: descriptors that are no established connection) and 1 (threads). Both
-windows are half of what is left where a process lived for less. Objects aren't judged."""
+(tasks), 2 (others: descriptors that are no established connection) and 1 (threads).
+Both windows are half of what is left where a process lived for less. Objects aren't
+judged."""
 
 Samples = list[dict[str, float]]
 
