@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -41,6 +42,9 @@ ANSWER_SECONDS = 30.0
 """Longest wait for one answer; within it 10 s without a byte end the call, too."""
 
 
+_ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)
+
+
 class KinesisClient(Protocol):
     """The calls that a source makes now and then."""
 
@@ -65,7 +69,7 @@ def parse_stream_name(text: str) -> StreamName:
             raise ConfigurationError(f"{text!r} is neither a stream's name nor its ARN")
         return StreamName(text)
     parts = text.split(":", 5)
-    if len(parts) < 6 or parts[2] != "kinesis" or not parts[5].startswith("stream/"):
+    if not _ARN.fullmatch(text):
         raise ConfigurationError(
             f"{text!r} is no stream's ARN; "
             "one looks like arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
