@@ -25,3 +25,12 @@ region = click.option(
     "--region", help="The AWS region; by default that of the environment or profile."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+roles = click.option(
+    "--role",
+    metavar="[STREAM=]ARN",
+    multiple=True,
+    help="A role to assume to read the streams, or one of them; may be repeated.",
+)
+external_id = click.option(
+    "--external-id", help="The external id that the roles ask for."
+)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinesumer.cli.lag import Lags
-from kinesumer.cli.report import report, state
-from kinesumer.cli.snapshot import Snapshot
 from kinesumer.cli.tables import show
 from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.operations.lag import Lags
+from kinesumer.operations.report import report, state
+from kinesumer.operations.snapshot import Snapshot
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.cli import snapshot
-from kinesumer.cli.lag import Lags
-from kinesumer.cli.report import report
-from kinesumer.cli.snapshot import Snapshot
 from kinesumer.model import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.operations import snapshot
+from kinesumer.operations.lag import Lags
+from kinesumer.operations.report import report
+from kinesumer.operations.snapshot import Snapshot
 from kinesumer.wire import rows
 from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
 from tests.cli.conftest import aws, environment, run

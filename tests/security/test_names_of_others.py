@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kinesumer.cli.lag import Lags
 from kinesumer.cli.main import one_line
-from kinesumer.cli.report import report
-from kinesumer.cli.snapshot import Snapshot
 from kinesumer.cli.tables import show
 from kinesumer.errors import FatalError, GoFleetAliveError, GroupHeldError, shown
 from kinesumer.identity import refuse_go_fleet, refuse_query
 from kinesumer.model import HASH_KEYS, ShardKey, Start
+from kinesumer.operations.lag import Lags
+from kinesumer.operations.report import report
+from kinesumer.operations.snapshot import Snapshot
 from kinesumer.ports import Key, Test, Write
 from kinesumer.wire import rows
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.cli import snapshot
-from kinesumer.cli.lag import Lags
-from kinesumer.cli.report import report
 from kinesumer.errors import (
     CorruptRowError,
     GroupHeldError,
@@ -18,6 +15,9 @@ from kinesumer.errors import (
     StreamReplacedError,
 )
 from kinesumer.model import Position
+from kinesumer.operations import snapshot
+from kinesumer.operations.lag import Lags
+from kinesumer.operations.report import report
 from kinesumer.ports import Test, Write
 from kinesumer.spark.offsets import After
 from kinesumer.wire import rows

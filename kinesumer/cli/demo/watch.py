@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.cli import snapshot
+from kinesumer.operations import snapshot
 
 if TYPE_CHECKING:
-    from kinesumer.cli.snapshot import Snapshot
     from kinesumer.model import ShardKey
+    from kinesumer.operations.snapshot import Snapshot
     from kinesumer.ports import StateStore
     from kinesumer.wire.rows import ShardRow
 

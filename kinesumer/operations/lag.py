@@ -13,13 +13,13 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model import Stream
+from kinesumer.operations.reaching import NO_ROLES, Roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.aws.session import Clients
-    from kinesumer.model import ShardKey
+    from kinesumer.model import ShardKey, Stream
     from kinesumer.ports import StreamSource
     from kinesumer.wire.rows import ShardRow
 
@@ -35,7 +35,11 @@ class Lags(NamedTuple):
     problems: dict[str, str]
 
 
-async def read_lags(clients: Clients, shards: Mapping[str, Sequence[ShardRow]]) -> Lags:
+async def read_lags(
+    clients: Clients,
+    shards: Mapping[str, Sequence[ShardRow]],
+    roles: Roles = NO_ROLES,
+) -> Lags:
     """Ask Kinesis for the lag of every shard that hasn't ended.
 
     A stream that can't be read is a problem of that stream only.
@@ -43,25 +47,28 @@ async def read_lags(clients: Clients, shards: Mapping[str, Sequence[ShardRow]]) 
     lags = Lags({}, {})
     limit = asyncio.Semaphore(PARALLEL_READS)
     await asyncio.gather(
-        *(_of_stream(clients, arn, rows, limit, lags) for arn, rows in shards.items())
+        *(
+            _of_stream(clients, roles.stream(arn), rows, limit, lags)
+            for arn, rows in shards.items()
+        )
     )
     return lags
 
 
 async def _of_stream(
     clients: Clients,
-    arn: str,
+    stream: Stream,
     rows: Sequence[ShardRow],
     limit: asyncio.Semaphore,
     lags: Lags,
 ) -> None:
     try:
-        source = await open_source(clients, Stream(arn))
+        source = await open_source(clients, stream)
         await source.describe()
         open_rows = [row for row in rows if not row.ended]
         found = await asyncio.gather(*(_of_shard(source, r, limit) for r in open_rows))
     except KinesumerError as error:
-        lags.problems[arn] = str(error)
+        lags.problems[stream.name] = str(error)
         return
     for row, millis in zip(open_rows, found, strict=True):
         if millis is not None:

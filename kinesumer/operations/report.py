@@ -11,9 +11,9 @@ from kinesumer.wire import rows as wire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.cli.lag import Lags
-    from kinesumer.cli.snapshot import Snapshot
     from kinesumer.model import Range
+    from kinesumer.operations.lag import Lags
+    from kinesumer.operations.snapshot import Snapshot
     from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
 
 VERSION = 1
