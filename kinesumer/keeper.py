@@ -15,6 +15,7 @@ from kinesumer.model import Position, Start
 from kinesumer.pruning import LATE_SECONDS
 from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows, writes
+from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _go_number(row: Row) -> str:
     Raises CorruptRowError: to begin elsewhere would lose or repeat what Go had read.
     """
     number = row.get("sequence_number", "")
-    if type(number) is str and (not number or rows.is_sequence_number(number)):
+    if type(number) is str and (not number or is_sequence_number(number)):
         return number
     raise CorruptRowError(
         f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: attribute "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model import WHOLE_RECORD, YEAR_10000, Position, Start
-from kinesumer.wire.rows import is_sequence_number
+from kinesumer.wire.attributes import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model import Position, Start
 from kinesumer.spark.offsets import After, Offset, Place, StreamOffset, from_json
-from kinesumer.wire.rows import is_sequence_number
+from kinesumer.wire.attributes import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ from kinesumer.model import HASH_KEYS, YEAR_10000, Fence, Position, Source
 from kinesumer.spark import layout
 from kinesumer.spark.base64_column import decode
 from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.records import decode_page
-from kinesumer.wire.rows import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,7 +8,7 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model import HASH_KEYS, ChildShard, Page, Record
-from kinesumer.wire.rows import is_sequence_number
+from kinesumer.wire.attributes import is_sequence_number
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from kinesumer.errors import CorruptRowError
 from kinesumer.model import (
     HASH_KEYS,
-    WHOLE_RECORD,
-    YEAR_10000,
-    Interval,
     Position,
     Range,
     ShardKey,
     Start,
 )
 from kinesumer.ports import Key, Row, Value
+from kinesumer.wire.attributes import (
+    SHARD_ID,
+    corrupt,
+    count,
+    get,
+    read_hash_key,
+    read_position,
+    read_range,
+    read_seconds,
+    read_start,
+)
 
 GROUP_SK = "group"
 LEADER_SK = "leader"
@@ -28,15 +34,11 @@ CLIENT, QUERY = "client", "query"
 QUERY_ID = "spark-query"
 """The client id of all queries: a group has one at a time."""
 
-MOST = 10**18
-"""Nothing is ever counted so far; DynamoDB's numbers have room for more."""
 MOST_CLIENTS = 1_000_000
 """The heartbeat's interval grows with their number."""
 LONGEST_LEASE_MS = 86_400_000
 UNKNOWN_LEASE_MS = 60_000
 """How long a member is watched whose row doesn't tell: longer than most leases."""
-
-T = TypeVar("T", str, int, bool, frozenset[str])
 
 
 class MemberRow(NamedTuple):
@@ -206,47 +208,27 @@ def range_text(range_: Range, streams: frozenset[str]) -> str:
     )
 
 
-def _range(row: Row, streams: frozenset[str]) -> Range | None:
-    if "range" not in row:
-        return None
-    text, names = _get(row, "range", str), sorted(streams)
-    try:
-        return tuple(_interval(part, names) for part in text.split(",") if part)
-    except (ValueError, IndexError):
-        raise _corrupt(row, "range") from None
-
-
-def _interval(part: str, names: list[str]) -> Interval:
-    place, _, ends = part.partition(":")
-    first_text, _, last_text = ends.partition("-")
-    first = int(first_text, 16)
-    last = int(last_text, 16) if last_text else HASH_KEYS - 1
-    if int(place) < 0 or not 0 <= first <= last < HASH_KEYS:
-        raise ValueError
-    return Interval(names[int(place)], first, last)
-
-
 def read_member(row: Row) -> MemberRow:
     """Return a member row as a value. Raises CorruptRowError."""
-    streams = _get(row, "streams", frozenset[str], frozenset())
+    streams = get(row, "streams", frozenset[str], frozenset())
     return MemberRow(
-        client_id=_get(row, "sk", str),
-        session=_get(row, "session", str),
-        incarnation=_count(row, "incarnation"),
-        beat=_count(row, "beat"),
-        lease_ms=_count(row, "lease_ms", first=1, last=LONGEST_LEASE_MS),
-        weight=_count(row, "weight", 1, first=1),
-        state=_get(row, "state", str, "up"),
-        dead=_get(row, "dead", bool, False),
+        client_id=get(row, "sk", str),
+        session=get(row, "session", str),
+        incarnation=count(row, "incarnation"),
+        beat=count(row, "beat"),
+        lease_ms=count(row, "lease_ms", first=1, last=LONGEST_LEASE_MS),
+        weight=count(row, "weight", 1, first=1),
+        state=get(row, "state", str, "up"),
+        dead=get(row, "dead", bool, False),
         streams=streams,
-        index=_count(row, "index") if "index" in row else None,
-        range=_range(row, streams),
-        keeps=_get(row, "keeps", frozenset[str], frozenset()),
-        clients=_count(row, "clients", 1, first=1, last=MOST_CLIENTS),
-        leader_epoch=_count(row, "leader_epoch", 0),
-        plan_version=_count(row, "plan_version", 0),
-        last_update=_get(row, "last_update", str, ""),
-        kind=_get(row, "kind", str, CLIENT),
+        index=count(row, "index") if "index" in row else None,
+        range=read_range(row, streams),
+        keeps=get(row, "keeps", frozenset[str], frozenset()),
+        clients=count(row, "clients", 1, first=1, last=MOST_CLIENTS),
+        leader_epoch=count(row, "leader_epoch", 0),
+        plan_version=count(row, "plan_version", 0),
+        last_update=get(row, "last_update", str, ""),
+        kind=get(row, "kind", str, CLIENT),
     )
 
 
@@ -270,128 +252,52 @@ def read_pulse(row: Row) -> Pulse:
 def read_leader(row: Row) -> LeaderRow:
     """Return the leader row as a value. Raises CorruptRowError."""
     return LeaderRow(
-        session=_get(row, "session", str),
-        client_id=_get(row, "client_id", str),
-        leader_epoch=_count(row, "leader_epoch"),
-        plan_version=_count(row, "plan_version", 0),
+        session=get(row, "session", str),
+        client_id=get(row, "client_id", str),
+        leader_epoch=count(row, "leader_epoch"),
+        plan_version=count(row, "plan_version", 0),
     )
 
 
 def read_group(row: Row) -> str:
     """Return the group's id. Raises CorruptRowError, also for a later version's row."""
-    _count(row, "version", 1, first=1, last=1)
-    return _get(row, "group_id", str)
+    count(row, "version", 1, first=1, last=1)
+    return get(row, "group_id", str)
 
 
 def read_stream(row: Row) -> StreamRow:
     """Return a stream row as a value. Raises CorruptRowError."""
     return StreamRow(
-        arn=_get(row, "sk", str).removeprefix(STREAM_PREFIX),
-        created_at=_seconds(
-            row, "stream_created_at", _get(row, "stream_created_at", str)
+        arn=get(row, "sk", str).removeprefix(STREAM_PREFIX),
+        created_at=read_seconds(
+            row, "stream_created_at", get(row, "stream_created_at", str)
         ),
-        start=_start(row),
-        baseline=_get(row, "baseline", bool, False),
+        start=read_start(row),
+        baseline=get(row, "baseline", bool, False),
     )
 
 
 def read_shard(row: Row) -> ShardRow:
     """Return a shard row as a value. Raises CorruptRowError."""
-    arn = _get(row, "pk", str).split("#", 2)[-1]
-    first_text, slash, shard_id = _get(row, "sk", str).partition("/")
-    if not (slash and _SHARD_ID.fullmatch(shard_id)):
-        raise _corrupt(row, "sk")
-    first = _hash_key(row, "sk", first_text)
-    last = _hash_key(row, "last_hash", _get(row, "last_hash", str))
+    arn = get(row, "pk", str).split("#", 2)[-1]
+    first_text, slash, shard_id = get(row, "sk", str).partition("/")
+    if not (slash and SHARD_ID.fullmatch(shard_id)):
+        raise corrupt(row, "sk")
+    first = read_hash_key(row, "sk", first_text)
+    last = read_hash_key(row, "last_hash", get(row, "last_hash", str))
     if last < first:
-        raise _corrupt(row, "last_hash")
+        raise corrupt(row, "last_hash")
     return ShardRow(
         key=ShardKey(arn, shard_id),
         first_hash=first,
         last_hash=last,
-        start=_start(row),
-        parents=_get(row, "parents", frozenset[str], frozenset()),
-        epoch=_count(row, "epoch", 0),
-        owner=_get(row, "owner", str, ""),
-        owner_id=_get(row, "owner_id", str, ""),
-        claim=_get(row, "claim", str, ""),
-        position=_position(row),
-        ended=_get(row, "ended", bool, False),
-        ready=_get(row, "ready", bool, False),
+        start=read_start(row),
+        parents=get(row, "parents", frozenset[str], frozenset()),
+        epoch=count(row, "epoch", 0),
+        owner=get(row, "owner", str, ""),
+        owner_id=get(row, "owner_id", str, ""),
+        claim=get(row, "claim", str, ""),
+        position=read_position(row),
+        ended=get(row, "ended", bool, False),
+        ready=get(row, "ready", bool, False),
     )
-
-
-def _position(row: Row) -> Position | None:
-    if "sequence_number" not in row:
-        return None
-    number = _get(row, "sequence_number", str)
-    if not is_sequence_number(number):
-        raise _corrupt(row, "sequence_number")
-    if "sub_sequence_number" not in row:
-        return Position(number)
-    return Position(number, _count(row, "sub_sequence_number", last=WHOLE_RECORD))
-
-
-def _start(row: Row) -> Start:
-    type_, _, timestamp = _get(row, "start", str).partition(" ")
-    moment = _seconds(row, "start", timestamp) if timestamp else None
-    known = {"TRIM_HORIZON": False, "LATEST": False, "AT_TIMESTAMP": True}
-    if known.get(type_) is not (moment is not None):
-        raise _corrupt(row, "start")
-    return Start(type=type_, timestamp=moment)
-
-
-def is_sequence_number(text: str) -> bool:
-    """Tell whether text can be a record's number: AWS allows up to 129 digits."""
-    return text.isascii() and text.isdigit() and len(text) <= 129
-
-
-def _hash_key(row: Row, name: str, text: str) -> int:
-    # As we write it, and no other way: the text is the key of the row.
-    if not _HASH_KEY.fullmatch(text):
-        raise _corrupt(row, name)
-    return int(text, 16)
-
-
-_HASH_KEY = re.compile(r"[0-9a-f]{32}")
-_SHARD_ID = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-
-
-def _seconds(row: Row, name: str, text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < YEAR_10000:
-        raise _corrupt(row, name)
-    return seconds
-
-
-def _count(
-    row: Row, name: str, default: int | None = None, *, first: int = 0, last: int = MOST
-) -> int:
-    number = _get(row, name, int, default)
-    if not first <= number <= last:
-        raise _corrupt(row, name)
-    return number
-
-
-def _get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
-    value: Value | None = row.get(name, default)
-    plain = frozenset if type_ not in (str, int, bool) else type_
-    if type(value) is not plain:
-        raise _corrupt(row, name)
-    return value  # type: ignore[return-value]
-
-
-def _corrupt(row: Row, name: str) -> CorruptRowError:
-    problem = f"{_short(row[name])} can't be read" if name in row else "is missing"
-    return CorruptRowError(
-        f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: "
-        f"attribute {name} {problem}; was it written by hand or by another version?"
-    )
-
-
-def _short(value: Value) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
