@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
@@ -26,6 +28,19 @@ settings.register_profile("search", _patient, max_examples=1000)
 settings.load_profile("repeat")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the parts of the suite that run side by side be judged together."""
+    group = parser.getgroup("kinesumer")
+    group.addoption("--write-calls", metavar="FILE", help="store what AWS was asked")
+    group.addoption(
+        "--read-calls",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="what AWS was asked by other parts of the suite",
+    )
+
+
 class AwsCall(NamedTuple):
     """An action on a resource, and the ARN of who asked for it."""
 
@@ -35,12 +50,14 @@ class AwsCall(NamedTuple):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def aws_calls() -> Iterator[set[AwsCall]]:
+def aws_calls(pytestconfig: pytest.Config) -> Iterator[set[AwsCall]]:
     """Collect what kinesumer's own clients ask of any embedded AWS in this process.
 
     They name the library in their user agent; what tests themselves ask doesn't count.
     """
     calls: set[AwsCall] = set()
+    for name in pytestconfig.getoption("--read-calls"):
+        calls |= {AwsCall(*call) for call in json.loads(Path(name).read_text())}
     add = Journal.add
 
     def recording(journal: Journal, call: Call, **outcome: Any) -> None:
@@ -50,6 +67,8 @@ def aws_calls() -> Iterator[set[AwsCall]]:
 
     with mock.patch.object(Journal, "add", recording):
         yield calls
+    if written := pytestconfig.getoption("--write-calls"):
+        Path(written).write_text(json.dumps(sorted(calls)))
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ def all_calls(
     whole = pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS and not (
         options.keyword or options.markexpr
     )
+    whole = whole or bool(pytestconfig.getoption("--read-calls"))
     if not whole or request.session.testsfailed:
         pytest.skip("only the whole suite, green, makes every call")
     return aws_calls
