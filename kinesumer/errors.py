@@ -145,6 +145,21 @@ class ShardMissingError(KinesumerError):
     """Kinesis no longer knows the shard (its records have all expired)."""
 
 
+# --- dead letters --------------------------------------------------------------------
+
+
+class LettersUnavailableError(TransientError):
+    """A target of dead letters didn't answer, or refused for now."""
+
+
+class LetterTooLargeError(KinesumerError):
+    """A dead letter is larger than its target takes: choose a file or S3."""
+
+
+class CorruptLetterError(KinesumerError):
+    """What stands in a target of dead letters isn't one."""
+
+
 # --- what is said in errors, logs and reports ---------------------------------------
 
 

@@ -1,0 +1,146 @@
+"""Dead letters in a file: one JSON object a line, on the disk before ``put`` returns.
+
+Any number of processes may append. Who writes holds a lock on the file; a rewrite puts
+a new file in its place, so that who waited for the lock looks again which file it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kinesumer.dead_letters.letter import decode_letter, encode_letter
+from kinesumer.dead_letters.targets import Stored
+from kinesumer.errors import ConfigurationError, CorruptLetterError, FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from kinesumer.dead_letters.letter import DeadLetter
+
+
+class FileLetters:
+    """Keeps letters in a file, which is made with the first one."""
+
+    removes = True
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Append a letter and sync it. Raises FatalError if the disk won't have it."""
+        await asyncio.to_thread(self._append, encode_letter(letter))
+
+    async def read(self) -> AsyncIterator[Stored]:
+        """Go through the lines; one that can't be read is told, and stays."""
+        for line in await asyncio.to_thread(self._lines):
+            try:
+                yield Stored(line, decode_letter(line))
+            except CorruptLetterError as error:
+                yield Stored(line, None, str(error))
+
+    async def remove(self, stored: Sequence[Stored]) -> None:
+        """Write the file anew without these lines, whole or not at all."""
+        gone = frozenset(one.receipt for one in stored)
+        await asyncio.to_thread(self._rewrite, gone)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+    def _append(self, line: bytes) -> None:
+        try:
+            with _locked(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+                size = os.fstat(file).st_size
+                # What a crash left of a line must not swallow this one.
+                torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+                try:
+                    _write_all(file, (b"\n" if torn else b"") + line + b"\n")
+                    os.fsync(file)
+                except OSError:
+                    os.ftruncate(file, size)
+                    raise
+                if size == 0:
+                    _sync_directory(self._path)
+        except OSError as error:
+            raise FatalError(
+                f"a dead letter can't be written to {self._path}: {error.strerror}"
+            ) from error
+
+    def _lines(self) -> list[bytes]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._path} can't be read: {error.strerror}"
+            ) from error
+        return [line for line in content.split(b"\n") if line.strip()]
+
+    def _rewrite(self, gone: frozenset[object]) -> None:
+        try:
+            with _locked(self._path, os.O_RDONLY) as file:
+                kept = [line for line in self._lines() if line not in gone]
+                mode = os.fstat(file).st_mode & 0o777
+                _replace(self._path, b"".join(line + b"\n" for line in kept), mode)
+        except OSError as error:
+            raise FatalError(
+                f"{self._path} can't be written anew: {error.strerror}"
+            ) from error
+
+
+@contextmanager
+def _locked(path: Path, flags: int) -> Iterator[int]:
+    """Open a file and lock it, until the lock is on what the path names."""
+    while True:
+        file = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_named(file, path):
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _is_named(file: int, path: Path) -> bool:
+    try:
+        named = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(file), named)
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    target = path.resolve()
+    file, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        os.fchmod(file, mode)
+        _write_all(file, content)
+        os.fsync(file)
+        Path(name).replace(target)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(file)
+    _sync_directory(target)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,132 @@
+"""One record that couldn't be handled, with why: a value, and JSON with a version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from kinesumer.errors import CorruptLetterError
+
+if TYPE_CHECKING:
+    from kinesumer.model import Record
+
+LONGEST_ERROR = 2_000
+LONGEST_TRACEBACK = 16_000
+"""Characters: of longer ones the beginning and the end are kept."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """A record, its place, and how handling it failed.
+
+    ``docs/dead-letters.md`` describes its JSON, in which ``data`` is base64 and times
+    are RFC 3339.
+    """
+
+    app: str
+    stream_arn: str
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int | None = None
+    """Place within a KPL aggregate; None if the record wasn't aggregated."""
+    partition_key: str | None = None
+    explicit_hash_key: str | None = None
+    """Decimal digits; Kinesis tells it of aggregated records only."""
+    arrived_at: datetime | None = None
+    """When Kinesis took the record."""
+    data: bytes
+    error: str
+    """The error's type and text, in one line."""
+    traceback: str = ""
+    attempts: int
+    """How often the handler was called with this record."""
+    failed_at: datetime
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        error: BaseException,
+        *,
+        app: str,
+        attempts: int,
+        failed_at: float,
+    ) -> Self:
+        """Return the letter of a record; ``failed_at`` is seconds since 1970."""
+        lines = traceback.format_exception(error)
+        return cls(
+            app=app,
+            stream_arn=record.stream_arn,
+            shard_id=record.shard_id,
+            sequence_number=record.sequence_number,
+            sub_sequence_number=record.sub_sequence_number,
+            partition_key=record.partition_key,
+            explicit_hash_key=record.explicit_hash_key,
+            arrived_at=record.arrived_at,
+            data=record.data,
+            error=_shortened(_in_a_line(error), LONGEST_ERROR),
+            traceback=_shortened("".join(lines), LONGEST_TRACEBACK),
+            attempts=attempts,
+            failed_at=datetime.fromtimestamp(failed_at, UTC),
+        )
+
+    @property
+    def id(self) -> str:
+        """16 hex digits made of app and place: a record that fails again keeps it."""
+        place = (
+            self.app,
+            self.stream_arn,
+            self.shard_id,
+            self.sequence_number,
+            str(self.sub_sequence_number),
+        )
+        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.stream_arn.rpartition("/")[2]
+
+
+def encode_letter(letter: DeadLetter) -> bytes:
+    """Return a letter as JSON: one line, and ASCII only, as SQS takes not all else."""
+    # Lone surrogates, which an error's text may hold, are nothing that can be decoded.
+    sound = msgspec.structs.replace(
+        letter, error=_as_utf8(letter.error), traceback=_as_utf8(letter.traceback)
+    )
+    fields = msgspec.to_builtins(sound)
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+def decode_letter(body: bytes | str) -> DeadLetter:
+    """Return what JSON says. Raises CorruptLetterError for what is no letter."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CorruptLetterError(
+            f"no dead letter of kinesumer, or of a later version: {error}"
+        ) from error
+
+
+_decode = msgspec.json.Decoder(DeadLetter).decode
+
+
+def _in_a_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _shortened(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    half = (longest - 5) // 2
+    return f"{text[:half]}\n...\n{text[-half:]}"
+
+
+def _as_utf8(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

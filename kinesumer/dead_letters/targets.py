@@ -1,0 +1,121 @@
+"""The targets of dead letters by name: what can be asked of each, and how to open it.
+
+``file:PATH``, ``sqs:QUEUE_URL``, ``kinesis:STREAM_NAME_OR_ARN``, ``s3://BUCKET/PREFIX``,
+or an async callable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from kinesumer.aws.session import Clients
+    from kinesumer.dead_letters.letter import DeadLetter
+
+    Taker = Callable[[DeadLetter], Awaitable[object]]
+
+
+class DeadLetters(Protocol):
+    """Keeps letters: one that ``put`` returned for is stored.
+
+    ``put`` raises TransientError when trying again may help, and LetterTooLargeError
+    and other errors when it won't. Putting a letter twice may store it twice.
+    """
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Store a letter; return when it can't be lost any more."""
+
+    async def aclose(self) -> None:
+        """Give up what it holds open."""
+
+
+class Stored(NamedTuple):
+    """What stands in a target: a letter, or why it can't be read."""
+
+    receipt: object
+    """The target's own name of it."""
+    letter: DeadLetter | None
+    problem: str = ""
+
+
+class ReadableLetters(DeadLetters, Protocol):
+    """A target that can be looked into."""
+
+    removes: bool
+    """Whether letters can be taken out."""
+
+    def read(self) -> AsyncIterator[Stored]:
+        """Go through everything that is stored now."""
+
+    async def remove(self, stored: Sequence[Stored]) -> None:
+        """Take letters out; those that are gone already are no error."""
+
+
+KINDS = ("file", "sqs", "kinesis", "s3")
+
+
+class Target(NamedTuple):
+    """A target's name, taken apart."""
+
+    kind: str
+    place: str
+
+
+def parse_target(text: str) -> Target:
+    """Take a target's name apart. Raises ConfigurationError for what names none."""
+    kind, colon, place = text.partition(":")
+    if kind == "s3":
+        place = place.removeprefix("//") if place.startswith("//") else ""
+    bucket = place.partition("/")[0]
+    if not colon or kind not in KINDS or not place or (kind == "s3" and not bucket):
+        raise ConfigurationError(
+            f"{text!r} names no target of dead letters: it looks like file:PATH, "
+            "sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX"
+        )
+    return Target(kind, place)
+
+
+def check_target(target: str | Taker) -> None:
+    """Raise ConfigurationError for what can't be a target; nothing is opened."""
+    if isinstance(target, str):
+        parse_target(target)
+    elif not callable(target):
+        raise ConfigurationError(
+            f"dead_letters={target!r} is neither a target's name nor an async function "
+            "that takes a DeadLetter"
+        )
+
+
+async def open_dead_letters(target: str | Taker, clients: Clients) -> DeadLetters:
+    """Open a target. Raises ConfigurationError for what names none."""
+    check_target(target)
+    if isinstance(target, str):
+        return await open_readable(target, clients)
+    return CallableLetters(target)
+
+
+async def open_readable(text: str, clients: Clients) -> ReadableLetters:
+    """Open a target by its name. Raises ConfigurationError for what names none."""
+    # Each brings imports that the others don't need.
+    target = parse_target(text)
+    from kinesumer.dead_letters.file import FileLetters
+
+    return FileLetters(target.place)
+
+
+class CallableLetters:
+    """Gives letters to an async function: what it returned for counts as stored."""
+
+    def __init__(self, take: Taker) -> None:
+        self._take = take
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Call the function. Raises what it raises."""
+        await self._take(letter)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
