@@ -9,6 +9,8 @@ from kinesumer.model import HASH_KEYS
 from kinesumer.testing.plans import parts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesumer.ports import Row
     from kinesumer.testing.process import Process
     from kinesumer.testing.simulation import Simulation
@@ -172,24 +174,38 @@ def _check_owners(
             )
 
 
+def waiting(sim: Simulation) -> int:
+    """Return how many records from the first undone one of each shard on there are."""
+    return sum(
+        len(trace.log) - undone
+        for name in sim.streams
+        for trace, undone in _undone(sim, name)
+    )
+
+
 def _check_done(sim: Simulation, name: str) -> None:
     """Every record from the start on is done, or has expired (L3, L6)."""
+    for trace, undone in _undone(sim, name):
+        sim.judge.fail(
+            "L3",
+            f"{name}/{trace.shard_id}: record {undone} of {len(trace.log)} "
+            f"is never done: {trace.row}",
+        )
+
+
+def _undone(sim: Simulation, name: str) -> Iterator[tuple[ShardTrace, int]]:
+    """Yield the shards with a record that isn't done, and which one is the first."""
     if not _is_asked(sim, name):
         return
     arn = sim.arn(name)
     key = "stream#" + arn
     rows = sim.store.rows(f"group#{sim.shape.app}")
     row = next(row for row in rows if row["sk"] == key)
-    for (stream, shard_id), trace in sim.judge.shards.items():
-        if stream != arn:
-            continue
-        undone = trace.undone(trace.since(str(row["start"])), len(trace.log))
-        if undone is not None:
-            sim.judge.fail(
-                "L3",
-                f"{name}/{shard_id}: record {undone} of {len(trace.log)} "
-                f"is never done: {trace.row}",
-            )
+    for (stream, _), trace in sim.judge.shards.items():
+        if stream == arn:
+            undone = trace.undone(trace.since(str(row["start"])), len(trace.log))
+            if undone is not None:
+                yield trace, undone
 
 
 def _gone(trace: ShardTrace) -> bool:
