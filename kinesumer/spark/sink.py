@@ -18,13 +18,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from kinesumer.aggregating import Packer
 from kinesumer.clock import SystemClock
 from kinesumer.errors import StreamMissingError
+from kinesumer.putting import Counts, Putter, Unit
 from kinesumer.spark.background import background
 from kinesumer.spark.dead_letters import DeadLetters, open_directory
-from kinesumer.spark.packing_rows import Packer
 from kinesumer.spark.patience import patiently
-from kinesumer.spark.putting import Counts, Putter, Unit
 from kinesumer.spark.sink_rows import Refused, check_columns, read_rows
 from kinesumer.spark.sources import sources
 

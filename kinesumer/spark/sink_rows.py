@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.types import BinaryType, StringType
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model import HASH_KEYS
 from kinesumer.spark.columns import COLUMNS
-from kinesumer.wire.puts import Entry
+from kinesumer.wire.puts import Entry, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-KEY_CHARACTERS = 256
 TAKEN = {
     "data": (BinaryType, StringType),
     "partition_key": (StringType,),
@@ -89,42 +87,8 @@ def read_rows(batch: pa.RecordBatch, record_bytes: int) -> Iterator[Entry | Refu
         data.to_pylist(), columns["partition_key"].to_pylist(), hash_keys, strict=True
     )
     for content, key, hash_key in rows:
-        reason = _reason(content, key, hash_key, record_bytes)
+        reason = refusal(content, key, hash_key, record_bytes)
         if reason is None:
             yield Entry(content, key, hash_key)
         else:
             yield Refused(reason, key, hash_key, content)
-
-
-def _reason(
-    data: bytes | None, key: str | None, hash_key: str | None, record_bytes: int
-) -> str | None:
-    """Return why Kinesis can't take a row, or None if it can."""
-    if not key:
-        return "partition_key is null" if key is None else "partition_key is empty"
-    if len(key) > KEY_CHARACTERS:
-        return f"partition_key has {len(key):,} characters, more than {KEY_CHARACTERS}"
-    if data is None:
-        return "data is null"
-    size = len(data) + len(key.encode())
-    if size > record_bytes:
-        return (
-            f"data and partition_key have {size:,} bytes, more than the "
-            f"{record_bytes:,} that the stream allows a record"
-        )
-    if hash_key is not None and not _is_hash_key(hash_key):
-        return (
-            f"explicit_hash_key is {hash_key[:50]!r}, which is no decimal number below "
-            "2^128"
-        )
-    return None
-
-
-def _is_hash_key(text: str) -> bool:
-    return (
-        text.isascii()
-        and text.isdecimal()
-        and len(text) < 40
-        and (text == "0" or text[0] != "0")
-        and int(text) < HASH_KEYS
-    )

@@ -28,7 +28,7 @@ from kinesumer.spark import background as thread
 from kinesumer.spark.columns import COLUMNS
 from kinesumer.spark.dead_letters import RefusedRowError
 from kinesumer.spark.options import connection_from, parse_write
-from kinesumer.spark.putting import Counts
+from kinesumer.putting import Counts
 from kinesumer.spark.sink import BatchWriter, StreamWriter, Written
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.spark.sources import close_sources, sources

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import AccessDeniedError, SourceUnavailableError
-from kinesumer.spark.putting import (
+from kinesumer.putting import (
     MOST,
     REQUEST_BYTES,
     REQUEST_RECORDS,
@@ -216,3 +216,47 @@ def test_an_error_at_any_time_is_never_taken_for_success(count: int) -> None:
 
     with pytest.raises(AccessDeniedError):
         in_virtual_time(work())
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(1, 3000), ordered=st.booleans())
+def test_after_a_failure_what_is_left_and_what_was_taken_is_everything(
+    seed: int, count: int, ordered: bool
+) -> None:
+    kinesis = Kinesis(seed, refuses=0.3)
+    entries = numbered(count, 40)
+
+    async def work() -> list[Unit]:
+        async def put(entries: Sequence[Entry]) -> list[PutResult]:
+            if len(kinesis.taken) > count // 2:
+                raise AccessDeniedError("kinesis:PutRecords", "orders")
+            return await kinesis.put(entries)
+
+        putter = Putter(put, ordered=ordered, chance=kinesis.chance)
+        with pytest.raises(AccessDeniedError):
+            await putter.add(units(entries))
+            await putter.send()
+            await putter.finish()
+            raise AccessDeniedError("kinesis:PutRecords", "all were taken first")
+        return putter.untaken()
+
+    left = in_virtual_time(work(), seed)
+    told = Counter(unit.entry.data for unit in left)
+    taken = Counter(entry.data for entry in kinesis.taken)
+    assert told.keys() | taken.keys() == {entry.data for entry in entries}
+    assert max(told.values(), default=1) == 1
+
+
+def test_what_waits_for_a_full_request_goes_when_it_is_told_to() -> None:
+    kinesis = Kinesis()
+
+    async def work() -> None:
+        putter = Putter(kinesis.put, ordered=True, chance=kinesis.chance)
+        await putter.add(units(numbered(3, 3)))
+        await asyncio.sleep(60)
+        assert not kinesis.requests
+        await putter.send()
+        await asyncio.sleep(60)
+        assert len(kinesis.taken) == 3
+        assert not putter.untaken()
+
+    in_virtual_time(work())

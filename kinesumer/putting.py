@@ -40,6 +40,8 @@ class Unit(NamedTuple):
     """More than one if it is an aggregate."""
     lane: Hashable = None
     """Units of one lane are put one after the other, if order is asked for."""
+    origin: object = None
+    """What its owner knows it by, when it comes back from ``Putter.untaken()``."""
 
 
 class Counts(NamedTuple):
@@ -85,6 +87,10 @@ class Queue:
     def taken(self, units: Iterable[Unit]) -> None:
         """Note that Kinesis has taken these."""
 
+    def waiting(self) -> list[Unit]:
+        """Return what hasn't left."""
+        return list(self._units)
+
 
 class OrderedQueue(Queue):
     """Units by lane: the next one leaves when Kinesis has taken the one before.
@@ -121,6 +127,11 @@ class OrderedQueue(Queue):
             else:
                 del self._lanes[unit.lane]
 
+    def waiting(self) -> list[Unit]:
+        """Return what hasn't left."""
+        lanes = self._lanes.values()
+        return super().waiting() + [unit for lane in lanes for unit in lane]
+
 
 class Putter:
     """Puts what it is given; belongs to one event loop."""
@@ -131,12 +142,16 @@ class Putter:
         *,
         ordered: bool,
         chance: random.Random,
+        give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._put = put
         self._queue = OrderedQueue() if ordered else Queue()
         self._chance = chance
         self._at_once = FIRST
+        self._give_up_seconds = give_up_seconds
         self._flights: set[asyncio.Task[None]] = set()
+        self._untaken: dict[object, list[Unit]] = {}
+        """What each flight has under way and Kinesis hasn't taken."""
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
         self._last_taken = asyncio.get_running_loop().time()
@@ -150,6 +165,11 @@ class Putter:
         while self._queue.bytes > QUEUED_BYTES and self._failure is None:
             self._launch(full=False)
             await self._change()
+        await self._require_success()
+
+    async def send(self) -> None:
+        """Send what waits, in requests that needn't be full; don't wait for answers."""
+        self._launch(full=False)
         await self._require_success()
 
     async def finish(self) -> Counts:
@@ -167,6 +187,14 @@ class Putter:
             flight.cancel()
         await asyncio.gather(*self._flights, return_exceptions=True)
 
+    def untaken(self) -> list[Unit]:
+        """Return what Kinesis hasn't said to have taken: after a failure, what is left.
+
+        Of requests without an answer it may have taken some.
+        """
+        flying = [unit for units in self._untaken.values() for unit in units]
+        return flying + self._queue.waiting()
+
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -181,7 +209,9 @@ class Putter:
             units = self._queue.take(full=full)
             if not units:
                 return
-            flight = asyncio.create_task(self._fly(units))
+            key = object()
+            self._untaken[key] = units
+            flight = asyncio.create_task(self._fly(key))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
 
@@ -192,15 +222,17 @@ class Putter:
         self._launch(full=True)
         self._changed.set()
 
-    async def _fly(self, units: list[Unit]) -> None:
+    async def _fly(self, key: object) -> None:
         """Put units, and those that failed again, until Kinesis has taken them all."""
         began = asyncio.get_running_loop().time()
-        tries = 0
+        tries, units = 0, self._untaken[key]
         while True:
             failed, reason = await self._attempt(units)
             if not failed:
+                del self._untaken[key]
                 self._at_once = min(MOST, self._at_once + 1 / self._at_once)
                 return
+            self._untaken[key] = failed
             self._at_once = max(FEWEST, self._at_once / 2)
             tries = tries + 1 if len(failed) == len(units) else 0
             self._require_progress(began, reason)
@@ -244,7 +276,7 @@ class Putter:
     def _require_progress(self, began: float, reason: str) -> None:
         now = asyncio.get_running_loop().time()
         idle = now - max(began, self._last_taken)
-        if idle > GIVE_UP_SECONDS:
+        if idle > self._give_up_seconds:
             raise SourceUnavailableError(
                 f"Kinesis has taken no record for {idle:.0f} s, at last because of "
                 f"{reason}; does the stream have enough shards?"

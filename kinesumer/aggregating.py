@@ -1,11 +1,11 @@
-"""Rows packed into KPL aggregates, each of records that go to one shard."""
+"""Records packed into KPL aggregates, each of records that go to one shard."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from kinesumer.spark.putting import Unit
+from kinesumer.putting import Unit
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.encoding import Aggregate, UserRecord
 from kinesumer.wire.puts import Entry
