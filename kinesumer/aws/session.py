@@ -41,7 +41,13 @@ if TYPE_CHECKING:
     Create = Callable[..., AbstractAsyncContextManager[Any]]
 
 CONNECT_SECONDS = 3.0
-READ_SECONDS = {"kinesis": 10.0, "dynamodb": 2.0, "sts": 5.0}
+READ_SECONDS = {
+    "kinesis": 10.0,
+    "dynamodb": 2.0,
+    "sts": 5.0,
+    "sqs": 10.0,
+    "s3": 30.0,
+}
 CONNECTIONS = 512
 """Per client: above any number of shards that one process reads at once."""
 

@@ -100,11 +100,23 @@ async def open_dead_letters(target: str | Taker, clients: Clients) -> DeadLetter
 
 async def open_readable(text: str, clients: Clients) -> ReadableLetters:
     """Open a target by its name. Raises ConfigurationError for what names none."""
+    kind, place = parse_target(text)
     # Each brings imports that the others don't need.
-    target = parse_target(text)
+    if kind == "sqs":
+        from kinesumer.dead_letters.sqs import open_queue
+
+        return await open_queue(clients, place)
+    if kind == "s3":
+        from kinesumer.dead_letters.s3 import open_bucket
+
+        return await open_bucket(clients, place)
+    if kind == "kinesis":
+        from kinesumer.dead_letters.kinesis import open_stream
+
+        return await open_stream(clients, place)
     from kinesumer.dead_letters.file import FileLetters
 
-    return FileLetters(target.place)
+    return FileLetters(place)
 
 
 class CallableLetters:
