@@ -6,10 +6,12 @@ A record is handed out only while the lease permits it, checked right before eac
 from __future__ import annotations
 
 import asyncio
+import threading
 from operator import length_hint
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kinesumer.buffer import data_bytes
+from kinesumer.watchdog import Work, Worker, task_stack
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -35,6 +37,30 @@ BREATH_STEPS = 10
 """Steps of the loop each time: enough to take in an answer and send what follows."""
 
 
+class Taker(Worker, Protocol):
+    """Takes batches out of the buffer, brings them to user code, knows what is done."""
+
+    asker: asyncio.Task[object] | None
+    """The task that takes: if it has ended, nothing of it is in user code's hands."""
+
+    def connect(
+        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+    ) -> None:
+        """Say where batches come from, and whom to tell that much was done.
+
+        It is called on the client's event loop.
+        """
+        ...
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """Give user code nothing more; end with the error that says why, if any."""
+        ...
+
+    def take_stock(self) -> None:
+        """Bring the holdings of what is at hand up to date."""
+        ...
+
+
 class Delivery:
     """The batch that user code is at, and how far it is in it."""
 
@@ -43,6 +69,7 @@ class Delivery:
         """Since when user code has had the record that it has; None if it waits."""
         self.asker: asyncio.Task[object] | None = None
         """The task that asked last: user code runs there."""
+        self.thread = 0
         self.records = 0
         """Records handed out in batches that are over."""
         self._clock = clock
@@ -67,6 +94,14 @@ class Delivery:
     ) -> None:
         """Say where batches come from, and whom to tell that much was done."""
         self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
+        self.thread = threading.get_ident()
+
+    def oldest_work(self) -> Work | None:
+        """Return the record or batch that user code is at; None if it waits."""
+        since, asker = self.busy_since, self.asker
+        if since is None:
+            return None
+        return Work(since, "user code", lambda: task_stack(asker, self.thread))
 
     def close(self, fatal: BaseException | None = None) -> None:
         """End the iteration: by StopAsyncIteration, or by the error that says why."""

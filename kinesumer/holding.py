@@ -9,6 +9,8 @@ from kinesumer.core.progress import Progress
 from kinesumer.model import Fence, Source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.core.liveness import Lease
     from kinesumer.model import ChildShard, Position
     from kinesumer.wire.rows import ShardRow
@@ -36,6 +38,11 @@ class Holding:
         self.outside = 0
         """Records whose hash key lies outside the shard's range."""
         self.task: asyncio.Task[None] | None = None
+        """Reads it."""
+        self.asking_since: float | None = None
+        """Since when Kinesis hasn't answered the request under way, if one is."""
+        self.on_revoked: Callable[[], None] | None = None
+        """Called once nothing more of it may be handed to user code."""
         self._max_uncommitted = max_uncommitted
         self._queued = 0
         self._handed = 0
@@ -58,6 +65,10 @@ class Holding:
     def hand_out(self, count: int) -> None:
         """Note that user code got everything before this offset."""
         self._handed = max(self._handed, count)
+
+    def hand_back(self) -> None:
+        """Note that user code has nothing of it any more, though not all is done."""
+        self._handed = 0
 
     @property
     def wants_commit(self) -> bool:
@@ -101,6 +112,8 @@ class Holding:
         self.revoked = True
         if self.task is not None:
             self.task.cancel()
+        if self.on_revoked is not None:
+            self.on_revoked()
 
     async def drained(self, seconds: float) -> bool:
         """Wait for what is in user code; tell whether it finished in time."""

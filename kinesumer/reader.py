@@ -110,7 +110,7 @@ class Reader:
         label, began = self._stream.label, self._context.clock.now()
         self._answers = True
         try:
-            return await work()
+            return await self._watched(work, began)
         except ExpiredIteratorError:
             self._iterator = None
         except TrimmedPositionError as error:
@@ -136,6 +136,16 @@ class Reader:
                 raise self._corrupt(error) from error
             raise
         return None
+
+    async def _watched(
+        self, work: Callable[[], Awaitable[Page | None]], began: float
+    ) -> Page | None:
+        """Let the watchdog know of a request for as long as it is under way."""
+        self._holding.asking_since = began
+        try:
+            return await work()
+        finally:
+            self._holding.asking_since = None
 
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat a shard that has expired as ended, if the stream is still the same."""
