@@ -46,6 +46,10 @@ class Config:
     """How shards are shared: strictly contiguous ranges, or few moves."""
     weight: int = 1
     """This client's share of the shards, relative to the others'."""
+    label: str = ""
+    """The zone or cluster that the client runs in, such as ``us-east-1a``: plans give
+    the clients of each label their fair share together. At most 128 characters that can
+    be printed; without one, a client counts to those without."""
     degraded_seconds: float = 30.0
     """Kinesis unreachable for this long: other clients are given the shards."""
 
@@ -68,6 +72,7 @@ class Config:
             )
         if not 1 <= self.page_records <= 10_000:
             raise ConfigurationError("page_records must be from 1 to 10,000")
+        _check_label(self.label)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
@@ -78,6 +83,7 @@ class Config:
 MOST_SECONDS = 1e9
 MOST_LEASE_SECONDS = 86_400
 MOST = 10**15
+MOST_LABEL = 128
 _TIMES = (
     "heartbeat_seconds",
     "lease_seconds",
@@ -103,6 +109,15 @@ def _check(name: str, value: object, kinds: tuple[type, ...], most: float) -> No
     if not (0 < value <= most or (value == 0 and name in _MAY_BE_0)):
         raise ConfigurationError(
             f"{name} must be greater than 0 and at most {most:g}, not {_short(value)}"
+        )
+
+
+def _check_label(label: object) -> None:
+    """Refuse what can't stand in a row and a report. Raises ConfigurationError."""
+    if not isinstance(label, str) or not label.isprintable() or len(label) > MOST_LABEL:
+        raise ConfigurationError(
+            f"label={label!r:.200} is no text of at most {MOST_LABEL} characters that "
+            "can be printed"
         )
 
 

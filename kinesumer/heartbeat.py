@@ -166,6 +166,7 @@ class Heart:
             state=self.state,
             streams=self.streams,
             kind=self._kind,
+            label=config.label,
         )
 
     def _lease(self, session: str, first_sent: float) -> Lease:

@@ -339,7 +339,8 @@ class Leader:
                 self._agenda.ask()
             stored = await read_shards(self._context, arn)
             self._shards[arn] = lineage.places(stored.rows)
-        if plan.has_drifted(self._plan, self._shards, self._make_plan()):
+        new = self._make_plan()
+        if plan.has_drifted(self._plan, self._shards, new, self.members):
             self._agenda.ask()
 
     async def _complete_streams(self, arns: frozenset[str]) -> list[str]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from heapq import heapify, heapreplace
 from itertools import groupby
-from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.balance import Claims, Pool, balance, shares_of
 from kinesumer.model import HASH_KEYS, Interval, Range
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ class Member(NamedTuple):
     weight: int
     streams: frozenset[str]
     """The ARNs of the streams that it asks for."""
+    label: str = ""
+    """Its zone or cluster: members of one label get their fair share together."""
 
 
 def assign_range(
@@ -43,18 +44,16 @@ def assign_range(
     ``members`` are sorted by client id. ``shards`` holds each stream's open shards as
     ascending starting hash keys; a stream without any is given away whole. A stream
     that nobody asks for is left out. Where all ask for the same streams, sizes differ
-    by at most one at equal weights, and the cuts are those of Kinesumer for Go.
+    by at most one at equal weights; without labels the cuts are those of Kinesumer for
+    Go, with labels each label's sum is less than one off the share of its members.
     """
     rows = _rows(members, shards)
+    pools, claims = [row.pool for row in rows], _claims(members)
     owned = [dict.fromkeys(row.askers, 0) for row in rows]
     if len(rows) > 1:
-        _balance(members, rows, owned)
+        balance(claims, pools, owned)
     else:
-        for row, counts in zip(rows, owned, strict=True):
-            weights = [members[asker].weight for asker in row.askers]
-            counts.update(
-                zip(row.askers, _shares(len(row.slots), weights), strict=True)
-            )
+        owned = [shares_of(claims, pool) for pool in pools]
     owners = [
         [asker for asker in row.askers for _ in range(counts[asker])]
         for row, counts in zip(rows, owned, strict=True)
@@ -71,7 +70,7 @@ def assign_sticky(
 
     As ``assign_range``, and ``previous`` holds each client's range. A member's excess
     comes off the ends of its shortest runs; what is free goes to neighbours first, so
-    that each member keeps few runs.
+    that each member keeps few runs. What a label owns above its share is excess, too.
     """
     rows = _rows(members, shards)
     owners = [_previous_owners(row, members, previous) for row in rows]
@@ -79,7 +78,7 @@ def assign_sticky(
         dict.fromkeys(row.askers, 0) | Counter(filter(FREE.__lt__, owner))
         for row, owner in zip(rows, owners, strict=True)
     ]
-    _balance(members, rows, owned)
+    balance(_claims(members), [row.pool for row in rows], owned)
     for owner, counts in zip(owners, owned, strict=True):
         _release_excess(owner, counts)
         _fill(owner, counts)
@@ -96,6 +95,15 @@ class _Row(NamedTuple):
     """Places of members, ascending."""
     slots: list[tuple[str, int]]
     """(stream ARN, starting hash key), ascending; each stream's first is 0."""
+
+    @property
+    def pool(self) -> Pool:
+        """The row as far as sizes go."""
+        return Pool(self.askers, len(self.slots))
+
+
+def _claims(members: Sequence[Member]) -> Claims:
+    return Claims([m.weight for m in members], [m.label for m in members])
 
 
 def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:
@@ -143,99 +151,6 @@ def _previous_owners(
                 if owner[place] == FREE:
                     owner[place] = asker
     return owner
-
-
-# --- how many slots for whom ---------------------------------------------------------
-
-
-def _shares(slots: int, weights: Sequence[int]) -> list[int]:
-    """Return how many slots each of the weights gets, in a row.
-
-    Where the weights are equal the cuts are Kinesumer's, and it reckons in floating
-    point: ``round(i * (S / N))`` for every i, with halves away from zero. Integers, or
-    Python's ``round``, would cut some fleets elsewhere.
-    """
-    common = gcd(*weights)
-    each = slots / (sum(weights) // common)
-    shares, total, cut = [], 0, 0
-    for weight in weights:
-        total += weight // common
-        share = _round(total * each) - cut
-        cut += share
-        shares.append(share)
-    return shares
-
-
-def _round(value: float) -> int:
-    """Round a number that isn't negative, halves up."""
-    whole = int(value)
-    return whole + (value - whole >= 0.5)
-
-
-def _balance(
-    members: Sequence[Member], rows: Sequence[_Row], owned: list[dict[int, int]]
-) -> None:
-    """Change what is owned of each row so that all of it is, as evenly as can be.
-
-    Evenly: the sum of (slots² / weight) over the members is the least possible. What
-    is free goes to who has least; then slots move as long as that makes it more even.
-    """
-    weights = [member.weight for member in members]
-    totals = [sum(counts.get(m, 0) for counts in owned) for m in range(len(members))]
-    for row, counts in zip(rows, owned, strict=True):
-        heap = [((2 * totals[m] + 1) / weights[m], m) for m in row.askers]
-        heapify(heap)
-        for _ in range(len(row.slots) - sum(counts.values())):
-            taker = heap[0][1]
-            counts[taker] += 1
-            totals[taker] += 1
-            heapreplace(heap, ((2 * totals[taker] + 1) / weights[taker], taker))
-    while chain := _improvement(totals, weights, owned):
-        for giver, row_place, taker in chain:
-            owned[row_place][giver] -= 1
-            owned[row_place][taker] += 1
-        totals[chain[0][0]] -= 1
-        totals[chain[-1][2]] += 1
-
-
-_Chain = list[tuple[int, int, int]]
-"""Moves of one slot each: who gives, of which row, to whom; the next gives in turn."""
-
-
-def _improvement(
-    totals: Sequence[int], weights: Sequence[int], owned: Sequence[Mapping[int, int]]
-) -> _Chain:
-    """Return moves that make the totals more even, or none if nothing does.
-
-    Quotients of integers round monotonously, so what compares as greater is greater.
-    """
-    worth = [(2 * t - 1) / w for t, w in zip(totals, weights, strict=True)]
-    price = [(2 * t + 1) / w for t, w in zip(totals, weights, strict=True)]
-    cheapest = min(price, default=0.0)
-    for giver in sorted(range(len(worth)), key=lambda m: (-worth[m], m)):
-        if worth[giver] <= cheapest:
-            break
-        chains = _chains(giver, owned)
-        taker = min(chains, key=lambda m: (price[m], m))
-        if worth[giver] > price[taker]:
-            return chains[taker]
-    return []
-
-
-def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]:
-    """Return the shortest chain of moves from one member to each that it can reach."""
-    chains: dict[int, _Chain] = {giver: []}
-    waiting, used = [giver], set[int]()
-    for member in waiting:
-        for place, counts in enumerate(owned):
-            if place in used or not counts.get(member):
-                continue
-            used.add(place)
-            for taker in counts:
-                if taker not in chains:
-                    chains[taker] = [*chains[member], (member, place, taker)]
-                    waiting.append(taker)
-    return chains
 
 
 # --- which slots ---------------------------------------------------------------------

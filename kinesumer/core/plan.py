@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
@@ -58,7 +59,9 @@ def make_plan(
     kept_by_leader: frozenset[str],
 ) -> Plan:
     """Share the shards (starting hash keys by stream) among the live members."""
-    taking = [Member(m.client_id, m.weight, m.streams) for m in takers(members)]
+    taking = [
+        Member(m.client_id, m.weight, m.streams, m.label) for m in takers(members)
+    ]
     if assignor == "sticky":
         previous = {m.client_id: m.range or () for m in members}
         ranges = assign_sticky(taking, shards, previous)
@@ -168,23 +171,40 @@ def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> 
     return Change(joined=len(new) > len(known), other=known != old)
 
 
-def _wishes(member: MemberRow) -> tuple[int, str, frozenset[str]]:
-    return member.weight, member.state, member.streams
+def _wishes(member: MemberRow) -> tuple[int, str, frozenset[str], str]:
+    return member.weight, member.state, member.streams, member.label
 
 
 def has_drifted(
-    plan: Plan, shards: Mapping[str, Sequence[int]], assignor_plan: Plan
+    plan: Plan,
+    shards: Mapping[str, Sequence[int]],
+    assignor_plan: Plan,
+    members: Iterable[MemberRow],
 ) -> bool:
     """Tell whether reshards made the shares so uneven that moving shards pays.
 
-    A split or merge changes no range; only a share more than one shard and a tenth off
-    what a new plan would give is worth a move.
+    A split or merge changes no range; only a share, of a client or of all with one
+    label, more than one shard and a tenth off what a new plan would give is worth a
+    move.
     """
     now, then = shares(plan, shards), shares(assignor_plan, shards)
-    return any(
-        abs(now.get(client_id, 0) - share) > max(1, share // 10)
-        for client_id, share in then.items()
-    )
+    labels = {m.client_id: m.label for m in members}
+    if len({*labels.values()}) > 1:
+        pairs = [*_pairs(now, then), *_pairs(_sums(now, labels), _sums(then, labels))]
+    else:
+        pairs = _pairs(now, then)
+    return any(abs(a - share) > max(1, share // 10) for a, share in pairs)
+
+
+def _pairs(now: Mapping[str, int], then: Mapping[str, int]) -> list[tuple[int, int]]:
+    return [(now.get(name, 0), share) for name, share in then.items()]
+
+
+def _sums(sizes: Mapping[str, int], labels: Mapping[str, str]) -> Counter[str]:
+    found = Counter[str]()
+    for client_id, size in sizes.items():
+        found[labels.get(client_id, "")] += size
+    return found
 
 
 def shares(plan: Plan, shards: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -192,7 +192,7 @@ class Process:
         context = Context(
             app=sim.shape.app,
             client_id=self.client_id,
-            config=sim.config,
+            config=sim.config_of(self.client_id),
             store=self.store,
             clock=self.machine,
             random=self.random,

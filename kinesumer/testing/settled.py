@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kinesumer.core.assignment import Member, assign_range
@@ -108,20 +109,40 @@ def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> No
         sim.arn(name): [made.shard.first_hash for made in sim.kinesis.stream(name).open]
         for name in sim.streams
     }
-    sizes = sorted(
-        sum(
-            first <= place <= last
-            for arn, first, last in parts_of(row)
-            for place in opened[arn]
-        )
-        for _, row in members.values()
-    )
+    sizes = sorted(_size(row, opened) for _, row in members.values())
     asked = [(client_id, p.streams) for client_id, (p, _) in sorted(members.items())]
     even = _even_sizes(
         {c: frozenset(map(sim.arn, names)) for c, names in asked}, opened
     )
     if any(abs(a - b) > max(1, b // 10) for a, b in zip(sizes, even, strict=True)):
         sim.judge.fail("I12", f"members have {sizes} shards, even would be {even}")
+    if len({names for _, names in asked}) == 1:
+        _check_labels(sim, [row for _, row in members.values()], opened)
+
+
+def _check_labels(
+    sim: Simulation, rows: list[Row], opened: dict[str, list[int]]
+) -> None:
+    """Where all ask for the same, members with one label have their share (I12)."""
+    labels = Counter(str(row.get("label", "")) for row in rows)
+    sizes = Counter[str]()
+    for row in rows:
+        sizes[str(row.get("label", ""))] += _size(row, opened)
+    for label, count in labels.items():
+        share = sizes.total() * count / len(rows)
+        if len(labels) > 1 and abs(sizes[label] - share) >= 1 + max(1, share // 10):
+            sim.judge.fail(
+                "I12", f"label {label!r} has {sizes[label]} shards, not {share:g}"
+            )
+
+
+def _size(row: Row, opened: dict[str, list[int]]) -> int:
+    """Return how many open shards lie in the range that a row holds."""
+    return sum(
+        first <= place <= last
+        for arn, first, last in parts_of(row)
+        for place in opened[arn]
+    )
 
 
 def _even_sizes(

@@ -23,6 +23,7 @@ NAMED = (
         static_ids=True,
         aggregated=0.1,
     ),
+    Shape("labels", members=6, shards=(10, 5), labels=2, assignor="sticky"),
     Shape("manual", shards=(4, 4), commit="manual", aggregated=0.3),
     Shape("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
     Shape("latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True),
@@ -72,7 +73,11 @@ def draw_shape(seed: int) -> Shape:
         pace_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
     )
     stuck_soon = draw.random() < 0.3
-    return replace(shape, config={"max_processing_time": 20.0} if stuck_soon else {})
+    return replace(
+        shape,
+        config={"max_processing_time": 20.0} if stuck_soon else {},
+        labels=draw.choice((0, 0, 0, 2, 3)),
+    )
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:

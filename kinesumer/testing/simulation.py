@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from zlib import crc32
 
 from kinesumer.config import Config
 from kinesumer.model import HASH_KEYS, Start
@@ -56,6 +57,8 @@ class Shape:
     """How much faster or slower a machine's clocks may run."""
     together: bool = False
     """All start at the same moment."""
+    labels: int = 0
+    """How many zones the members are spread over; 0: they don't say."""
     app: str = "app"
     config: dict[str, Any] = field(default_factory=dict)
 
@@ -116,6 +119,13 @@ class Simulation:
     def new_id(self) -> str:
         """Return an id that nobody else has."""
         return f"id-{next(self._ids)}"
+
+    def config_of(self, client_id: str) -> Config:
+        """Return the configuration of one member, in a zone if there are any."""
+        if not self.shape.labels:
+            return self.config
+        zone = crc32(client_id.encode()) % self.shape.labels
+        return replace(self.config, label=f"zone-{zone}")
 
     @property
     def auto(self) -> bool:

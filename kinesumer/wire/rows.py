@@ -65,6 +65,8 @@ class MemberRow(NamedTuple):
     plan_version: int = 0
     last_update: str = ""
     kind: str = CLIENT
+    label: str = ""
+    """The zone or cluster that the client says it is in."""
 
     @property
     def plan(self) -> tuple[int, int]:
@@ -229,6 +231,7 @@ def read_member(row: Row) -> MemberRow:
         plan_version=count(row, "plan_version", 0),
         last_update=get(row, "last_update", str, ""),
         kind=get(row, "kind", str, CLIENT),
+        label=get(row, "label", str, ""),
     )
 
 

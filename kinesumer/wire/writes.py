@@ -44,6 +44,8 @@ def register(
         "streams": member.streams,
         "last_update": moment,
     }
+    if member.label:
+        values["label"] = member.label
     if member.kind == rows.QUERY:
         # No leader plans for it: it says itself that all shards are its own.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))

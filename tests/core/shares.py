@@ -76,8 +76,11 @@ lists = st.frozensets(streams)
 
 
 @st.composite
-def fleets(draw: st.DrawFn, weights: bool = True, most: int = 6) -> list[Member]:
+def fleets(
+    draw: st.DrawFn, weights: bool = True, most: int = 6, labels: str = ""
+) -> list[Member]:
     """Return members that ask for different streams, sorted by id."""
     ids = sorted(draw(st.sets(st.integers(0, 15), min_size=1, max_size=most)))
     weight = st.integers(1, 4) if weights else st.just(1)
-    return [Member(f"c{n:02}", draw(weight), draw(lists)) for n in ids]
+    label = st.sampled_from(["", *labels])
+    return [Member(f"c{n:02}", draw(weight), draw(lists), draw(label)) for n in ids]

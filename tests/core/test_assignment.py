@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from kinesumer.core.assignment import (
     Member,
-    _shares,
     assign_range,
     assign_sticky,
 )
+from kinesumer.core.balance import shares
 from kinesumer.model import HASH_KEYS, Interval
 from tests.core.shares import (
     Shards,
@@ -52,7 +52,7 @@ def away_from_zero(value: float) -> int:
 @pytest.mark.parametrize("clients", range(1, 51))
 def test_shares_are_those_of_kinesumer_for_go(clients: int) -> None:
     for count in range(1, 501):
-        assert _shares(count, [3] * clients) == cut_as_in_go(count, clients)
+        assert shares(count, [3] * clients) == cut_as_in_go(count, clients)
 
 
 @pytest.mark.parametrize("clients", range(1, 51))

@@ -193,7 +193,7 @@ def drifted(shards: dict[str, list[int]], after: dict[str, list[int]]) -> bool:
     old, new = (
         plan.make_plan(group(2), s, "range", frozenset({A})) for s in (shards, after)
     )
-    return plan.has_drifted(old, after, new)
+    return plan.has_drifted(old, after, new, group(2))
 
 
 def test_one_split_is_no_drift_and_many_are() -> None:
@@ -219,7 +219,23 @@ def test_who_has_no_part_yet_has_none_of_its_share(
 ) -> None:
     shards = {A: list(range(share))}
     given = plan.make_plan([member("new")], shards, "range", NONE)
-    assert plan.has_drifted({}, shards, given) is is_drift
+    assert plan.has_drifted({}, shards, given, [member("new")]) is is_drift
+
+
+def test_a_label_that_drifts_is_a_drift_though_no_client_is() -> None:
+    members = [member(f"c{n:02}", label="ab"[n % 2]) for n in range(20)]
+    before = {A: [n * HASH_KEYS // 40 for n in range(40)]}
+    old = plan.make_plan(members, before, "range", NONE)
+    split = [
+        part.first + 1
+        for client_id, given in old.items()
+        for part in given.range
+        if client_id[-1] in "02468"
+    ]
+    after = {A: sorted([*before[A], *split])}
+    new = plan.make_plan(members, after, "range", NONE)
+    assert plan.has_drifted(old, after, new, members)
+    assert not plan.has_drifted(old, after, new, group(1))
 
 
 def test_a_plan_is_not_assigned_to_who_asks_for_other_streams_by_now() -> None:

@@ -219,7 +219,7 @@ def test_planning_grows_with_the_members_and_not_with_their_square() -> None:
             made = plan.make_plan(alive, places, "range", frozenset({ARN}))
             plan.to_assign(made, alive)
             plan.change(members, alive)
-            plan.has_drifted(made, places, made)
+            plan.has_drifted(made, places, made, alive)
 
         return look
 

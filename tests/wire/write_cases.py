@@ -36,7 +36,13 @@ def write_over(row: Row | None, write: Write) -> Written:
 
 
 MINE = MemberRow(
-    "c1", "mine", incarnation=3, beat=5, streams=frozenset({ARN}), last_update=NOW
+    "c1",
+    "mine",
+    incarnation=3,
+    beat=5,
+    streams=frozenset({ARN}),
+    last_update=NOW,
+    label="us-east-1a",
 )
 LEADER = LeaderRow("mine", "c1", leader_epoch=4, plan_version=7)
 STREAM = StreamRow(ARN, 1700000000.5, Start.TRIM_HORIZON)

@@ -1,0 +1,250 @@
+"""How many slots for whom: evenly by weight, and with labels evenly by label too.
+
+Clusters whose members take turns in the order of ids would else all get what is rounded
+up, or all what is rounded down: of 500 slots one cluster of 100 members has 300 then,
+and the other 200, however often the plan is made anew.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heapreplace
+from itertools import accumulate, pairwise
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Claims(NamedTuple):
+    """What each member, by place, may claim."""
+
+    weights: Sequence[int]
+    labels: Sequence[str]
+    """Members without a label have the empty one in common."""
+
+    def groups(self, askers: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Return members by label, labels in order."""
+        found: dict[str, list[int]] = {}
+        for asker in sorted(askers, key=lambda m: (self.labels[m], m)):
+            found.setdefault(self.labels[asker], []).append(asker)
+        return {label: tuple(group) for label, group in found.items()}
+
+
+class Pool(NamedTuple):
+    """Slots that all of some members ask for."""
+
+    askers: tuple[int, ...]
+    """Places of members, ascending."""
+    slots: int
+
+
+def shares_of(claims: Claims, pool: Pool) -> dict[int, int]:
+    """Return how many slots each asker gets of the only pool there is.
+
+    With labels it is cut up in order of the labels, so that what is rounded off sums up
+    to less than one slot in each label. In integers: no other program is followed, and
+    a sum that can be whole is whole.
+    """
+    groups = claims.groups(pool.askers)
+    order = [asker for group in groups.values() for asker in group]
+    weights = [claims.weights[asker] for asker in order]
+    if len(groups) < 2:
+        return dict(zip(order, shares(pool.slots, weights), strict=True))
+    whole = sum(weights)
+    parts = accumulate(weights, initial=0)
+    cuts = [(2 * part * pool.slots + whole) // (2 * whole) for part in parts]
+    sizes = (after - before for before, after in pairwise(cuts))
+    return dict(zip(order, sizes, strict=True))
+
+
+def shares(slots: int, weights: Sequence[int]) -> list[int]:
+    """Return how many slots each of the weights gets, in a row.
+
+    Where the weights are equal the cuts are Kinesumer's, and it reckons in floating
+    point: ``round(i * (S / N))`` for every i, with halves away from zero. Integers, or
+    Python's ``round``, would cut some fleets elsewhere.
+    """
+    common = gcd(*weights)
+    each = slots / (sum(weights) // common)
+    sizes, total, cut = [], 0, 0
+    for weight in weights:
+        total += weight // common
+        size = _round(total * each) - cut
+        cut += size
+        sizes.append(size)
+    return sizes
+
+
+def _round(value: float) -> int:
+    """Round a number that isn't negative, halves up."""
+    whole = int(value)
+    return whole + (value - whole >= 0.5)
+
+
+def balance(
+    claims: Claims, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
+) -> None:
+    """Change what is owned of each pool so that all of it is, as evenly as can be.
+
+    In a single pool each label gets its share, rounded down or up, and its members are
+    even. With several the members' sizes come first, and labels decide between what is
+    as even.
+    """
+    if len(pools) > 1:
+        _balance(claims.weights, pools, owned)
+        _even_labels(claims, owned)
+        return
+    for pool, counts in zip(pools, owned, strict=True):
+        groups = claims.groups(pool.askers)
+        totals = _totals(claims, groups, pool.slots, counts)
+        for label, askers in groups.items():
+            part = {asker: counts[asker] for asker in askers}
+            _shrink(claims.weights, part, totals[label])
+            _balance(claims.weights, [Pool(askers, totals[label])], [part])
+            counts.update(part)
+
+
+def _totals(
+    claims: Claims,
+    groups: Mapping[str, Sequence[int]],
+    slots: int,
+    counts: Mapping[int, int],
+) -> dict[str, int]:
+    """Return how many slots each label gets: its share, rounded down or up.
+
+    Up first for those that own more than the share rounded down: less moves.
+    """
+    weights = {
+        label: sum(claims.weights[m] for m in group) for label, group in groups.items()
+    }
+    owned = {label: sum(counts[m] for m in group) for label, group in groups.items()}
+    whole = sum(weights.values())
+    totals = {label: slots * weight // whole for label, weight in weights.items()}
+    order = sorted(
+        (label for label in weights if slots * weights[label] % whole),
+        key=lambda label: (
+            owned[label] <= totals[label],
+            -(slots * weights[label] % whole),
+            label,
+        ),
+    )
+    for label in order[: slots - sum(totals.values())]:
+        totals[label] += 1
+    return totals
+
+
+def _shrink(weights: Sequence[int], counts: dict[int, int], total: int) -> None:
+    """Take what is owned above a total from those that have most."""
+    for _ in range(sum(counts.values()) - total):
+        giver = max(counts, key=lambda m: (2 * counts[m] - 1) / weights[m])
+        counts[giver] -= 1
+
+
+def _balance(
+    weights: Sequence[int], pools: Sequence[Pool], owned: Sequence[dict[int, int]]
+) -> None:
+    """Give away what is free, and move slots as long as that makes members more even.
+
+    Evenly: the sum of (slots² / weight) over the members is the least possible.
+    """
+    totals = _sizes(weights, owned)
+    for pool, counts in zip(pools, owned, strict=True):
+        heap = [((2 * totals[m] + 1) / weights[m], m) for m in pool.askers]
+        heapify(heap)
+        for _ in range(pool.slots - sum(counts.values())):
+            taker = heap[0][1]
+            counts[taker] += 1
+            totals[taker] += 1
+            heapreplace(heap, ((2 * totals[taker] + 1) / weights[taker], taker))
+    while chain := _improvement(totals, weights, owned):
+        _pass_on(chain, owned)
+        totals[chain[0][0]] -= 1
+        totals[chain[-1][2]] += 1
+
+
+_Chain = list[tuple[int, int, int]]
+"""Moves of one slot each: who gives, of which pool, to whom; the next gives in turn."""
+
+
+def _pass_on(chain: _Chain, owned: Sequence[dict[int, int]]) -> None:
+    for giver, place, taker in chain:
+        owned[place][giver] -= 1
+        owned[place][taker] += 1
+
+
+def _sizes(weights: Sequence[int], owned: Sequence[Mapping[int, int]]) -> list[int]:
+    return [sum(counts.get(m, 0) for counts in owned) for m in range(len(weights))]
+
+
+def _improvement(
+    totals: Sequence[int], weights: Sequence[int], owned: Sequence[Mapping[int, int]]
+) -> _Chain:
+    """Return moves that make the totals more even, or none if nothing does.
+
+    Quotients of integers round monotonously, so what compares as greater is greater.
+    """
+    askers = {asker for counts in owned for asker in counts}
+    worth = {m: (2 * totals[m] - 1) / weights[m] for m in askers}
+    price = {m: (2 * totals[m] + 1) / weights[m] for m in askers}
+    cheapest = min(price.values(), default=0.0)
+    givers = [m for m in askers if worth[m] > cheapest]
+    for giver in sorted(givers, key=lambda m: (-worth[m], m)):
+        chains = _chains(giver, owned)
+        taker = min(chains, key=lambda m: (price[m], m))
+        if worth[giver] > price[taker]:
+            return chains[taker]
+    return []
+
+
+def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]:
+    """Return the shortest chain of moves from one member to each that it can reach."""
+    chains: dict[int, _Chain] = {giver: []}
+    waiting, used = [giver], set[int]()
+    for member in waiting:
+        for place, counts in enumerate(owned):
+            if place in used or not counts.get(member):
+                continue
+            used.add(place)
+            for taker in counts:
+                if taker not in chains:
+                    chains[taker] = [*chains[member], (member, place, taker)]
+                    waiting.append(taker)
+    return chains
+
+
+def _even_labels(claims: Claims, owned: Sequence[dict[int, int]]) -> None:
+    """Pass slots between labels where that leaves the members as even as they are."""
+    askers = sorted({asker for counts in owned for asker in counts})
+    groups = list(claims.groups(askers).values())
+    while len(groups) > 1 and (chain := _passing(claims.weights, groups, owned)):
+        _pass_on(chain, owned)
+
+
+def _passing(
+    weights: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    owned: Sequence[Mapping[int, int]],
+) -> _Chain:
+    """Return moves that make labels more even and members no less, or none."""
+    sizes = _sizes(weights, owned)
+    worth, price = dict[int, float](), dict[int, float]()
+    for group in groups:
+        size, weight = (sum(of[m] for m in group) for of in (sizes, weights))
+        worth.update(dict.fromkeys(group, (2 * size - 1) / weight))
+        price.update(dict.fromkeys(group, (2 * size + 1) / weight))
+    tried = set[tuple[object, ...]]()
+    for giver in sorted(worth, key=lambda m: (-worth[m], m)):
+        # Whoever is like it in all this reaches the same members.
+        gives = tuple(place for place, counts in enumerate(owned) if counts.get(giver))
+        kind = worth[giver], sizes[giver], weights[giver], gives
+        if kind in tried:
+            continue
+        tried.add(kind)
+        chains = _chains(giver, owned)
+        given = (2 * sizes[giver] - 1) / weights[giver]
+        alike = [m for m in chains if (2 * sizes[m] + 1) / weights[m] == given]
+        taker = min(alike, key=lambda m: (price[m], m), default=giver)
+        if price[taker] < worth[giver]:
+            return chains[taker]
+    return []
