@@ -36,8 +36,7 @@ class Packer:
     def pack(self, entries: Iterable[Entry]) -> Iterator[Unit]:
         """Take rows over; yield the aggregates that are full."""
         for entry in entries:
-            hash_key = hash_key_of(entry.partition_key, entry.explicit_hash_key)
-            shard = bisect_right(self._firsts, hash_key)
+            shard = self.shard_of(entry)
             if shard in self._open:
                 size = self._open[shard][1].size
                 if size + _upper_bound(entry) > AGGREGATE_BYTES:
@@ -50,6 +49,11 @@ class Packer:
             self._bytes += aggregate.size
             if self._bytes > OPEN_BYTES:
                 yield from self.flush()
+
+    def shard_of(self, entry: Entry) -> int:
+        """Return the lane of the aggregate that a record belongs to."""
+        hash_key = hash_key_of(entry.partition_key, entry.explicit_hash_key)
+        return bisect_right(self._firsts, hash_key)
 
     def flush(self) -> Iterator[Unit]:
         """Yield everything that is left."""

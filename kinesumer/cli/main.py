@@ -16,6 +16,7 @@ COMMANDS = {
     "init": "kinesumer.cli.init:init",
     "consume": "kinesumer.cli.consume:consume",
     "status": "kinesumer.cli.status:status",
+    "produce": "kinesumer.cli.produce:produce",
     "local": "kinesumer.cli.local:local",
     "demo": "kinesumer.cli.demo.command:demo",
 }
@@ -65,6 +66,7 @@ SUMMARIES = {
     "init": "Create the state store's table, or verify it.",
     "consume": "Write the records of streams to standard output.",
     "status": "Show who consumes what, and how far behind.",
+    "produce": "Put lines into a stream, for trials.",
     "local": "Serve Kinesis, DynamoDB and STS on this machine.",
     "demo": "Show it all at work, and check that nothing is lost.",
 }
