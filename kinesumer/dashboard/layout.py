@@ -1,0 +1,135 @@
+"""Where each shard lies in its stream's band: children beneath unfinished parents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kinesumer.dashboard.model import Band, Part, Shard
+from kinesumer.model import HASH_KEYS
+from kinesumer.operations.report import state
+from kinesumer.wire.rows import hash_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.model import ShardKey
+    from kinesumer.operations.lag import Lags
+    from kinesumer.operations.snapshot import Snapshot
+    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+
+
+def bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:
+    """Return the band of every stream, in the order of the rows."""
+    return [_band(stream, found, lags, rates) for stream in found.streams]
+
+
+def _band(
+    stream: StreamRow, found: Snapshot, lags: Lags, rates: Mapping[str, float]
+) -> Band:
+    rows = found.shards[stream.arn]
+    placed = lanes(rows)
+    behind = [lags.millis[row.key] for row in rows if row.key in lags.millis]
+    return Band(
+        stream_arn=stream.arn,
+        name=name_of(stream.arn),
+        place=", ".join(stream.arn.split(":")[4:2:-1]),
+        lanes=1 + max((lane for _, lane in placed), default=0),
+        paused=False,
+        baseline=stream.baseline,
+        shards=[_shard(row, lane, found, lags) for row, lane in placed],
+        parts=_parts(stream.arn, found.alive),
+        states=dict(sorted(Counter(state(row, found) for row in rows).items())),
+        millis_behind=max(behind, default=None),
+        records_per_second=rates.get(stream.arn),
+        lag_problem=lags.problems.get(stream.arn),
+    )
+
+
+def _shard(row: ShardRow, lane: int, found: Snapshot, lags: Lags) -> Shard:
+    return Shard(
+        shard_id=row.key.shard_id,
+        x=share(row.first_hash),
+        width=share(row.last_hash - row.first_hash + 1),
+        lane=lane,
+        state=state(row, found),
+        owner=row.owner_id or None,
+        planned_owner=found.planned.get(row.key),
+        epoch=row.epoch,
+        millis_behind=lags.millis.get(row.key),
+        paused=None,
+        pause_reason="",
+        parents=sorted(row.parents),
+        first_hash=hash_text(row.first_hash),
+        last_hash=hash_text(row.last_hash),
+        position=row.position.sequence_number if row.position else None,
+    )
+
+
+def _parts(arn: str, members: Iterable[MemberRow]) -> list[Part]:
+    parts = [
+        Part(
+            client_id=member.client_id,
+            x=share(interval.first),
+            width=share(interval.last - interval.first + 1),
+        )
+        for member in members
+        for interval in member.range or ()
+        if interval.stream_arn == arn
+    ]
+    return sorted(parts, key=lambda part: part.x)
+
+
+def name_of(arn: str) -> str:
+    """Return a stream's name."""
+    return arn.rpartition("/")[2]
+
+
+def share(hash_keys: int) -> float:
+    """Return a number of hash keys as a part of all, 0 to 1."""
+    return round(hash_keys / HASH_KEYS, 9)
+
+
+def lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
+    """Return the shards to show and the lane of each, in hash-key order.
+
+    What is being read lies in lane 0. A child that waits lies one lane beneath the
+    lowest of its parents, which stay where they were until no child waits for them.
+    What overlaps all the same, as after a repair, goes further down.
+    """
+    known = {row.key: row for row in rows}
+    awaited = {
+        (row.key.stream_arn, parent)
+        for row in rows
+        if not row.ready and not row.ended
+        for parent in row.parents
+    }
+    depths: dict[ShardKey, int] = {}
+    shown = [row for row in rows if not row.ended or row.key in awaited]
+    order = sorted(shown, key=lambda row: (row.first_hash, row.key.shard_id))
+    places: dict[ShardKey, int] = {}
+    filled: dict[int, int] = {}
+    for row in sorted(order, key=lambda row: _depth(row, known, depths)):
+        lane = _depth(row, known, depths)
+        while filled.get(lane, -1) >= row.first_hash:
+            lane += 1
+        places[row.key], filled[lane] = lane, row.last_hash
+    return [(row, places[row.key]) for row in order]
+
+
+def _depth(
+    row: ShardRow, known: Mapping[ShardKey, ShardRow], depths: dict[ShardKey, int]
+) -> int:
+    """Return how many generations above a shard are still to be read.
+
+    Ids grow from parent to child, so rows that name each other in a circle, which only
+    a hand can write, end the walk.
+    """
+    if row.ready or row.ended:
+        return 0
+    if row.key not in depths:
+        depths[row.key] = 0
+        parents = (row.key._replace(shard_id=parent) for parent in row.parents)
+        above = [_depth(known[key], known, depths) for key in parents if key in known]
+        depths[row.key] = 1 + max(above, default=-1)
+    return depths[row.key]
