@@ -44,7 +44,7 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
         row = (await context.write(write)).row
     else:
         row = await context.read(rows.group_key(context.app))
-    found = Identity(table_id, rows.read_group(row) if row else "")
+    found = Identity(table_id, rows.read_group(row).group_id if row else "")
     if known is not None and found != known:
         raise StateStoreReplacedError(
             f"the state store isn't the one that app {context.app!r} was using (table "

@@ -67,6 +67,10 @@ class MemberRow(NamedTuple):
     kind: str = CLIENT
     label: str = ""
     """The zone or cluster that the client says it is in."""
+    notice: int = 0
+    """Counts what operators changed that this session has to look at."""
+    drained: bool = False
+    """An operator keeps this session free of shards."""
 
     @property
     def plan(self) -> tuple[int, int]:
@@ -110,6 +114,14 @@ class LeaderRow(NamedTuple):
     plan_version: int = 0
 
 
+class GroupRow(NamedTuple):
+    """The app's part of the table: its identity, and whether all of it is paused."""
+
+    group_id: str
+    paused: bool = False
+    pause_reason: str = ""
+
+
 class StreamRow(NamedTuple):
     """A stream as the group knows it."""
 
@@ -118,6 +130,9 @@ class StreamRow(NamedTuple):
     start: Start
     baseline: bool = False
     """All shards that existed at the start have rows: claims are allowed."""
+    paused: bool = False
+    """Its shards are released, and claimed by nobody."""
+    pause_reason: str = ""
 
 
 class ShardRow(NamedTuple):
@@ -135,6 +150,8 @@ class ShardRow(NamedTuple):
     position: Position | None = None
     ended: bool = False
     ready: bool = False
+    paused: bool = False
+    pause_reason: str = ""
 
 
 def member_key(app: str, client_id: str) -> Key:
@@ -232,6 +249,8 @@ def read_member(row: Row) -> MemberRow:
         last_update=get(row, "last_update", str, ""),
         kind=get(row, "kind", str, CLIENT),
         label=get(row, "label", str, ""),
+        notice=count(row, "notice", 0),
+        drained=get(row, "drained", bool, False),
     )
 
 
@@ -262,10 +281,17 @@ def read_leader(row: Row) -> LeaderRow:
     )
 
 
-def read_group(row: Row) -> str:
-    """Return the group's id. Raises CorruptRowError, also for a later version's row."""
+def read_group(row: Row) -> GroupRow:
+    """Return the group's row as a value.
+
+    Raises CorruptRowError, also for a later version's row.
+    """
     count(row, "version", 1, first=1, last=1)
-    return get(row, "group_id", str)
+    return GroupRow(
+        group_id=get(row, "group_id", str),
+        paused=get(row, "paused", bool, False),
+        pause_reason=get(row, "pause_reason", str, ""),
+    )
 
 
 def read_stream(row: Row) -> StreamRow:
@@ -277,6 +303,8 @@ def read_stream(row: Row) -> StreamRow:
         ),
         start=read_start(row),
         baseline=get(row, "baseline", bool, False),
+        paused=get(row, "paused", bool, False),
+        pause_reason=get(row, "pause_reason", str, ""),
     )
 
 
@@ -303,4 +331,6 @@ def read_shard(row: Row) -> ShardRow:
         position=read_position(row),
         ended=get(row, "ended", bool, False),
         ready=get(row, "ready", bool, False),
+        paused=get(row, "paused", bool, False),
+        pause_reason=get(row, "pause_reason", str, ""),
     )

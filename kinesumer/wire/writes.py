@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kinesumer.ports import Key
     from kinesumer.wire.rows import LeaderRow, MemberRow, Pulse, ShardRow, StreamRow
 
-_ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
+ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
+"""The row's session isn't marked dead."""
 
 
 def register(
@@ -30,7 +31,7 @@ def register(
         condition = All(
             (
                 _dead(replaced),
-                _as_read("incarnation", replaced.incarnation),
+                as_read("incarnation", replaced.incarnation),
             )
         )
     values: dict[str, Value] = {
@@ -69,7 +70,7 @@ def heartbeat(
     condition = All(
         (
             Test("session", "=", member.session),
-            _ALIVE,
+            ALIVE,
             Either((Test("beat", "=", beat - 1), Test("beat", "=", beat))),
         )
     )
@@ -81,7 +82,7 @@ def heartbeat(
 
 def ask(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
     """Change the streams that a session asks for; its range waits for a new plan."""
-    condition = All((Test("session", "=", member.session), _ALIVE))
+    condition = All((Test("session", "=", member.session), ALIVE))
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"streams": streams}, remove=("range",))
 
@@ -91,9 +92,9 @@ def fence(app: str, member: Beating, moment: str) -> Write:
     condition = All(
         (
             Test("pk", "exists"),
-            _as_read("session", member.session),
-            _as_read("beat", member.beat),
-            _ALIVE,
+            as_read("session", member.session),
+            as_read("beat", member.beat),
+            ALIVE,
         )
     )
     key = rows.member_key(app, member.client_id)
@@ -161,7 +162,7 @@ def assign(
     condition = All(
         (
             Test("session", "=", member.session),
-            _ALIVE,
+            ALIVE,
             Test("streams", "=", member.streams),
             newer,
         )
@@ -216,27 +217,36 @@ def create_shard(app: str, shard: ShardRow) -> Write:
     if shard.parents:
         values["parents"] = shard.parents
     if shard.position is not None:
-        values.update(_position_values(shard.position))
-    return Write(_shard_key(app, shard), Test("pk", "absent"), values)
+        values.update(position_values(shard.position))
+    return Write(shard_row_key(app, shard), Test("pk", "absent"), values)
 
 
 def ready(app: str, shard: ShardRow) -> Write:
-    """Open a shard for claims: all its parents have ended."""
-    return Write(_shard_key(app, shard), Test("pk", "exists"), {"ready": True})
+    """Open a shard for claims: all its parents have ended.
+
+    ``shard`` was read before the parents were. A seek that opens them again has raised
+    its epoch since.
+    """
+    condition = Test("epoch", "=", shard.epoch)
+    return Write(shard_row_key(app, shard), condition, {"ready": True})
 
 
 def claim(
-    app: str, shard: ShardRow, member: MemberRow, nonce: str, dead_owner: str = ""
+    app: str, shard: ShardRow, member: MemberRow, nonce: str, owner: str = ""
 ) -> Write:
-    """Own a shard that nobody owns, or that a session proved dead owned."""
+    """Own a shard that nobody owns, or ``owner``: a session proved dead, or one's own.
+
+    One's own session owns what it doesn't hold after a seek.
+    """
     free: Condition = Test("owner", "absent")
-    if dead_owner:
-        free = Either((free, Test("owner", "=", dead_owner)))
+    if owner:
+        free = Either((free, Test("owner", "=", owner)))
     condition = All(
         (
             Test("ready", "=", True),
             Test("ended", "=", False),
             Test("epoch", "=", shard.epoch),
+            Test("paused", "absent"),
             free,
         )
     )
@@ -246,14 +256,14 @@ def claim(
         "claim": nonce,
         "epoch": shard.epoch + 1,
     }
-    return Write(_shard_key(app, shard), condition, values)
+    return Write(shard_row_key(app, shard), condition, values)
 
 
 def commit(app: str, shard: ShardRow, position: Position) -> Write:
     """Move the checkpoint forward; ``shard`` tells the owner and the epoch."""
     condition = All((*_owned(shard), _greater(position)))
     gone = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
-    return Write(_shard_key(app, shard), condition, _position_values(position), gone)
+    return Write(shard_row_key(app, shard), condition, position_values(position), gone)
 
 
 def release(app: str, shard: ShardRow, position: Position | None) -> Write:
@@ -271,7 +281,7 @@ def prune_member(app: str, member: MemberRow | Pulse) -> Write:
     condition = All(
         (
             _dead(member),
-            _as_read("session", member.session),
+            as_read("session", member.session),
             Test("last_update", "=", member.last_update),
         )
     )
@@ -280,7 +290,7 @@ def prune_member(app: str, member: MemberRow | Pulse) -> Write:
 
 def prune_shard(app: str, shard: ShardRow) -> Write:
     """Delete the row of a shard that has ended and that Kinesis has forgotten."""
-    return Write(_shard_key(app, shard), Test("ended", "=", True), delete=True)
+    return Write(shard_row_key(app, shard), Test("ended", "=", True), delete=True)
 
 
 def _give_up(
@@ -290,17 +300,18 @@ def _give_up(
     remove = ["owner", "owner_id", "claim"]
     if position is not None:
         parts += (Either((_greater(position), _same(position))),)
-        values = values | _position_values(position)
+        values = values | position_values(position)
         if position.sub_sequence_number is None:
             remove.append("sub_sequence_number")
-    return Write(_shard_key(app, shard), All(parts), values, tuple(remove))
+    return Write(shard_row_key(app, shard), All(parts), values, tuple(remove))
 
 
-def _shard_key(app: str, shard: ShardRow) -> Key:
+def shard_row_key(app: str, shard: ShardRow) -> Key:
+    """Return the key of a shard's row."""
     return rows.shard_key(app, shard.key, shard.first_hash)
 
 
-def _as_read(attribute: str, value: Value | None) -> Condition:
+def as_read(attribute: str, value: Value | None) -> Condition:
     """The attribute is what was read, also if it was missing."""
     if value is None:
         return Test(attribute, "absent")
@@ -318,7 +329,8 @@ def _owned(shard: ShardRow) -> tuple[Condition, ...]:
     return Test("owner", "=", shard.owner), Test("epoch", "=", shard.epoch)
 
 
-def _position_values(position: Position) -> dict[str, Value]:
+def position_values(position: Position) -> dict[str, Value]:
+    """Return a position as attributes."""
     values: dict[str, Value] = {"sequence_number": position.sequence_number}
     if position.sub_sequence_number is not None:
         values["sub_sequence_number"] = position.sub_sequence_number

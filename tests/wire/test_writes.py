@@ -60,6 +60,13 @@ def test_a_registered_row_reads_as_the_member() -> None:
     assert rows.read_member(after("register a new id")) == MINE._replace(beat=0)
 
 
+def test_a_member_without_a_label_has_no_such_attribute() -> None:
+    register = writes.register(APP, MINE._replace(label=""), None, NOW)
+    row = write_over(None, register).row
+    assert row is not None
+    assert "label" not in row
+
+
 def test_a_query_says_itself_that_everything_is_its_own() -> None:
     streams = frozenset({"b", "a"})
     query = MINE._replace(kind=rows.QUERY, streams=streams, beat=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
 from kinesumer.testing.memory import MemoryStore
-from kinesumer.wire import rows, writes
+from kinesumer.wire import operators, rows, writes
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow, read_pulse
 
 if TYPE_CHECKING:
@@ -255,7 +255,9 @@ CASES = {
         writes.create_shard(APP, SHARD), {"no row": None}, {"a row": SHARD_ROW}
     ),
     "ready": Case(
-        writes.ready(APP, SHARD), {"a row": SHARD_ROW}, {"pruned meanwhile": None}
+        writes.ready(APP, SHARD),
+        {"as it was read": SHARD_ROW},
+        {"pruned meanwhile": None, "sought since": SHARD_ROW | {"epoch": 7}},
     ),
     "claim what is free": Case(
         writes.claim(APP, SHARD, MINE, "n"),
@@ -270,7 +272,7 @@ CASES = {
         },
     ),
     "claim from the dead": Case(
-        writes.claim(APP, SHARD, MINE, "n", dead_owner="dead"),
+        writes.claim(APP, SHARD, MINE, "n", owner="dead"),
         {"the dead owner": FREE_ROW | {"owner": "dead"}, "given up": FREE_ROW},
         {
             "another owner": FREE_ROW | {"owner": "other"},
@@ -322,5 +324,57 @@ CASES = {
         writes.prune_shard(APP, SHARD),
         {"ended": SHARD_ROW | {"ended": True}},
         {"no row": None, "not ended": SHARD_ROW},
+    ),
+    "notify": Case(
+        operators.notify(APP, MINE),
+        {"never told before": MEMBER_ROW},
+        {
+            "no row": None,
+            "another session": MEMBER_ROW | {"session": "other"},
+            "dead": DEAD_ROW,
+            "told meanwhile": MEMBER_ROW | {"notice": 1},
+        },
+    ),
+    "notify again": Case(
+        operators.notify(APP, MINE._replace(notice=4)),
+        {"told before": MEMBER_ROW | {"notice": 4}},
+        {"told meanwhile": MEMBER_ROW | {"notice": 5}},
+    ),
+    "drain": Case(
+        operators.drain(APP, MINE, drained=True),
+        {"mine": MEMBER_ROW},
+        {
+            "no row": None,
+            "another session": MEMBER_ROW | {"session": "other"},
+            "dead": DEAD_ROW,
+        },
+    ),
+    "pause": Case(
+        operators.pause(rows.stream_key(APP, ARN), "a deploy"),
+        {"a row": STREAM_ROW},
+        {"no row": None},
+    ),
+    "resume": Case(
+        operators.resume(rows.stream_key(APP, ARN)),
+        {"paused": STREAM_ROW | {"paused": True}, "not paused": STREAM_ROW},
+        {"no row": None},
+    ),
+    "seek": Case(
+        operators.seek(APP, SHARD, Start.TRIM_HORIZON, waits=False),
+        {"owned": SHARD_ROW, "free": FREE_ROW},
+        {
+            "pruned meanwhile": None,
+            "claimed or sought meanwhile": SHARD_ROW | {"epoch": 7},
+            "ended meanwhile": SHARD_ROW | {"ended": True},
+        },
+    ),
+    "claim what is one's own after a seek": Case(
+        writes.claim(APP, SHARD, MINE, "n", owner="mine"),
+        {"owned and not held": SHARD_ROW, "released meanwhile": FREE_ROW},
+        {
+            "sought again": SHARD_ROW | {"epoch": 7},
+            "paused": SHARD_ROW | {"paused": True},
+            "paused and free": FREE_ROW | {"paused": True},
+        },
     ),
 }

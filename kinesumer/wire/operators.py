@@ -1,0 +1,73 @@
+"""What operators write while clients run: notices, pauses, drained members, seeks.
+
+Conditional on one row each, like all writes of the protocol (see ``writes``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.model import Start
+from kinesumer.ports import All, Test, Value, Write
+from kinesumer.wire import rows
+from kinesumer.wire.writes import ALIVE, as_read, position_values, shard_row_key
+
+if TYPE_CHECKING:
+    from kinesumer.model import Position
+    from kinesumer.ports import Key
+    from kinesumer.wire.rows import MemberRow, ShardRow
+
+
+def notify(app: str, member: MemberRow) -> Write:
+    """Have a session look at the rows again: the answer to its next beat shows it."""
+    seen = member.notice or None
+    condition = All(
+        (Test("session", "=", member.session), ALIVE, as_read("notice", seen))
+    )
+    key = rows.member_key(app, member.client_id)
+    return Write(key, condition, {"notice": member.notice + 1})
+
+
+def drain(app: str, member: MemberRow, *, drained: bool) -> Write:
+    """Keep a session free of shards, or no longer: the leader plans with it again."""
+    condition = All((Test("session", "=", member.session), ALIVE))
+    key = rows.member_key(app, member.client_id)
+    if drained:
+        return Write(key, condition, {"drained": True})
+    return Write(key, condition, remove=("drained",))
+
+
+def pause(key: Key, reason: str) -> Write:
+    """Mark a group's, a stream's or a shard's row: what it stands for isn't claimed."""
+    values: dict[str, Value] = {"paused": True}
+    if not reason:
+        return Write(key, Test("pk", "exists"), values, ("pause_reason",))
+    return Write(key, Test("pk", "exists"), values | {"pause_reason": reason})
+
+
+def resume(key: Key) -> Write:
+    """Take the mark of a pause away."""
+    return Write(key, Test("pk", "exists"), remove=("paused", "pause_reason"))
+
+
+def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Write:
+    """Have a shard read on from elsewhere, and open it again if it has ended.
+
+    The owner stays, since it may be delivering, but the epoch is nobody's: what the
+    owner writes is refused, and it alone may claim the shard again. ``waits``: parents
+    are read again before it.
+    """
+    condition = All((Test("epoch", "=", shard.epoch), Test("ended", "=", shard.ended)))
+    values: dict[str, Value] = {"epoch": shard.epoch + 1, "ended": False}
+    # A claim whose answer was lost must not be taken for one of this epoch.
+    gone = ["claim"]
+    if isinstance(to, Start):
+        values["start"] = rows.start_text(to)
+        gone += ["sequence_number", "sub_sequence_number"]
+    else:
+        values.update(position_values(to))
+        if to.sub_sequence_number is None:
+            gone.append("sub_sequence_number")
+    if waits:
+        values["ready"] = False
+    return Write(shard_row_key(app, shard), condition, values, tuple(gone))

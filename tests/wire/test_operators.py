@@ -1,0 +1,88 @@
+"""What operators' writes leave in the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.model import Position, Start
+from kinesumer.wire import operators, rows
+from tests.wire.write_cases import (
+    APP,
+    ARN,
+    MEMBER_ROW,
+    MINE,
+    SHARD,
+    SHARD_ROW,
+    STREAM_ROW,
+    write_over,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Row
+
+STREAM_KEY = rows.stream_key(APP, ARN)
+
+
+def test_a_notice_counts_on() -> None:
+    row = write_over(MEMBER_ROW, operators.notify(APP, MINE)).row
+    assert row is not None
+    assert rows.read_member(row).notice == 1
+
+
+def test_a_drained_member_says_so_until_it_is_undone() -> None:
+    row = write_over(MEMBER_ROW, operators.drain(APP, MINE, drained=True)).row
+    assert row is not None
+    assert rows.read_member(row).drained
+    row = write_over(row, operators.drain(APP, MINE, drained=False)).row
+    assert row == MEMBER_ROW
+
+
+@pytest.mark.parametrize("reason", ["a deploy", ""])
+def test_a_pause_stands_with_its_reason_until_it_is_resumed(reason: str) -> None:
+    before = STREAM_ROW | {"pause_reason": "another one"}
+    row = write_over(before, operators.pause(STREAM_KEY, reason)).row
+    assert row is not None
+    stream = rows.read_stream(row)
+    assert (stream.paused, stream.pause_reason) == (True, reason)
+    assert write_over(row, operators.resume(STREAM_KEY)).row == STREAM_ROW
+
+
+def test_a_shard_and_a_group_tell_that_they_are_paused() -> None:
+    pause = operators.pause(rows.shard_key(APP, SHARD.key, 0), "bad records")
+    row = write_over(SHARD_ROW, pause).row
+    assert row is not None
+    assert rows.read_shard(row)[-2:] == (True, "bad records")
+    group: Row = {"pk": "group#app", "sk": "group", "group_id": "g", "version": 1}
+    row = write_over(group, operators.pause(rows.group_key(APP), "")).row
+    assert row is not None
+    assert rows.read_group(row) == ("g", True, "")
+
+
+def test_a_seek_to_a_time_keeps_the_owner_and_leaves_the_epoch_to_nobody() -> None:
+    at = Start(type="AT_TIMESTAMP", timestamp=5.5)
+    before = SHARD_ROW | {"sub_sequence_number": 3}
+    row = write_over(before, operators.seek(APP, SHARD, at, waits=False)).row
+    assert row is not None
+    shard = rows.read_shard(row)
+    assert (shard.owner, shard.owner_id, shard.claim) == ("mine", "c1", "")
+    assert (shard.epoch, shard.start, shard.position) == (7, at, None)
+    assert shard.ready
+
+
+@pytest.mark.parametrize("to", [Position("400"), Position("400", 2)])
+def test_a_seek_to_a_position_goes_back_too(to: Position) -> None:
+    before = SHARD_ROW | {"sub_sequence_number": 3}
+    row = write_over(before, operators.seek(APP, SHARD, to, waits=False)).row
+    assert row is not None
+    assert rows.read_shard(row).position == to
+
+
+def test_a_seek_opens_what_has_ended_and_lets_it_wait_for_its_parents() -> None:
+    ended = SHARD._replace(ended=True)
+    seek = operators.seek(APP, ended, Start.TRIM_HORIZON, waits=True)
+    row = write_over(SHARD_ROW | {"ended": True}, seek).row
+    assert row is not None
+    shard = rows.read_shard(row)
+    assert (shard.ended, shard.ready) == (False, False)
