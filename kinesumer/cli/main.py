@@ -17,6 +17,7 @@ COMMANDS = {
     "consume": "kinesumer.cli.consume:consume",
     "status": "kinesumer.cli.status:status",
     "produce": "kinesumer.cli.produce:produce",
+    "dlq": "kinesumer.cli.dlq:dlq",
     "local": "kinesumer.cli.local:local",
     "demo": "kinesumer.cli.demo.command:demo",
 }
@@ -67,6 +68,7 @@ SUMMARIES = {
     "consume": "Write the records of streams to standard output.",
     "status": "Show who consumes what, and how far behind.",
     "produce": "Put lines into a stream, for trials.",
+    "dlq": "List, show and put back dead letters.",
     "local": "Serve Kinesis, DynamoDB and STS on this machine.",
     "demo": "Show it all at work, and check that nothing is lost.",
 }

@@ -1,0 +1,338 @@
+"""``kinesumer dlq``: dead letters listed, shown, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import sys
+from base64 import b64encode
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from kinesumer.cli import options
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kinesumer.dead_letters import DeadLetter
+    from kinesumer.dead_letters.targets import ReadableLetters
+    from kinesumer.operations.reaching import Roles
+    from kinesumer.operations.redriving import Contents, Filter, Held, Outcome
+
+VERSION = 1
+LONGEST_LINE = 100
+"""Characters of an error in a list."""
+
+
+class Wanted(NamedTuple):
+    """What is to be put back, and how."""
+
+    target: str
+    region: str | None
+    ids: tuple[str, ...]
+    filter: Filter
+    to_stream: str | None
+    roles: Roles
+    as_json: bool
+    yes: bool
+
+
+@click.group()
+def dlq() -> None:
+    """List, show and put back dead letters.
+
+    TARGET is file:PATH, sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX: what
+    client.run() was told as dead_letters.
+    """
+
+
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--since",
+            metavar="TIME",
+            help="Failed then or later: 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago.",
+        ),
+        click.option("--error", metavar="TEXT", help="With this in the error."),
+        click.option("--stream", help="Of this stream: a name or an ARN."),
+        click.option("--app", help="Of this app."),
+    ):
+        command = option(command)
+    return command
+
+
+@dlq.command("list")
+@click.argument("target")
+@_filters
+@options.region
+@options.as_json
+def list_(
+    target: str,
+    app: str | None,
+    stream: str | None,
+    error: str | None,
+    since: str | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    """List letters in the order in which they failed.
+
+    Reading an SQS queue hides its messages from others until the command ends.
+    """
+    found = asyncio.run(_look(target, region, _filter(app, stream, error, since)))
+    if as_json:
+        click.echo(json.dumps(_listing(target, found), indent=2))
+        return
+    for held in found.letters:
+        click.echo(_line(held))
+    _tell_unreadable(found)
+    click.echo(f"{len(found.letters)} in {shown(target)}")
+
+
+@dlq.command()
+@click.argument("target")
+@click.argument("letter_id", metavar="ID")
+@options.region
+@options.as_json
+def show(target: str, letter_id: str, region: str | None, as_json: bool) -> None:
+    """Show a letter with its data and traceback."""
+    found = asyncio.run(_look(target, region, _filter(None, None, None, None)))
+    [held] = _chosen(target, found, (letter_id,))
+    if as_json:
+        click.echo(json.dumps(_whole(held.letter), indent=2))
+        return
+    for name, value in _fields(held.letter).items():
+        click.echo(f"{name:<20}{shown(str(value))}")
+    click.echo(f"\n{_data(held.letter.data)}\n\n{_lines(held.letter.traceback)}")
+
+
+@dlq.command("redrive")
+@click.argument("target")
+@click.argument("ids", metavar="[ID…]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that the filters let by.")
+@_filters
+@click.option("--to-stream", help="Put them there, not where they came from.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@options.roles
+@options.external_id
+@options.region
+@options.as_json
+def redrive(
+    target: str,
+    ids: tuple[str, ...],
+    everything: bool,
+    app: str | None,
+    stream: str | None,
+    error: str | None,
+    since: str | None,
+    to_stream: str | None,
+    yes: bool,
+    role: tuple[str, ...],
+    external_id: str | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    """Put records back into their streams, and take their letters out of TARGET.
+
+    With the same partition key, and the explicit hash key as far as it is known. Every
+    app that consumes the stream gets them. At least once: a crash between the two
+    leaves a letter whose record is back. The exit status is 1 if one stays.
+    """
+    from kinesumer.operations.reaching import read_roles
+
+    if bool(ids) == everything:
+        raise ConfigurationError("name the letters to put back, or say --all")
+    wanted = Wanted(
+        target,
+        region,
+        ids,
+        _filter(app, stream, error, since),
+        to_stream,
+        read_roles(role, external_id),
+        as_json,
+        yes,
+    )
+    if asyncio.run(_redrive(wanted)).failed:
+        click.get_current_context().exit(1)
+
+
+def _filter(
+    app: str | None, stream: str | None, error: str | None, since: str | None
+) -> Filter:
+    from kinesumer.operations.redriving import Filter
+
+    return Filter(
+        app, stream, error, moment(since, datetime.now(UTC)) if since else None
+    )
+
+
+_AGO = re.compile(r"([0-9]+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Return the time that an option names. Raises ConfigurationError."""
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ConfigurationError(
+            f"--since {text}: neither a time with its zone, like 2026-01-31T12:00:00Z, "
+            "nor how long ago, like 90m, 2h or 3d"
+        )
+    return found
+
+
+async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
+    from kinesumer.aws.session import Clients
+    from kinesumer.dead_letters.targets import open_readable
+    from kinesumer.operations.redriving import look
+
+    async with Clients(region=region) as clients:
+        letters = await open_readable(target, clients)
+        try:
+            return await look(letters.read(), wanted)
+        finally:
+            await letters.aclose()
+
+
+async def _redrive(wanted: Wanted) -> Outcome:
+    from kinesumer.aws.session import Clients
+    from kinesumer.dead_letters.targets import open_readable
+    from kinesumer.operations.redriving import Redrive, look
+
+    async with Clients(region=wanted.region) as clients:
+        target = await open_readable(wanted.target, clients)
+        try:
+            found = await look(target.read(), wanted.filter)
+            letters = found.letters
+            if wanted.ids:
+                letters = _chosen(wanted.target, found, wanted.ids)
+            if letters:
+                _ask(wanted, letters, target)
+            work = Redrive(
+                clients,
+                target,
+                chance=random.Random(),
+                roles=wanted.roles,
+                to_stream=wanted.to_stream,
+            )
+            outcome = await work.run(letters)
+        finally:
+            await target.aclose()
+    _tell(wanted, outcome, target)
+    return outcome
+
+
+def _chosen(target: str, found: Contents, ids: Sequence[str]) -> list[Held]:
+    by_id = {held.letter.id: held for held in found.letters}
+    missing = [one for one in ids if one not in by_id]
+    if missing:
+        _tell_unreadable(found)
+        raise KinesumerError(
+            f"no letter {', '.join(missing)} in {target}; kinesumer dlq list shows all"
+        )
+    return [by_id[one] for one in dict.fromkeys(ids)]
+
+
+def _ask(wanted: Wanted, letters: Sequence[Held], target: ReadableLetters) -> None:
+    """Say what will change, and ask. Raises ConfigurationError if nobody can answer."""
+    streams = Counter(wanted.to_stream or held.letter.stream_arn for held in letters)
+    for name, count in streams.items():
+        click.echo(f"{count} to stream {shown(name)}", err=True)
+    after = "taken out of" if target.removes else "kept by Kinesis in"
+    click.echo(f"then {after} {shown(wanted.target)}", err=True)
+    if wanted.yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError("nobody can be asked: say --yes to put them back")
+    click.confirm("Put them back?", abort=True, err=True)
+
+
+# --- what is told --------------------------------------------------------------------
+
+
+def _fields(letter: DeadLetter) -> dict[str, Any]:
+    """Return all but data and traceback."""
+    fields: dict[str, Any] = {"id": letter.id, **msgspec.to_builtins(letter)}
+    for name in ("version", "data", "traceback"):
+        del fields[name]
+    return {**fields, "data_bytes": len(letter.data)}
+
+
+def _whole(letter: DeadLetter) -> dict[str, Any]:
+    whole = {"version": VERSION, **_fields(letter), "traceback": letter.traceback}
+    try:
+        return {**whole, "data": letter.data.decode()}
+    except UnicodeDecodeError:
+        return {**whole, "data_base64": b64encode(letter.data).decode()}
+
+
+def _listing(target: str, found: Contents) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "target": target,
+        "letters": [
+            {**_fields(held.letter), "copies": len(held.copies)}
+            for held in found.letters
+        ],
+        "unreadable": found.unreadable,
+    }
+
+
+def _line(held: Held) -> str:
+    letter = held.letter
+    error = letter.error
+    if len(error) > LONGEST_LINE:
+        error = f"{error[: LONGEST_LINE - 1]}…"
+    failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
+    place = f"{letter.app}  {letter.stream}/{letter.shard_id}"
+    attempts = f"{letter.attempts} attempts"
+    return f"{letter.id}  {failed[:19]}Z  {shown(f'{place}  {attempts}  {error}')}"
+
+
+def _data(data: bytes) -> str:
+    try:
+        return _lines(data.decode())
+    except UnicodeDecodeError:
+        return f"base64: {b64encode(data).decode()}"
+
+
+def _lines(text: str) -> str:
+    """Return text whose lines may be printed: other controls are escaped."""
+    return "\n".join(shown(line) for line in text.splitlines())
+
+
+def _tell_unreadable(found: Contents) -> None:
+    for problem in found.unreadable:
+        click.echo(f"! unreadable: {shown(problem)}", err=True)
+
+
+def _tell(wanted: Wanted, outcome: Outcome, target: ReadableLetters) -> None:
+    if wanted.as_json:
+        told = {
+            "version": VERSION,
+            "target": wanted.target,
+            "put": [letter.id for letter in outcome.put],
+            "removed": target.removes,
+            "failed": [
+                {"id": letter.id, "reason": reason} for letter, reason in outcome.failed
+            ],
+        }
+        click.echo(json.dumps(told, indent=2))
+        return
+    for letter, reason in outcome.failed:
+        click.echo(f"! {letter.id} stays: {shown(reason)}", err=True)
+    left = "" if target.removes else "; Kinesis keeps their letters until they expire"
+    click.echo(f"{len(outcome.put)} put back{left}")
