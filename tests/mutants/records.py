@@ -311,17 +311,16 @@ MUTANTS = (
     mutant(
         "a checkpoint that can't be read is none",
         "decode path; Go 16",
-        "wire/rows.py",
-        '        raise _corrupt(row, "sequence_number")\n',
+        "wire/attributes.py",
+        '        raise corrupt(row, "sequence_number")\n',
         "        return None\n",
         "tests/wire/test_rows.py",
     ),
     mutant(
         "a checkpoint loses its part",
         "decode path",
-        "wire/rows.py",
-        'return Position(number, _count(row, "sub_sequence_number", '
-        "last=WHOLE_RECORD))",
+        "wire/attributes.py",
+        'return Position(number, count(row, "sub_sequence_number", last=WHOLE_RECORD))',
         "return Position(number)",
         "tests/wire/test_rows.py",
     ),

@@ -29,7 +29,7 @@ MUTANTS = (
         "register over a later incarnation",
         "4 Register",
         WRITES,
-        '                _as_read("incarnation", replaced.incarnation),\n',
+        '                as_read("incarnation", replaced.incarnation),\n',
         "",
         REFUSES,
     ),
@@ -38,16 +38,16 @@ MUTANTS = (
         "4 Heartbeat",
         WRITES,
         '            Test("session", "=", member.session),\n'
-        "            _ALIVE,\n"
+        "            ALIVE,\n"
         '            Either((Test("beat", "=", beat - 1)',
-        '            _ALIVE,\n            Either((Test("beat", "=", beat - 1)',
+        '            ALIVE,\n            Either((Test("beat", "=", beat - 1)',
         REFUSES,
     ),
     mutant(
         "heartbeat of the dead",
         "4 Heartbeat; 5 dead is for ever",
         WRITES,
-        '            _ALIVE,\n            Either((Test("beat", "=", beat - 1)',
+        '            ALIVE,\n            Either((Test("beat", "=", beat - 1)',
         '            Either((Test("beat", "=", beat - 1)',
         REFUSES,
     ),
@@ -71,7 +71,7 @@ MUTANTS = (
         "fence whoever has beaten since",
         "4 Fence; 5 stale reads are harmless",
         WRITES,
-        '            _as_read("beat", member.beat),\n',
+        '            as_read("beat", member.beat),\n',
         "",
         REFUSES,
     ),
@@ -79,27 +79,27 @@ MUTANTS = (
         "fence another session",
         "4 Fence",
         WRITES,
-        '            _as_read("session", member.session),\n'
-        '            _as_read("beat", member.beat),\n',
-        '            _as_read("beat", member.beat),\n',
+        '            as_read("session", member.session),\n'
+        '            as_read("beat", member.beat),\n',
+        '            as_read("beat", member.beat),\n',
         REFUSES,
     ),
     mutant(
         "fence the dead once more",
         "4 Fence",
         WRITES,
-        '            _as_read("beat", member.beat),\n            _ALIVE,\n',
-        '            _as_read("beat", member.beat),\n',
+        '            as_read("beat", member.beat),\n            ALIVE,\n',
+        '            as_read("beat", member.beat),\n',
         REFUSES,
     ),
     mutant(
         "fence by deleting the row",
         "5 dead is for ever",
         WRITES,
-        "            _ALIVE,\n        )\n    )\n"
+        "            ALIVE,\n        )\n    )\n"
         "    key = rows.member_key(app, member.client_id)\n"
         '    return Write(key, condition, {"dead": True, "last_update": moment})',
-        "            _ALIVE,\n        )\n    )\n"
+        "            ALIVE,\n        )\n    )\n"
         "    key = rows.member_key(app, member.client_id)\n"
         "    return Write(key, condition, delete=True)",
     ),
@@ -134,8 +134,7 @@ MUTANTS = (
         "prune another session",
         "4 Prune member",
         WRITES,
-        "            _dead(member),\n"
-        '            _as_read("session", member.session),\n',
+        '            _dead(member),\n            as_read("session", member.session),\n',
         "            _dead(member),\n",
         REFUSES,
     ),
@@ -203,16 +202,16 @@ MUTANTS = (
         "4 Assign",
         WRITES,
         '            Test("session", "=", member.session),\n'
-        "            _ALIVE,\n"
+        "            ALIVE,\n"
         '            Test("streams"',
-        '            _ALIVE,\n            Test("streams"',
+        '            ALIVE,\n            Test("streams"',
         REFUSES,
     ),
     mutant(
         "assign to the dead",
         "4 Assign",
         WRITES,
-        '            _ALIVE,\n            Test("streams"',
+        '            ALIVE,\n            Test("streams"',
         '            Test("streams"',
         REFUSES,
     ),
