@@ -1,0 +1,124 @@
+"""Dead letters in SQS and S3, as moto's server plays them, and in a function."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from kinesumer.aws.session import Clients
+from kinesumer.dead_letters import DeadLetter, open_dead_letters
+from kinesumer.dead_letters.targets import open_readable
+from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kinesumer.dead_letters.targets import ReadableLetters, Stored
+
+LETTER = DeadLetter(
+    app="bill/ing",
+    stream_arn="arn:aws:kinesis:us-east-1:000000000000:stream/orders",
+    shard_id="shardId-000000000000",
+    sequence_number="4959",
+    data=b"\xff\x00",
+    error="ValueError: \ufffe",
+    attempts=3,
+    failed_at=datetime(2026, 1, 31, tzinfo=UTC),
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+async def clients(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clients]:
+    for name in ("AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, url)
+    monkeypatch.setattr("kinesumer.dead_letters.sqs.WAIT_SECONDS", 0)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    async with Clients() as clients:
+        yield clients
+
+
+@pytest.fixture(params=["standard", "fifo", "s3"])
+async def target(clients: Clients, request: pytest.FixtureRequest) -> str:
+    """An empty target of each kind."""
+    if request.param == "s3":
+        s3 = (await clients.open("s3")).client
+        await s3.create_bucket(Bucket="letters")
+        return "s3://letters/dead"
+    sqs = (await clients.open("sqs")).client
+    fifo = {"FifoQueue": "true"} if request.param == "fifo" else {}
+    name = "letters.fifo" if fifo else "letters"
+    answer = await sqs.create_queue(QueueName=name, Attributes=fifo)
+    return f"sqs:{answer['QueueUrl']}"
+
+
+async def stored(letters: ReadableLetters) -> list[Stored]:
+    return [one async for one in letters.read()]
+
+
+async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
+    clients: Clients, target: str
+) -> None:
+    letters = await open_readable(target, clients)
+    await letters.put(LETTER)
+    assert [one.letter for one in await stored(letters)] == [LETTER]
+    await letters.aclose()  # what was only read is there for the next one
+    found = await stored(letters)
+    assert [one.letter for one in found] == [LETTER]
+    await letters.remove(found)
+    await letters.aclose()
+    assert await stored(letters) == []
+
+
+async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> None:
+    sqs = (await clients.open("sqs")).client
+    answer = await sqs.create_queue(
+        QueueName="small", Attributes={"MaximumMessageSize": "1024"}
+    )
+    letters = await open_dead_letters(f"sqs:{answer['QueueUrl']}", clients)
+    for size in (2_000, 1 << 20):
+        large = DeadLetter(
+            **{n: getattr(LETTER, n) for n in LETTER.__struct_fields__}
+            | {"data": bytes(size)}
+        )
+        with pytest.raises(LetterTooLargeError, match="keep letters in S3"):
+            await letters.put(large)
+
+
+@pytest.mark.parametrize("place", ["s3://nowhere/dead", "sqs:{url}/1/nowhere"])
+async def test_a_target_that_is_not_there_is_no_fault_that_passes(
+    clients: Clients, url: str, place: str
+) -> None:
+    letters = await open_dead_letters(place.format(url=url), clients)
+    with pytest.raises(FatalError, match="nowhere"):
+        await letters.put(LETTER)
+
+
+async def test_a_function_gets_the_letter_and_its_error_is_raised(
+    clients: Clients,
+) -> None:
+    async def take(letter: DeadLetter) -> None:
+        raise ZeroDivisionError(letter.id)
+
+    letters = await open_dead_letters(take, clients)
+    with pytest.raises(ZeroDivisionError, match=LETTER.id):
+        await letters.put(LETTER)
+
+
+@pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
+async def test_what_names_no_target_is_refused(clients: Clients, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no target"):
+        await open_dead_letters(text, clients)
