@@ -24,11 +24,11 @@ from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model import HASH_KEYS, Fence, Record, ShardKey, Source, Start, Stream
+from kinesumer.putting import Counts
 from kinesumer.spark import background as thread
 from kinesumer.spark.columns import COLUMNS
 from kinesumer.spark.dead_letters import RefusedRowError
 from kinesumer.spark.options import connection_from, parse_write
-from kinesumer.putting import Counts
 from kinesumer.spark.sink import BatchWriter, StreamWriter, Written
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.spark.sources import close_sources, sources
