@@ -74,8 +74,8 @@ async def _keep(context: Context, stream: OpenStream) -> bool:
     is_open = all(row.ready or row.ended for row in found)
     is_settled = is_open and not (unreadable or any(repairs))
     stream.settled = shards if is_settled else None
-    has_moved_on = before is not None and before != stream.places
-    return has_moved_on or bool(repairs.create or repairs.ready)
+    # The first time it is news, too: the leader may have read the rows before that.
+    return before != stream.places or bool(repairs.create or repairs.ready)
 
 
 def _long_unlisted(
@@ -143,6 +143,7 @@ async def _lay_baseline(
         closed = closed if written.applied else frozenset()
     origin = lineage.Origin(row, closed, await _go_positions(context, stream))
     first = lineage.first_rows(origin, shards)
+    stream.places = lineage.places(first)
     await write_all(context, [writes.create_shard(context.app, new) for new in first])
     await context.write(writes.baseline(context.app, row))
     logger.info(

@@ -38,8 +38,8 @@ SILENT_SHARE = 0.625
 """Share of the lease after which a heart that hasn't beaten is thought to be silent:
 between two and three beats."""
 RESHARD_SECONDS = 300.0
-"""How often the leader reads all shard rows to see whether shares drifted, if no keeper
-tells it of a change: other clients keep the streams that it can't reach."""
+"""How often the leader reads all shard rows to see whether shares drifted, if its own
+keeper tells of no change; while others keep streams, as often as these are listed."""
 
 
 class Leader:
@@ -332,12 +332,15 @@ class Leader:
         if now < self._next_shards and asked <= known:
             return
         if now >= self._next_shards:
-            self._next_shards = now + RESHARD_SECONDS
+            elsewhere = asked - self._reachable()
+            listing = self._context.config.listing_seconds
+            self._next_shards = now + (listing if elsewhere else RESHARD_SECONDS)
             known = set()
         for arn in await self._complete_streams(asked - known):
             if arn not in self._shards:
                 self._agenda.ask()
-            stored = await read_shards(self._context, arn)
+            # Told of a change, it mustn't read what was there before it.
+            stored = await read_shards(self._context, arn, consistent=True)
             self._shards[arn] = lineage.places(stored.rows)
         new = self._make_plan()
         if plan.has_drifted(self._plan, self._shards, new, self.members):

@@ -231,6 +231,26 @@ async def test_many_splits_are_shared_anew_but_one_moves_nothing(world: World) -
         assert (leader_row(world).plan_version > version) is moves
 
 
+@in_virtual_time
+async def test_splits_of_a_stream_that_others_keep_are_shared_anew_too(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world)
+    other = await lay_baseline(world, 1, "payments")
+    await fleet.join("c1", streams=frozenset({other}))
+    await fleet.join("c2", streams=frozenset({other}))
+    seat = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    opened = world.open(world.kinesis.source("payments"))
+    for _ in range(3):
+        lowest = world.kinesis.stream("payments").open[0].shard.shard_id
+        world.kinesis.split("payments", lowest)
+        await keep(seat.world.context(), opened)
+    await asyncio.sleep(45)
+    assert fleet.row("c1").range
+    assert fleet.row("c2").range
+
+
 # --- fencing ---
 
 
