@@ -17,11 +17,11 @@ from kinesumer.errors import (
 from kinesumer.holding import Holding
 from kinesumer.model import ShardKey
 from kinesumer.reader import Reader
-from kinesumer.shard_rows import read_inside
+from kinesumer.shard_rows import read_inside, read_shards
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
@@ -322,32 +322,35 @@ class Rounds:
         if not holding.revoked and holding.children is not None:
             await self._end(holding, await self._children(holding))
 
-    async def _children(self, holding: Holding) -> list[Shard]:
+    async def _children(self, holding: Holding) -> list[ShardRow]:
+        """Return its children's rows: the group knows those that Kinesis forgot."""
+        arn, shard_id = holding.key
         found = [lineage.as_shard(child) for child in holding.children or ()]
+        found = found or [s for s in await self._list(arn) if shard_id in s.parents]
         if found:
-            return found
-        stream = self._streams[holding.key.stream_arn]
-        listed = await self._context.until_available(
-            stream.source.list_shards, stream.label
-        )
-        return [shard for shard in listed if holding.key.shard_id in shard.parents]
+            return [lineage.child_row(arn, shard) for shard in found]
+        stored = await read_shards(self._context, arn)
+        return [row for row in stored.rows if shard_id in row.parents]
 
-    async def _end(self, holding: Holding, children: list[Shard]) -> None:
+    async def _list(self, arn: str) -> Sequence[Shard]:
+        source, label = self._streams[arn].source, self._streams[arn].label
+        return await self._context.until_available(source.list_shards, label)
+
+    async def _end(self, holding: Holding, children: list[ShardRow]) -> None:
         """Write children first and the end after: a crash between them loses nothing.
 
         On a merge both owners write their end before they read the sibling, so at least
         one of them sees both.
         """
-        arn, app = holding.key.stream_arn, self._context.app
-        child_rows = [lineage.child_row(arn, child) for child in children]
-        for child in child_rows:
+        app = self._context.app
+        for child in children:
             await self._context.write(writes.create_shard(app, child))
         holding.revoke()
         write = writes.end(app, holding.row, holding.position)
         if not await self._write_as_owner(holding, write):
             return
-        for child in child_rows:
-            if await self._parents_ended(holding, child):
+        for child in children:
+            if not child.ready and await self._parents_ended(holding, child):
                 await self._context.write(writes.ready(app, child))
         logger.info(
             "%s %s ended",
@@ -367,11 +370,7 @@ class Rounds:
             row = await self._context.read(place)
             known = self._context.readable(rows.read_shard, row)
             if row is None:
-                stream = self._streams[child.key.stream_arn]
-                listed = await self._context.until_available(
-                    stream.source.list_shards, stream.label
-                )
-                ids = {shard.shard_id for shard in listed}
+                ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
                 # A listing without the child was cut off: it may lack the parent too.
                 if parent in ids or child.key.shard_id not in ids:
                     return False

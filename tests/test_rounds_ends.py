@@ -300,6 +300,19 @@ async def test_an_expired_shard_without_children_simply_ends(world: World) -> No
 
 
 @in_virtual_time
+async def test_children_that_only_the_group_remembers_are_opened_at_once(
+    world: World,
+) -> None:
+    owner = await own(world)
+    world.kinesis.split("orders", P)
+    await keep(world.context(), world.open(world.kinesis.source("orders")))
+    for shard_id in (P, LOW, HIGH):
+        world.kinesis.stream("orders").shards.pop(shard_id)
+    await world.until(lambda: owner.row(LOW).ended and owner.row(HIGH).ended)
+    assert len(ends(owner)) == 3
+
+
+@in_virtual_time
 async def test_a_child_takes_the_owner_of_its_own_place(world: World) -> None:
     """The first child starts where its parent starts, the others inside it."""
     owner = await Owner(world).begin()
