@@ -14,7 +14,7 @@ from kinesumer.testing.endings import AT_REST, FATAL
 from kinesumer.testing.mishaps import MISHAPS, Mishap
 from kinesumer.testing.predicates import ViolationError
 from kinesumer.testing.schedule import Fault, draw_faults, parse_rates
-from kinesumer.testing.settled import check_plan, check_settled, waiting
+from kinesumer.testing.settled import arrangement, check_plan, check_settled, waiting
 from kinesumer.testing.shapes import EACH, shape_for
 from kinesumer.testing.simulation import Shape, Simulation
 from kinesumer.testing.story import told
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from kinesumer.testing.schedule import Rate
 
 SETTLE_SECONDS = 60.0
-"""After the faults: ownership must equal the plan by then (L2)."""
+"""After the faults: ownership must equal the plan by then (L2) …"""
+MOST_LOOKS = 9
+"""… or, while it still changes from one look to the next, two minutes later."""
 FINISH_SECONDS = 15.0
 """After the last record: every record must be done by then, or soon after another such
 time in which some were (L3)."""
@@ -136,7 +138,7 @@ async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
     await asyncio.sleep(60 * run.minutes - sim.loop.real)
     await starting
     sim.calm()
-    await asyncio.sleep(SETTLE_SECONDS)
+    await _settle(sim)
     check_plan(sim)
     sim.judge.note("ending", run.ending)
     if run.ending in AT_REST:
@@ -149,6 +151,17 @@ async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
     if run.ending in FATAL:
         outcome.faults[run.ending] += 1
         await FATAL[run.ending](sim)
+
+
+async def _settle(sim: Simulation) -> None:
+    """Let plan and ownership come to rest: a reshard may be found late, and a backlog
+    before a shard's end takes its time."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    before: object = None
+    for _ in range(MOST_LOOKS):
+        if before == (before := arrangement(sim)):
+            return
+        await asyncio.sleep(FINISH_SECONDS)
 
 
 async def _finish(sim: Simulation) -> None:

@@ -267,7 +267,7 @@ class Judge:
             self.fail("I1", f"{trace.shard_id}: position goes back from {old} to {new}")
             return
         assert new is not None
-        undone = trace.undone(trace.first_of(before), trace.through(new))
+        undone = trace.undone(trace.first_due(before), trace.through(new))
         if undone is not None:
             self.fail(
                 "I2",
@@ -293,7 +293,7 @@ class Judge:
             trace.ended_at = self.loop.real
 
     def _check_end(self, trace: ShardTrace, before: Row) -> None:
-        undone = trace.undone(trace.first_of(before), len(trace.log))
+        undone = trace.undone(trace.first_due(before), len(trace.log))
         if undone is not None:
             self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
 

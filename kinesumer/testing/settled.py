@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model import HASH_KEYS
 from kinesumer.testing.plans import parts_of
+from kinesumer.testing.trace import row_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,20 @@ def check_plan(sim: Simulation) -> None:
         _check_tiling(sim, name, ranges)
         _check_owners(sim, name, ranges)
     _raise_first(sim)
+
+
+def arrangement(sim: Simulation) -> object:
+    """Return what changes while a group settles: plan, owners, ends and what is read
+    before them."""
+    shards = (
+        (row["sk"], row.get("owner"), row["ended"], closed and row_place(row))
+        for name in sim.streams
+        for shard_id, made in sim.kinesis.stream(name).shards.items()
+        if (row := sim.judge.shards[sim.arn(name), shard_id].row) is not None
+        for closed in (made.closed,)
+    )
+    plans = sim.store.rows(f"leader#{sim.shape.app}")
+    return [row["plan_version"] for row in plans], list(shards)
 
 
 def _raise_first(sim: Simulation) -> None:

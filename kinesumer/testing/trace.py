@@ -114,6 +114,13 @@ class ShardTrace:
             return self.through(place)
         return self.since(str(row["start"]))
 
+    def first_due(self, row: Row) -> int:
+        """Return the index of the first record behind the checkpoint that counts.
+
+        Pages of records from before the start leave a checkpoint among these.
+        """
+        return max(self.first_of(row), self.since(str(row["start"])))
+
     def undone(self, first: int, stop: int) -> int | None:
         """Return the first index in a range that is neither done nor expired."""
         index = max(first, self.expired, min(self.done_until, stop))
