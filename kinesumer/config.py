@@ -37,7 +37,8 @@ class Config:
     drain_timeout: float = 30.0
     """How long a hand-over or a stop waits for what is in user code."""
     max_processing_time: float = 300.0
-    """A handler without progress for this long loses its shards to other clients."""
+    """A handler, or a read that is never answered, without progress for this long loses
+    the client's shards to other clients."""
     buffer_bytes: int = 64 * 1024 * 1024
     """Memory for fetched records, over all shards."""
     page_records: int = 10_000

@@ -98,10 +98,12 @@ class Delivery:
 
     def oldest_work(self) -> Work | None:
         """Return the record or batch that user code is at; None if it waits."""
-        since, asker = self.busy_since, self.asker
+        since, asker, batch = self.busy_since, self.asker, self._batch
         if since is None:
             return None
-        return Work(since, "user code", lambda: task_stack(asker, self.thread))
+        at = batch.holding.source if batch is not None else None
+        what = f"user code at {at.stream} {at.shard_id}" if at else "user code"
+        return Work(since, what, lambda: task_stack(asker, self.thread))
 
     def close(self, fatal: BaseException | None = None) -> None:
         """End the iteration: by StopAsyncIteration, or by the error that says why."""

@@ -19,6 +19,7 @@ from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
 from kinesumer.tasks import Tasks
+from kinesumer.watchdog import oldest_of
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class Group:
 
     async def _ask(self, session: Session) -> None:
         asked = self._asked
-        write = writes.ask(self.context.app, session.member, asked)
-        await self.context.write(write)
+        await self.context.write(writes.ask(self.context.app, session.member, asked))
         session.rounds.restrict(asked)
 
     async def leave(self) -> None:
@@ -209,7 +209,7 @@ class Group:
             await self.context.write(writes.leave(self.context.app, member, moment))
 
     def holdings(self) -> Iterable[Holding]:
-        """Return the shards held now."""
+        """Return the shards held now; the heart asks from a thread of its own."""
         return list(self._held().values())
 
     # --- running --------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Group:
             context,
             streams=self._asked,
             notify=notify,
-            busy_since=lambda: self.delivery.busy_since,
+            oldest_work=lambda: oldest_of(self.delivery, self.holdings()),
         )
         return self._beating
 
@@ -378,7 +378,7 @@ class Group:
         return [self.streams[arn] for arn in self._asked - arns]
 
     def _held(self) -> dict[ShardKey, Holding]:
-        return self.session.rounds.held if self.session else {}
+        return session.rounds.held if (session := self.session) else {}
 
     def _take_stock(self) -> None:
         self.delivery.take_stock()

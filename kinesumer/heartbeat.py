@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.leader import Leader
     from kinesumer.ports import Write, Written
+    from kinesumer.watchdog import Work
 
 TRUST = 0.75
 """Share of the lease for which its holder trusts itself."""
@@ -63,7 +64,7 @@ class Heart:
         *,
         streams: frozenset[str],
         notify: Callable[[Event], None],
-        busy_since: Callable[[], float | None],
+        oldest_work: Callable[[], Work | None],
         kind: str = rows.CLIENT,
     ) -> None:
         self.state = "up"
@@ -73,7 +74,7 @@ class Heart:
         """The last registration sent: it may be in the table, whoever knows of it."""
         self._context = context
         self._notify = notify
-        self._busy_since = busy_since
+        self._oldest_work = oldest_work
         self._kind = kind
         self._hurry = asyncio.Event()
         self._lease_ms = round(context.config.lease_seconds * 1000)
@@ -213,9 +214,9 @@ class Heart:
             # A beat that took an outage to be answered permits nothing any more.
             if lease.permits(clock.now()):
                 await self._pause(row, clock.now())
-            if self._is_stuck():
+            if (stuck := self._stuck()) is not None:
                 lease.end()
-                await self._give_up(member)
+                await self._give_up(member, stuck)
                 return
             beat, first_sent = beat + 1, clock.now()
             update = first_sent >= next_update
@@ -287,23 +288,26 @@ class Heart:
 
     # --- the watchdog ---------------------------------------------------------------
 
-    def _is_stuck(self) -> bool:
-        since = self._busy_since()
+    def _stuck(self) -> Work | None:
+        """Return what has been at the same thing for too long, if anything."""
+        work, now = self._oldest_work(), self._context.clock.now()
         limit = self._context.config.max_processing_time
-        return since is not None and self._context.clock.now() - since > limit
+        return work if work is not None and now - work.since > limit else None
 
-    async def _give_up(self, member: MemberRow) -> None:
+    async def _give_up(self, member: MemberRow, stuck: Work) -> None:
         context = self._context
         logger.error(
-            "user code has made no progress for max_processing_time=%g s: "
-            "its shards go to other clients",
+            "%s has made no progress for max_processing_time=%g s: "
+            "this client's shards go to other clients\n%s",
+            stuck.what,
             context.config.max_processing_time,
+            stuck.stack(),
             extra={"client_id": context.client_id},
         )
         await context.write(writes.leave(context.app, member, self._moment()))
 
     async def _wait_for_progress(self) -> None:
-        while self._is_stuck():
+        while self._stuck() is not None:
             await asyncio.sleep(self._context.config.heartbeat_seconds)
 
     def _config_ms(self) -> tuple[float, float]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
 
 
+REQUEST_SECONDS = 5.0
+"""User code that blocks the loop's thread holds up requests that old, too."""
+
+
 class Work(NamedTuple):
     """Something that has been at the same thing since a moment of the clock."""
 
@@ -39,12 +43,15 @@ class Worker(Protocol):
 
 def oldest_of(worker: Worker, holdings: Iterable[Holding]) -> Work | None:
     """Return what user code or a fetcher has been at for longest, if anything."""
-    works = [work for work in [worker.oldest_work()] if work is not None]
+    user, asking = worker.oldest_work(), []
     for holding in holdings:
         since = holding.asking_since
         if since is not None:
-            works.append(_fetching(holding, since, worker.thread))
-    return min(works, default=None, key=lambda work: work.since)
+            asking.append(_fetching(holding, since, worker.thread))
+    oldest = min(asking, default=None, key=lambda work: work.since)
+    if user is None or oldest is None:
+        return user or oldest
+    return user if user.since < oldest.since + REQUEST_SECONDS else oldest
 
 
 def _fetching(holding: Holding, since: float, thread: int) -> Work:

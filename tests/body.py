@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.heartbeat import Alive, Event, Heart
 from kinesumer.ports import Test, Write
+from kinesumer.watchdog import Work
 from kinesumer.wire import rows
 from tests.engine import APP, ARN, FaultyStore, World
 
@@ -28,9 +29,13 @@ class Body:
             world.context(client_id, store=self.store, **config),
             streams=frozenset({ARN}),
             notify=self._notify,
-            busy_since=lambda: self.busy_since,
+            oldest_work=self._oldest_work,
         )
         self.task = world.loop.create_task(self.heart.run())
+
+    def _oldest_work(self) -> Work | None:
+        since = self.busy_since
+        return None if since is None else Work(since, "user code", lambda: "a stack")
 
     def _notify(self, event: Event) -> None:
         self.events.append((self.world.clock.now(), event))

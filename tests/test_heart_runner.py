@@ -40,7 +40,7 @@ def runner(store: MemoryStore) -> ThreadHeart:
 
 def make(context: Context, notify: Callable[[Event], None]) -> Heart:
     return Heart(
-        context, streams=frozenset({"s"}), notify=notify, busy_since=lambda: None
+        context, streams=frozenset({"s"}), notify=notify, oldest_work=lambda: None
     )
 
 

@@ -93,7 +93,7 @@ class Membership:
             self._context,
             streams=self._streams,
             notify=events.put_nowait,
-            busy_since=lambda: None,
+            oldest_work=lambda: None,
             kind=rows.QUERY,
         )
         beating = asyncio.get_running_loop().create_task(heart.run())
