@@ -48,8 +48,7 @@ class Wanted(NamedTuple):
 def dlq() -> None:
     """List, show and put back dead letters.
 
-    TARGET is file:PATH, sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX: what
-    client.run() was told as dead_letters.
+    TARGET is file:PATH, sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX.
     """
 
 
@@ -109,7 +108,8 @@ def show(target: str, letter_id: str, region: str | None, as_json: bool) -> None
         click.echo(json.dumps(_whole(held.letter), indent=2))
         return
     for name, value in _fields(held.letter).items():
-        click.echo(f"{name:<20}{shown(str(value))}")
+        text = "-" if value is None else shown(str(value))
+        click.echo(f"{name:<20}{text}")
     click.echo(f"\n{_data(held.letter.data)}\n\n{_lines(held.letter.traceback)}")
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import FatalError, KinesumerError
 from kinesumer.operations.reaching import NO_ROLES, Roles
 from kinesumer.putting import Putter, Unit
 from kinesumer.wire.puts import Entry, refusal
@@ -167,7 +167,15 @@ class Redrive:
         finally:
             await putter.abandon()
         self._outcome.put.extend(held.letter for held in letters)
-        await self._target.remove([one for held in letters for one in held.copies])
+        try:
+            await self._target.remove([one for held in letters for one in held.copies])
+        except KinesumerError as error:
+            # It ends here: what can't be taken out would be put back twice.
+            raise FatalError(
+                f"{len(letters)} records are back in their stream, but letters of "
+                f"theirs may still be there, and to put these back would repeat their "
+                f"records: {', '.join(held.letter.id for held in letters)}: {error}"
+            ) from error
 
     def _fail(self, letters: Sequence[Held], reason: str) -> None:
         self._outcome.failed.extend((held.letter, reason) for held in letters)

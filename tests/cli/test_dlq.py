@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
 from kinesumer.cli.dlq import moment
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
-from kinesumer.errors import ConfigurationError, LetterTooLargeError
+from kinesumer.dead_letters.file import FileLetters
+from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
+from kinesumer.model import HASH_KEYS, Start, Stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +52,22 @@ def keep(target: str, *letters: DeadLetter) -> None:
             await opened.aclose()
 
     asyncio.run(put())
+
+
+def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
+    """Return data and partition key of all that each shard of a stream has."""
+
+    async def read() -> list[list[tuple[bytes, str | None]]]:
+        async with Clients() as clients:
+            source = await open_source(clients, Stream(stream))
+            found = []
+            for shard in await source.list_shards():
+                iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+                page = await source.get_records(iterator, 100)
+                found.append([(one.data, one.partition_key) for one in page.records])
+            return found
+
+    return asyncio.run(read())
 
 
 @pytest.fixture
@@ -98,13 +117,43 @@ def test_show_has_the_data_and_the_traceback(target: str, run: Run) -> None:
 
 
 def test_a_record_put_back_has_its_partition_key_and_its_letter_is_gone(
-    target: str, run: Run, aws: EmbeddedAws
+    target: str, run: Run
 ) -> None:
-    aws.create_stream("letters")
     done = run("dlq", "redrive", target, letter(1).id, "--yes", "--json")
     assert json.loads(done.stdout)["put"] == [letter(1).id]
+    assert records("orders") == [[(b"order 1", "customer 1")]]
     left = json.loads(run("dlq", "list", target, "--json").output)["letters"]
     assert [one["id"] for one in left] == [letter(2).id]
+
+
+def test_a_record_of_an_aggregate_goes_where_its_explicit_hash_key_says(
+    aws: EmbeddedAws, run: Run, tmp_path: Path
+) -> None:
+    aws.create_stream("orders", shards=2)
+    hash_keys = ("0", str(HASH_KEYS - 1))
+    keep(
+        f"file:{tmp_path / 'letters.jsonl'}",
+        *(
+            letter(1, data=key.encode(), sub_sequence_number=n, explicit_hash_key=key)
+            for n, key in enumerate(hash_keys)
+        ),
+    )
+    target = f"file:{tmp_path / 'letters.jsonl'}"
+    assert run("dlq", "redrive", target, "--all", "--yes").exit_code == 0
+    assert records("orders") == [[(key.encode(), "customer 1")] for key in hash_keys]
+
+
+def test_records_whose_letters_could_not_be_taken_out_are_named(
+    target: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise FatalError("the disk is full")
+
+    monkeypatch.setattr(FileLetters, "remove", refuse)
+    done = run("dlq", "redrive", target, "--all", "--yes")
+    assert done.exit_code == 1
+    for told in ("2 records are back", letter(1).id, letter(2).id, "the disk is full"):
+        assert told in done.stderr
 
 
 def test_nothing_is_put_back_unless_somebody_says_so(target: str, run: Run) -> None:
