@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kinesumer.model import Stream
     from kinesumer.operations.producing import Key, NotPut, Outcome, Producer
 
+VERSION = 1
+
 
 class Wanted(NamedTuple):
     """What was asked for."""
@@ -42,7 +44,7 @@ class Wanted(NamedTuple):
     default="lines",
     show_default=True,
     help="A line is a record's data, or a JSON object with partition_key, data or "
-    "data_base64, and explicit_hash_key if wanted: what consume and tail write.",
+    "data_base64, and explicit_hash_key if wanted: what consume writes.",
 )
 @click.option(
     "--key",
@@ -169,6 +171,7 @@ def _tell(stream: str, outcome: Outcome, as_json: bool) -> None:
         )
         return
     told = {
+        "version": VERSION,
         "stream": stream,
         "lines": outcome.lines,
         "records": counts.rows,

@@ -60,7 +60,7 @@ NULL = b"null"
 
 
 class Given(msgspec.Struct):
-    """A record as a line of JSON: what ``consume`` and ``tail`` write."""
+    """A record as a line of JSON: what ``consume`` writes."""
 
     partition_key: str | None = None
     explicit_hash_key: str | None = None
