@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
 
 
-REQUEST_SECONDS = 5.0
-"""User code that blocks the loop's thread holds up requests that old, too."""
+REQUEST_SECONDS = 20.0
+"""A request has so much longer: its own timeouts come first, and user code that blocks
+the loop's thread holds it up, too."""
 
 
 class Work(NamedTuple):
@@ -43,15 +44,13 @@ class Worker(Protocol):
 
 def oldest_of(worker: Worker, holdings: Iterable[Holding]) -> Work | None:
     """Return what user code or a fetcher has been at for longest, if anything."""
-    user, asking = worker.oldest_work(), []
+    user = worker.oldest_work()
+    works = [] if user is None else [user]
     for holding in holdings:
         since = holding.asking_since
         if since is not None:
-            asking.append(_fetching(holding, since, worker.thread))
-    oldest = min(asking, default=None, key=lambda work: work.since)
-    if user is None or oldest is None:
-        return user or oldest
-    return user if user.since < oldest.since + REQUEST_SECONDS else oldest
+            works.append(_fetching(holding, since + REQUEST_SECONDS, worker.thread))
+    return min(works, default=None, key=lambda work: work.since)
 
 
 def _fetching(holding: Holding, since: float, thread: int) -> Work:
