@@ -39,7 +39,7 @@ MUTANTS = (
         "children are made after the end",
         "8 a crash between them loses nothing",
         "rounds.py",
-        "        for child in child_rows:\n"
+        "        for child in children:\n"
         "            await self._context.write(writes.create_shard(app, child))\n"
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
@@ -49,7 +49,7 @@ MUTANTS = (
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        if not await self._write_as_owner(holding, write):\n"
         "            return\n"
-        "        for child in child_rows:\n"
+        "        for child in children:\n"
         "            await self._context.write(writes.create_shard(app, child))\n",
         OF_ENDS,
         note="The leader's repairs make up for it within a listing; sooner is L4.",
@@ -62,15 +62,16 @@ MUTANTS = (
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        if not await self._write_as_owner(holding, write):\n"
         "            return\n"
-        "        for child in child_rows:\n"
-        "            if await self._parents_ended(holding, child):\n",
+        "        for child in children:\n"
+        "            if not child.ready and "
+        "await self._parents_ended(holding, child):\n",
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        ended = self._parents_ended\n"
-        "        free = [c for c in child_rows if await ended(holding, c)]\n"
+        "        free = [c for c in children if await ended(holding, c)]\n"
         "        if not await self._write_as_owner(holding, write):\n"
         "            return\n"
-        "        for child in child_rows:\n"
+        "        for child in children:\n"
         "            if child in free:\n",
         OF_ENDS,
         note="The leader's repairs make up for it within a listing; sooner is L4.",

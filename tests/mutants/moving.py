@@ -239,8 +239,9 @@ MUTANTS = (
         "a refresh tells the leader nothing",
         "6; Go 19",
         "group.py",
-        "        await self.context.write(write)\n        session.rounds.restrict",
-        "        _ = write\n        session.rounds.restrict",
+        "        await self.context.write("
+        "writes.ask(self.context.app, session.member, asked))\n",
+        "",
         "tests/test_group_faults.py::test_refresh_adds_and_removes_streams",
     ),
 )
