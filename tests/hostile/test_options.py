@@ -39,11 +39,17 @@ WRONG: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(FIELDS))
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() - {"label"}))
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
 def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Config(**{name: value})
+
+
+@pytest.mark.parametrize("value", [None, b"a", 2, "a\nb", "\x1b[2J", "x" * 129])
+def test_a_label_that_is_no_short_text_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="label"):
+        Config(label=value)
 
 
 @pytest.mark.parametrize("name", ["max_uncommitted", "buffer_bytes", "weight"])
