@@ -31,6 +31,7 @@ class Wanted(NamedTuple):
     table: str
     region: str | None
     client_id: str | None
+    label: str
     streams: list[Stream]
     start: Start
 
@@ -60,6 +61,11 @@ class Wanted(NamedTuple):
     "--client-id", help="Unique among live processes; by default a new one each time."
 )
 @click.option(
+    "--label",
+    default="",
+    help="The zone or cluster that it runs in: each label gets its fair share.",
+)
+@click.option(
     "--otlp",
     is_flag=True,
     help="Send metrics and traces by OTLP, as OTEL_EXPORTER_OTLP_… say.",
@@ -77,6 +83,7 @@ def consume(
     external_id: str | None,
     region: str | None,
     client_id: str | None,
+    label: str,
     otlp: bool,
     metrics_console: bool,
 ) -> None:
@@ -87,7 +94,13 @@ def consume(
     stops at once, a third kills.
     """
     wanted = Wanted(
-        app, table, region, client_id, _streams(streams, role, external_id), at(start)
+        app,
+        table,
+        region,
+        client_id,
+        label,
+        _streams(streams, role, external_id),
+        at(start),
     )
     from kinesumer.cli.formats import FORMATS
     from kinesumer.cli.output import Output
@@ -137,7 +150,7 @@ def _telemetry(otlp: bool, console: bool) -> AbstractContextManager[object]:
 
 
 async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
-    from kinesumer import Kinesumer
+    from kinesumer import Config, Kinesumer
     from kinesumer.cli.output import ClosedOutputError
     from kinesumer.cli.stopping import Stopping
 
@@ -146,6 +159,7 @@ async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
         table=wanted.table,
         region=wanted.region,
         client_id=wanted.client_id,
+        config=Config(label=wanted.label),
     )
     stopping = Stopping(client, _say)
     ticker = asyncio.create_task(_tick(form, out, stopping))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.kinesis import open_source
@@ -29,10 +30,14 @@ PAUSE_SECONDS = 0.4
 
 
 class Lags(NamedTuple):
-    """Milliseconds by shard, and by stream why they couldn't be read."""
+    """What Kinesis said of streams and shards."""
 
     millis: dict[ShardKey, int]
+    """How far each shard's stored position is behind its tip."""
     problems: dict[str, str]
+    """Why a stream couldn't be read, by its ARN."""
+    retention_hours: Mapping[str, int] = MappingProxyType({})
+    """How long a stream keeps records, by its ARN."""
 
 
 async def read_lags(
@@ -44,11 +49,12 @@ async def read_lags(
 
     A stream that can't be read is a problem of that stream only.
     """
-    lags = Lags({}, {})
+    retention: dict[str, int] = {}
+    lags = Lags({}, {}, retention)
     limit = asyncio.Semaphore(PARALLEL_READS)
     await asyncio.gather(
         *(
-            _of_stream(clients, roles.stream(arn), rows, limit, lags)
+            _of_stream(clients, roles.stream(arn), rows, limit, lags, retention)
             for arn, rows in shards.items()
         )
     )
@@ -61,10 +67,11 @@ async def _of_stream(
     rows: Sequence[ShardRow],
     limit: asyncio.Semaphore,
     lags: Lags,
+    retention: dict[str, int],
 ) -> None:
     try:
         source = await open_source(clients, stream)
-        await source.describe()
+        retention[stream.name] = (await source.describe()).retention_hours
         open_rows = [row for row in rows if not row.ended]
         found = await asyncio.gather(*(_of_shard(source, r, limit) for r in open_rows))
     except KinesumerError as error:

@@ -83,6 +83,7 @@ def _member(
         "stalled": silent is not None and silent > stalled_after(member),
         "last_update": member.last_update,
         "weight": member.weight,
+        "label": member.label,
         "streams": sorted(member.streams),
         "range": _range(member.range),
         "shards": found.owned[member.session],
@@ -109,6 +110,7 @@ def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
         "stream_arn": stream.arn,
         "start": wire.start_text(stream.start),
         "baseline": stream.baseline,
+        "retention_hours": lags.retention_hours.get(stream.arn),
         "lag_problem": lags.problems.get(stream.arn),
         "millis_behind_latest": max(
             (s["millis_behind_latest"] or 0 for s in shards), default=0

@@ -205,11 +205,13 @@ def test_a_collector_that_doesnt_answer_is_no_fault(
 def test_status_shows_who_consumes_what(
     orders: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
-    lines(start(*CONSUME, "--client-id=one"), 10)
+    lines(start(*CONSUME, "--client-id=one", "--label=zone-a"), 10)
     found = json.loads(run("status", "--app=a", "--json").output)
     assert found["leader"] == "one"
     assert [m["client_id"] for m in found["members"]] == ["one"]
     assert found["members"][0]["stalled"] is False
+    assert found["members"][0]["label"] == "zone-a"
+    assert found["streams"][0]["retention_hours"] == 24
     assert found["streams"][0]["states"] == {"owned": 2}
     text = run("status", "--app=a").output
     assert "shardId-000000000001" in text

@@ -35,6 +35,7 @@ SHAPE: dict[str, Any] = {
             "stalled": FLAG,
             "last_update": TEXT,
             "weight": NUMBER,
+            "label": TEXT,
             "streams": [TEXT],
             "range": (
                 [{"stream_arn": TEXT, "first_hash": TEXT, "last_hash": TEXT}],
@@ -48,6 +49,7 @@ SHAPE: dict[str, Any] = {
             "stream_arn": TEXT,
             "start": TEXT,
             "baseline": FLAG,
+            "retention_hours": (NUMBER, None),
             "lag_problem": (TEXT, None),
             "millis_behind_latest": (NUMBER, None),
             "states": {
@@ -123,7 +125,7 @@ FOUND = Snapshot(
     [StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)],
     {ARN: SHARDS},
 )
-LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 20}, {})
+LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 20}, {}, {ARN: 48})
 SILENT = {"session of a": 0.5, "session of b": 7.0}
 
 
@@ -161,6 +163,13 @@ def test_the_lag_of_a_stream_is_that_of_its_slowest_shard() -> None:
     stream = report("app", "table", FOUND, unknown, SILENT)["streams"][0]
     assert stream["millis_behind_latest"] is None
     assert stream["lag_problem"] == "access denied"
+
+
+def test_retention_is_told_where_kinesis_was_asked() -> None:
+    stream = report("app", "table", FOUND, LAGS, SILENT)["streams"][0]
+    assert stream["retention_hours"] == 48
+    stream = report("app", "table", FOUND, Lags({}, {}), SILENT)["streams"][0]
+    assert stream["retention_hours"] is None
 
 
 def test_the_json_has_the_shape_that_is_documented() -> None:
