@@ -7,26 +7,26 @@ import math
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
-from kinesumer.core import lineage, ownership
+from kinesumer.core import ownership
 from kinesumer.core.liveness import interval_seconds, proves_death
+from kinesumer.ends import Ends
 from kinesumer.errors import (
     CorruptRowError,
     StoreThrottledError,
     StoreUnavailableError,
 )
 from kinesumer.holding import Holding
-from kinesumer.model import ShardKey
 from kinesumer.reader import Reader
-from kinesumer.shard_rows import read_inside, read_shards
+from kinesumer.shard_rows import read_inside
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
     from kinesumer.core.liveness import Lease
-    from kinesumer.model import Position, Range, Shard
+    from kinesumer.model import Position, Range, ShardKey
     from kinesumer.ports import Write
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
@@ -38,7 +38,6 @@ POLLS_BEFORE_SLOW = 40
 SAFETY_SECONDS = 60.0
 """How often one's rows are read though nothing seems to be missing."""
 VERIFY_SECONDS = 1.0
-END_CHECK_SECONDS = 0.05
 
 
 class Rounds:
@@ -65,6 +64,7 @@ class Rounds:
         self._buffer = buffer
         self._dead = dead
         self._take_stock = take_stock
+        self._ends = Ends(context, streams, take_stock, self._write_as_owner)
         self._asked = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
@@ -310,73 +310,9 @@ class Rounds:
             self._releasing.add(holding.key)
             self._tasks.create_task(self._hand_over(holding))
 
-    # --- the end of a shard ---------------------------------------------------------
-
     async def _until_end(self, holding: Holding) -> None:
-        """Wait for a closed shard's last record to be done, then open its children."""
-        assert holding.task is not None
-        await asyncio.wait([holding.task])
-        while not (holding.revoked or holding.is_finished):
-            await asyncio.sleep(END_CHECK_SECONDS)
-            self._take_stock()
-        if not holding.revoked and holding.children is not None:
-            await self._end(holding, await self._children(holding))
-
-    async def _children(self, holding: Holding) -> list[ShardRow]:
-        """Return its children's rows: the group knows those that Kinesis forgot."""
-        arn, shard_id = holding.key
-        found = [lineage.as_shard(child) for child in holding.children or ()]
-        found = found or [s for s in await self._list(arn) if shard_id in s.parents]
-        if found:
-            return [lineage.child_row(arn, shard) for shard in found]
-        stored = await read_shards(self._context, arn)
-        return [row for row in stored.rows if shard_id in row.parents]
-
-    async def _list(self, arn: str) -> Sequence[Shard]:
-        source, label = self._streams[arn].source, self._streams[arn].label
-        return await self._context.until_available(source.list_shards, label)
-
-    async def _end(self, holding: Holding, children: list[ShardRow]) -> None:
-        """Write children first and the end after: a crash between them loses nothing.
-
-        On a merge both owners write their end before they read the sibling, so at least
-        one of them sees both.
-        """
-        app = self._context.app
-        for child in children:
-            await self._context.write(writes.create_shard(app, child))
-        holding.revoke()
-        write = writes.end(app, holding.row, holding.position)
-        if not await self._write_as_owner(holding, write):
-            return
-        for child in children:
-            if not child.ready and await self._parents_ended(holding, child):
-                await self._context.write(writes.ready(app, child))
-        logger.info(
-            "%s %s ended",
-            holding.source.stream,
-            holding.source.shard_id,
-            extra=holding.log_fields,
-        )
-        self.look_again()
-
-    async def _parents_ended(self, holding: Holding, child: ShardRow) -> bool:
-        for parent in child.parents - {holding.key.shard_id}:
-            first = child.first_hash
-            if first == holding.row.first_hash:
-                first = holding.row.last_hash + 1
-            key = ShardKey(child.key.stream_arn, parent)
-            place = rows.shard_key(self._context.app, key, first)
-            row = await self._context.read(place)
-            known = self._context.readable(rows.read_shard, row)
-            if row is None:
-                ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
-                # A listing without the child was cut off: it may lack the parent too.
-                if parent in ids or child.key.shard_id not in ids:
-                    return False
-            elif known is None or not known.ended:
-                return False
-        return True
+        if await self._ends.reached(holding):
+            self.look_again()
 
     async def _write_as_owner(self, holding: Holding, write: Write) -> bool:
         """Give a shard up by a write; tell whether our positions are stored."""

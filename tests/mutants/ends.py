@@ -13,7 +13,7 @@ MUTANTS = (
     mutant(
         "a shard ends before its records are done",
         "8 all its records are done; K1",
-        "rounds.py",
+        "ends.py",
         "while not (holding.revoked or holding.is_finished):",
         "while False:",
         OF_ENDS,
@@ -21,7 +21,7 @@ MUTANTS = (
     mutant(
         "a shard without news never ends",
         "K7",
-        "rounds.py",
+        "ends.py",
         "if not holding.revoked and holding.children is not None:",
         "if not holding.revoked and holding.children is not None"
         " and holding.position is not None:",
@@ -30,25 +30,25 @@ MUTANTS = (
     mutant(
         "children are left to the leader",
         "8 no leader needed; L4",
-        "rounds.py",
-        "            await self._end(holding, await self._children(holding))",
-        "            await self._end(holding, [])",
+        "ends.py",
+        "            return await self._end(holding, await self._children(holding))",
+        "            return await self._end(holding, [])",
         OF_ENDS,
     ),
     mutant(
         "children are made after the end",
         "8 a crash between them loses nothing",
-        "rounds.py",
+        "ends.py",
         "        for child in children:\n"
         "            await self._context.write(writes.create_shard(app, child))\n"
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
-        "        if not await self._write_as_owner(holding, write):\n"
-        "            return\n",
+        "        if not await self._give_up(holding, write):\n"
+        "            return False\n",
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
-        "        if not await self._write_as_owner(holding, write):\n"
-        "            return\n"
+        "        if not await self._give_up(holding, write):\n"
+        "            return False\n"
         "        for child in children:\n"
         "            await self._context.write(writes.create_shard(app, child))\n",
         OF_ENDS,
@@ -57,11 +57,11 @@ MUTANTS = (
     mutant(
         "siblings are read before the end is written",
         "8 both write End before they read the sibling",
-        "rounds.py",
+        "ends.py",
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
-        "        if not await self._write_as_owner(holding, write):\n"
-        "            return\n"
+        "        if not await self._give_up(holding, write):\n"
+        "            return False\n"
         "        for child in children:\n"
         "            if not child.ready and "
         "await self._parents_ended(holding, child):\n",
@@ -69,8 +69,8 @@ MUTANTS = (
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        ended = self._parents_ended\n"
         "        free = [c for c in children if await ended(holding, c)]\n"
-        "        if not await self._write_as_owner(holding, write):\n"
-        "            return\n"
+        "        if not await self._give_up(holding, write):\n"
+        "            return False\n"
         "        for child in children:\n"
         "            if child in free:\n",
         OF_ENDS,
@@ -95,7 +95,7 @@ MUTANTS = (
     mutant(
         "one parent is enough",
         "8 if every one has ended; async-kinesis",
-        "rounds.py",
+        "ends.py",
         "            elif known is None or not known.ended:\n"
         "                return False\n",
         "",
@@ -104,7 +104,7 @@ MUTANTS = (
     mutant(
         "a sibling without a row has ended",
         "8 neither the table nor Kinesis knows it",
-        "rounds.py",
+        "ends.py",
         "                if parent in ids or child.key.shard_id not in ids:\n"
         "                    return False\n",
         "                _ = ids\n",
@@ -113,7 +113,7 @@ MUTANTS = (
     mutant(
         "a sibling that has expired never ends",
         "8 has expired, and counts as ended",
-        "rounds.py",
+        "ends.py",
         "                if parent in ids or child.key.shard_id not in ids:\n",
         "                if ids:\n",
         OF_ENDS,
@@ -121,7 +121,7 @@ MUTANTS = (
     mutant(
         "a listing without the child proves its parents gone",
         "8; truncated ListShards",
-        "rounds.py",
+        "ends.py",
         "if parent in ids or child.key.shard_id not in ids:",
         "if parent in ids:",
         OF_ENDS,
@@ -129,7 +129,7 @@ MUTANTS = (
     mutant(
         "children aren't opened by the owner",
         "8 writes Ready; L4",
-        "rounds.py",
+        "ends.py",
         "                await self._context.write(writes.ready(app, child))\n",
         "                pass\n",
         OF_ENDS,
