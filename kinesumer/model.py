@@ -14,6 +14,11 @@ HASH_KEYS = 1 << 128
 """Size of a stream's hash space: hash keys are 0 … HASH_KEYS - 1."""
 
 
+def stream_name(arn: str) -> str:
+    """Return the name of the stream that an ARN, or a name itself, stands for."""
+    return arn.rpartition("/")[2]
+
+
 class ShardKey(NamedTuple):
     """A shard's name among all streams: the stream's ARN and the shard's id."""
 
@@ -159,7 +164,7 @@ class Source:
     def __init__(self, fence: Fence, first_hash: int, last_hash: int) -> None:
         self.fence = fence
         self.stream_arn, self.shard_id = fence.shard
-        self.stream = self.stream_arn.rpartition("/")[2]
+        self.stream = stream_name(self.stream_arn)
         self.first_hash, self.last_hash = first_hash, last_hash
 
 

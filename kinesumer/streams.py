@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.errors import ConfigurationError, StreamMissingError
-from kinesumer.model import Start, Stream
+from kinesumer.model import Start, Stream, stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ class OpenStream:
     ) -> None:
         self.stream, self.source, self.info, self.start = stream, source, info, start
         self.arn = info.arn
-        self.name = info.arn.rpartition("/")[2]
+        self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
         self.failing: tuple[float, float] | None = None
         """Since no read has succeeded: when the first one that failed began, and when

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kinesumer.dashboard.layout import name_of
 from kinesumer.dashboard.model import Event
 from kinesumer.dashboard.shard_events import shard_events
 from kinesumer.errors import shown
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _streams(before: Sighting, after: Sighting) -> Iterator[Event]:
     for stream in after.found.streams:
         if stream.arn not in known:
             count = len(after.found.shards[stream.arn])
-            text = f"stream {name_of(stream.arn)} is new here, with {count} shards"
+            text = f"stream {stream_name(stream.arn)} is new here, with {count} shards"
             yield Event(kind="joined", text=text, stream=stream.arn)
 
 

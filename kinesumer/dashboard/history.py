@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.dashboard.layout import name_of
 from kinesumer.dashboard.model import History, Line
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ def _lines(found: Iterable[Mapping[str, float]]) -> list[Line]:
     return [
         Line(
             stream_arn=arn,
-            name=name_of(arn),
+            name=stream_name(arn),
             values=[_rounded(point.get(arn)) for point in values],
         )
         for arn in sorted(busiest)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kinesumer.dashboard.model import Band, Part, Shard
-from kinesumer.model import HASH_KEYS
+from kinesumer.model import HASH_KEYS, stream_name
 from kinesumer.operations.report import state
 from kinesumer.wire.rows import hash_text
 
@@ -32,7 +32,7 @@ def _band(
     behind = [lags.millis[row.key] for row in rows if row.key in lags.millis]
     return Band(
         stream_arn=stream.arn,
-        name=name_of(stream.arn),
+        name=stream_name(stream.arn),
         place=", ".join(stream.arn.split(":")[4:2:-1]),
         lanes=1 + max((lane for _, lane in placed), default=0),
         paused=False,
@@ -78,11 +78,6 @@ def _parts(arn: str, members: Iterable[MemberRow]) -> list[Part]:
         if interval.stream_arn == arn
     ]
     return sorted(parts, key=lambda part: part.x)
-
-
-def name_of(arn: str) -> str:
-    """Return a stream's name."""
-    return arn.rpartition("/")[2]
 
 
 def share(hash_keys: int) -> float:

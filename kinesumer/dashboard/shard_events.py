@@ -6,9 +6,9 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kinesumer.dashboard.layout import name_of
 from kinesumer.dashboard.model import Event
 from kinesumer.errors import shown
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def _stuck(
 
 def _event(arn: str, kind: str, text: str, client_id: str | None = None) -> Event:
     return Event(
-        kind=kind, text=f"{name_of(arn)}: {text}", client_id=client_id, stream=arn
+        kind=kind, text=f"{stream_name(arn)}: {text}", client_id=client_id, stream=arn
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.operations.report import stalled_after
+from kinesumer.operations.unchanged import unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from kinesumer.model import Position, ShardKey
     from kinesumer.operations.snapshot import Snapshot
     from kinesumer.wire.rows import ShardRow
-
-T = TypeVar("T")
 
 STUCK_SECONDS = 60.0
 BEHIND_MILLIS = 10_000
@@ -57,13 +56,9 @@ def sight(
     """Return what is seen now; what hasn't changed has its time from before."""
     old = before or Sighting(found, now)
     rows = [row for page in found.shards.values() for row in page]
-    hearts = {
-        member.session: _since(old.hearts.get(member.session), member.beat, now)
-        for member in found.alive
-    }
-    places = {
-        row.key: _since(old.places.get(row.key), row.position, now) for row in rows
-    }
+    beats = {member.session: member.beat for member in found.alive}
+    hearts = unchanged(old.hearts, beats, now)
+    places = unchanged(old.places, {row.key: row.position for row in rows}, now)
     owners = {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows}
     stuck = frozenset(
         row.key
@@ -72,10 +67,6 @@ def sight(
         and now - places[row.key][1] >= STUCK_SECONDS
     )
     return Sighting(found, now, hearts, places, owners, stuck)
-
-
-def _since(seen: tuple[T, float] | None, value: T, now: float) -> tuple[T, float]:
-    return seen if seen is not None and seen[0] == value else (value, now)
 
 
 def _should_advance(row: ShardRow, millis_behind: Mapping[ShardKey, int]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from kinesumer.errors import CorruptLetterError
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from kinesumer.model import Record
@@ -89,7 +90,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
     @property
     def stream(self) -> str:
         """The stream's name."""
-        return self.stream_arn.rpartition("/")[2]
+        return stream_name(self.stream_arn)
 
 
 def encode_letter(letter: DeadLetter) -> bytes:

@@ -11,6 +11,7 @@ from kinesumer.operations import snapshot
 from kinesumer.operations.lag import Lags, read_lags
 from kinesumer.operations.reaching import NO_ROLES, Roles
 from kinesumer.operations.report import report, stalled_after
+from kinesumer.operations.unchanged import unchanged
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import Clients
@@ -71,11 +72,9 @@ class Question:
 
     def _note(self, members: list[MemberRow]) -> dict[str, float]:
         now = time.monotonic()
-        for member in members:
-            seen = self._beats.get(member.session)
-            if seen is None or seen[0] != member.beat:
-                self._beats[member.session] = member.beat, now
-        return {m.session: now - self._beats[m.session][1] for m in members}
+        beats = {member.session: member.beat for member in members}
+        self._beats |= unchanged(self._beats, beats, now)
+        return {session: now - self._beats[session][1] for session in beats}
 
 
 async def _nothing(value: Lags) -> Lags:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model import Stream
+from kinesumer.model import Stream, stream_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class Roles(NamedTuple):
 
     def stream(self, name: str) -> Stream:
         """Return a stream, named or given by ARN, with the role that reads it."""
-        short = name.rpartition("/")[2]
+        short = stream_name(name)
         for known in (name, short, ""):
             if known in self.by_stream:
                 role = self.by_stream[known]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.model import HASH_KEYS
+from kinesumer.model import HASH_KEYS, stream_name
 from kinesumer.wire import rows as wire
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def state(row: ShardRow, found: Snapshot) -> str:
 
 
 def _problems(stream: dict[str, Any]) -> list[str]:
-    name = stream["stream_arn"].rpartition("/")[2]
+    name = stream_name(stream["stream_arn"])
     found = []
     if stream["lag_problem"]:
         found.append(f"stream {name}: lag unknown: {stream['lag_problem']}")

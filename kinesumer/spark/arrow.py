@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kinesumer.model import stream_name
 from kinesumer.spark.columns import requested
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Columns:
 
 
 _OF_SHARD = {
-    "stream": lambda shard: shard.stream_arn.rpartition("/")[2],
+    "stream": lambda shard: stream_name(shard.stream_arn),
     "stream_arn": lambda shard: shard.stream_arn,
     "shard_id": lambda shard: shard.shard_id,
 }

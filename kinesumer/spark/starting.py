@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
-from kinesumer.model import Start
+from kinesumer.model import Start, stream_name
 from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def anchor(
 
 def given_for(positions: Offset, names: Sequence[str], arn: str) -> StreamOffset | None:
     """Return what a user's positions say of a stream, named as the user pleases."""
-    keys = (arn, *names, arn.rpartition("/")[2])
+    keys = (arn, *names, stream_name(arn))
     return next((positions[key] for key in keys if key in positions), None)
 
 
