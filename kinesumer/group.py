@@ -12,7 +12,7 @@ from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
-from kinesumer.keeper import keep
+from kinesumer.keeper import Keeper
 from kinesumer.leader import Leader
 from kinesumer.model import Start
 from kinesumer.reachability import Reachability
@@ -70,6 +70,9 @@ class Group:
         self._reachability = Reachability(
             context, self._reading, self._waiting, self._set_state
         )
+        self._keeper = Keeper(
+            context, self.streams, lambda: self._kept, self._rows_changed
+        )
         self._asked: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
@@ -77,7 +80,6 @@ class Group:
         self._beating: Heart | None = None
         self._identity: Identity | None = None
         self._registered = asyncio.Event()
-        self._keep_now = asyncio.Event()
         self._refreshing = asyncio.Lock()
         self._marks_lost: set[ShardKey] = set()
         self._run: asyncio.Task[None] | None = None
@@ -92,7 +94,7 @@ class Group:
     ) -> None:
         """Find the streams, register, and begin to take part."""
         self._start = start
-        self.streams = await self._open(as_streams(streams))
+        self.streams.update(await self._open(as_streams(streams)))
         self._asked = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
         await refuse_go_fleet(self.context)
@@ -139,7 +141,7 @@ class Group:
             self._heart.tell(lambda heart: heart.set_streams(asked))
             if self.session is not None:
                 await self._ask(self.session)
-            self._keep_now.set()
+            self._keeper.hurry()
 
     async def _ask(self, session: Session) -> None:
         asked = self._asked
@@ -220,7 +222,7 @@ class Group:
             async with Tasks() as self._tasks:
                 self._heart.start(self._make_heart, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
-                self._tasks.create_task(self._keep())
+                self._tasks.create_task(self._keeper.run())
                 self._tasks.create_task(self._reachability.run())
         except BaseExceptionGroup as errors:
             self._fatal = _first(errors)
@@ -253,7 +255,7 @@ class Group:
             case Died():
                 self._session_died()
             case Elected():
-                self._keep_now.set()
+                self._keeper.hurry()
             case Alive(lease, member):
                 known = self.session
                 if known is None or known.member.session != lease.session:
@@ -273,7 +275,7 @@ class Group:
             # An earlier request came late, and asks for what isn't wanted any more.
             self._tasks.create_task(self._ask(session))
         if member.keeps - session.member.keeps:
-            self._keep_now.set()
+            self._keeper.hurry()
         session.member = member
         session.leader.follow(member)
         session.rounds.follow(member)
@@ -333,8 +335,6 @@ class Group:
         self._identity = await check_group(self.context, self._identity)
         await refuse_query(self.context)
 
-    # --- shard rows -----------------------------------------------------------------
-
     @property
     def _kept(self) -> frozenset[str]:
         """The streams whose rows this client keeps in step with Kinesis."""
@@ -344,22 +344,8 @@ class Group:
             return self._asked
         return self.session.member.keeps & self._asked
 
-    async def _keep(self) -> None:
-        """Keep shard rows in step: every so often, and at once when it's our turn."""
-        running: dict[str, asyncio.Task[None]] = {}
-        while True:
-            for arn in sorted(self._kept):
-                if arn not in running or running[arn].done():
-                    running[arn] = self._tasks.create_task(self._keep_one(arn))
-            try:
-                async with asyncio.timeout(self.context.config.listing_seconds):
-                    await self._keep_now.wait()
-            except TimeoutError:
-                pass
-            self._keep_now.clear()
-
-    async def _keep_one(self, arn: str) -> None:
-        if await keep(self.context, self.streams[arn]) and self.session is not None:
+    def _rows_changed(self) -> None:
+        if self.session is not None:
             leader = self.session.leader
             self._heart.tell(lambda _: leader.shards_changed())
             self.session.rounds.look_again()

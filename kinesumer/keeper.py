@@ -19,7 +19,7 @@ from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kinesumer.context import Context
     from kinesumer.model import Shard, StreamInfo
@@ -28,6 +28,46 @@ if TYPE_CHECKING:
     from kinesumer.wire.rows import ShardRow
 
 PARALLEL_WRITES = 32
+
+
+class Keeper:
+    """Keeps the rows of some streams: every so often, and at once when asked to."""
+
+    def __init__(
+        self,
+        context: Context,
+        streams: Mapping[str, OpenStream],
+        kept: Callable[[], Iterable[str]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._streams = streams
+        self._kept = kept
+        self._changed = changed
+        self._now = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Look at once: there may be more to keep."""
+        self._now.set()
+
+    async def run(self) -> None:
+        """Keep what is to be kept until cancelled."""
+        running: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for arn in sorted(self._kept()):
+                    if arn not in running or running[arn].done():
+                        running[arn] = tasks.create_task(self._keep(arn))
+                try:
+                    async with asyncio.timeout(self._context.config.listing_seconds):
+                        await self._now.wait()
+                except TimeoutError:
+                    pass
+                self._now.clear()
+
+    async def _keep(self, arn: str) -> None:
+        if await keep(self._context, self._streams[arn]):
+            self._changed()
 
 
 async def keep(context: Context, stream: OpenStream) -> bool:
