@@ -35,7 +35,8 @@ def _band(
         name=stream_name(stream.arn),
         place=", ".join(stream.arn.split(":")[4:2:-1]),
         lanes=1 + max((lane for _, lane in placed), default=0),
-        paused=False,
+        paused=stream.paused,
+        pause_reason=stream.pause_reason,
         baseline=stream.baseline,
         shards=[_shard(row, lane, found, lags) for row, lane in placed],
         parts=_parts(stream.arn, found.alive),
@@ -47,6 +48,7 @@ def _band(
 
 
 def _shard(row: ShardRow, lane: int, found: Snapshot, lags: Lags) -> Shard:
+    pause = found.pause(row)
     return Shard(
         shard_id=row.key.shard_id,
         x=share(row.first_hash),
@@ -57,8 +59,8 @@ def _shard(row: ShardRow, lane: int, found: Snapshot, lags: Lags) -> Shard:
         planned_owner=found.planned.get(row.key),
         epoch=row.epoch,
         millis_behind=lags.millis.get(row.key),
-        paused=None,
-        pause_reason="",
+        paused=pause.of if pause else None,
+        pause_reason=pause.reason if pause else "",
         parents=sorted(row.parents),
         first_hash=hash_text(row.first_hash),
         last_hash=hash_text(row.last_hash),

@@ -34,6 +34,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_late_seconds: float
     """From this age on a heart is late."""
     weight: int
+    label: str
+    """The zone or cluster that it says it is in."""
     shards: int
     millis_behind: int | None
     query: bool
@@ -81,7 +83,9 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     """Account and region, to tell streams of one name apart."""
     lanes: int
     paused: bool
+    pause_reason: str
     baseline: bool
+    """Whether all shards that existed at the start are known: none is claimed before."""
     shards: list[Shard]
     parts: list[Part]
     states: dict[str, int]
@@ -132,6 +136,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server takes commands, from whoever has the token."""
     leader: str | None
     paused: bool
+    """Whether all streams of the app are paused together."""
+    pause_reason: str
     problems: list[str]
     trouble: str | None
     """Why the rows can't be read now: the rest is as it was at the last look."""

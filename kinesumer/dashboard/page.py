@@ -28,7 +28,7 @@ class About(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Everything that a page is drawn from."""
+    """Everything that the page is drawn from."""
 
     sighting: Sighting
     at: float
@@ -57,7 +57,8 @@ def draw(about: About, seen: Seen) -> State:
         every_seconds=seen.every_seconds,
         control=about.control,
         leader=found.leader_id,
-        paused=False,
+        paused=found.group is not None and found.group.paused,
+        pause_reason=found.group.pause_reason if found.group else "",
         problems=told["problems"],
         trouble=seen.trouble,
         totals=_totals(streams, seen),
@@ -103,6 +104,7 @@ def _member(member: MemberRow, seen: Seen, behind: Mapping[str, int]) -> Member:
         heartbeat_age_seconds=round(seen.sighting.age(member.session), 1),
         heartbeat_late_seconds=stalled_after(member),
         weight=member.weight,
+        label=member.label,
         shards=found.owned[member.session],
         millis_behind=behind.get(member.session),
         query=member.kind != CLIENT,
@@ -115,6 +117,8 @@ def _states(member: MemberRow, sighting: Sighting) -> list[str]:
         states.append("silent")
     if member.state != "up":
         states.append(member.state)
-    if member.range is None:
+    if member.drained:
+        states.append("drained")
+    if member.range is None and member.kind == CLIENT:
         states.append("joining")
     return states

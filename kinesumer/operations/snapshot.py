@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.wire import rows
@@ -17,9 +17,17 @@ if TYPE_CHECKING:
 
     from kinesumer.model import Interval, ShardKey
     from kinesumer.ports import Row, StateStore
-    from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+    from kinesumer.wire.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 
 T = TypeVar("T")
+
+
+class Pause(NamedTuple):
+    """What an operator asked for."""
+
+    of: str
+    """all, stream or shard: what was paused."""
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Snapshot:
     shards: dict[str, list[ShardRow]]
     corrupt: tuple[str, ...] = ()
     """What is wrong with rows that can't be read: they are in none of the others."""
+    group: GroupRow | None = None
 
     @cached_property
     def alive(self) -> list[MemberRow]:
@@ -71,6 +80,19 @@ class Snapshot:
             for key, place in _places(page, parts.get(arn, []))
         }
 
+    def pause(self, row: ShardRow) -> Pause | None:
+        """Return the widest of the pauses that keep a shard from being claimed."""
+        if self.group is not None and self.group.paused:
+            return Pause("all", self.group.pause_reason)
+        stream = self._streams.get(row.key.stream_arn)
+        if stream is not None and stream.paused:
+            return Pause("stream", stream.pause_reason)
+        return Pause("shard", row.pause_reason) if row.paused else None
+
+    @cached_property
+    def _streams(self) -> dict[str, StreamRow]:
+        return {stream.arn: stream for stream in self.streams}
+
 
 def _places(
     page: Iterable[ShardRow], parts: list[tuple[Interval, int]]
@@ -97,9 +119,12 @@ async def take(store: StateStore, app: str) -> Snapshot:
     members, leader, group = await asyncio.gather(
         store.query(rows.member_key(app, "").pk),
         store.get(rows.leader_key(app)),
-        store.query(rows.group_key(app).pk, first=rows.STREAM_PREFIX, consistent=True),
+        store.query(rows.group_key(app).pk, consistent=True),
     )
-    streams = _readable(rows.read_stream, group, corrupt)
+    named = [row for row in group if str(row["sk"]).startswith(rows.STREAM_PREFIX)]
+    own = [row for row in group if row["sk"] == rows.GROUP_SK]
+    streams = _readable(rows.read_stream, named, corrupt)
+    groups = _readable(rows.read_group, own, corrupt)
     pages = await asyncio.gather(
         *(
             store.query(rows.shard_partition(app, stream.arn), consistent=True)
@@ -116,6 +141,7 @@ async def take(store: StateStore, app: str) -> Snapshot:
             for stream, page in zip(streams, pages, strict=True)
         },
         tuple(corrupt),
+        groups[0] if groups else None,
     )
 
 
