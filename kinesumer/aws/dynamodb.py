@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import msgspec
-
 from kinesumer.aws import tables
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
-from kinesumer.errors import (
-    KinesumerError,
-    StateStoreMissingError,
-    StateStoreSchemaError,
-    StoreThrottledError,
-    StoreUnavailableError,
-)
+from kinesumer.aws.faults import understood
+from kinesumer.aws.table_calls import RefusedError, TableCalls
+from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
 from kinesumer.ports import Key, Written
 from kinesumer.wire.state_table import INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from botocore.exceptions import ClientError
-
-    from kinesumer.aws.faults import Fault
     from kinesumer.aws.session import Clients, Loan
+    from kinesumer.aws.table_calls import Answer, Call
     from kinesumer.ports import Row, Write
-
-ANSWER_SECONDS = 5.0
-"""Longest wait for one answer; within it 2 s without a byte end the call, too."""
-
-DECODED = ("GetItem", "Query", "UpdateItem")
-Answer = dict[str, Any]
-Call = Callable[..., Awaitable[Answer]]
 
 
 class DynamoDBClient(Protocol):
@@ -81,12 +63,9 @@ class DynamoStateStore:
         expired: Callable[[], bool] = bool,
         meter: Callable[[str, float | None], None] | None = None,
     ) -> None:
-        for operation in DECODED:
-            # A second registration under the same id is ignored: clients are shared.
-            hook = f"before-parse.dynamodb.{operation}"
-            client.meta.events.register(hook, _decode, unique_id=hook)
         self._client, self._table = client, table
-        self._expired, self._meter = expired, meter
+        self._call = TableCalls(client, table, expired=expired)
+        self._meter = meter
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
@@ -142,7 +121,7 @@ class DynamoStateStore:
             operation, call = "PutItem", self._client.put_item
         try:
             answer = await self._metered(operation, call, request_of(write))
-        except _RefusedError as refused:
+        except RefusedError as refused:
             return Written(False, refused.row)
         if write.delete:
             return Written(True, None)
@@ -204,78 +183,8 @@ class DynamoStateStore:
         arguments = {**arguments, "ReturnConsumedCapacity": "TOTAL"}
         try:
             answer = await self._call(operation, call, arguments)
-        except _RefusedError:
+        except RefusedError:
             self._meter(operation, None)
             raise
         self._meter(operation, answer["ConsumedCapacity"]["CapacityUnits"])
         return answer
-
-    async def _call(
-        self, operation: str, call: Call, arguments: Mapping[str, object]
-    ) -> Answer:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                with understood(operation, StoreUnavailableError):
-                    return await call(TableName=self._table, **arguments)
-        except FOREIGN as error:
-            resource = f"table {self._table}"
-            if "IndexName" in arguments:
-                # A permission of its own: to query the table is another one.
-                resource += f", index {arguments['IndexName']}"
-            raise self._translated(error, operation, resource) from error
-
-    def _translated(
-        self, error: Exception, operation: str, resource: str
-    ) -> KinesumerError:
-        fault = fault_of(error)
-        if fault.code == "ConditionalCheckFailedException":
-            response = cast("ClientError", error).response
-            return _RefusedError(cast("Answer", response).get("Item"))
-        action = f"dynamodb:{operation}"
-        message = f"{action} on {resource}: {said(fault)}"
-        if fault.kind is Kind.THROTTLED:
-            return StoreThrottledError(message)
-        if fault.kind is Kind.UNAVAILABLE:
-            return StoreUnavailableError(message)
-        if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
-            return StoreUnavailableError(message)
-        if fault.kind is Kind.OTHER:
-            return self._of_dynamodb(fault, action, resource)
-        return fatal(fault, action, resource)
-
-    def _of_dynamodb(self, fault: Fault, action: str, resource: str) -> KinesumerError:
-        if fault.code == "ResourceNotFoundException":
-            return tables.missing(self._table)
-        if fault.code == "ValidationException" and _names_a_key(fault.text):
-            return StateStoreSchemaError(
-                f"{action} on {resource}: {said(fault)}; "
-                f"run: kinesumer init --table {self._table}"
-            )
-        return fatal(fault, action, resource)
-
-
-def _decode(
-    response_dict: Answer, customized_response_dict: Answer, **_: object
-) -> None:
-    """Decode rows in botocore's stead: it takes up to 0.1 ms for each."""
-    if response_dict["status_code"] == 200:
-        try:
-            answer = msgspec.json.decode(response_dict["body"], type=Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            text = f"what answered for DynamoDB isn't DynamoDB: {error}"
-            raise StoreUnavailableError(text) from error
-        customized_response_dict.update(answer)
-        response_dict["body"] = b""
-
-
-def _names_a_key(text: str) -> bool:
-    phrases = ("schema", "specified index", "key element", "Missing the key")
-    return any(phrase in text for phrase in phrases)
-
-
-class _RefusedError(KinesumerError):
-    """The condition didn't hold; ``row`` is what stands there."""
-
-    def __init__(self, item: Mapping[str, Any] | None) -> None:
-        self.row = None if item is None else row_of(item)
-        super().__init__("the condition didn't hold")
