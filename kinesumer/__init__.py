@@ -7,6 +7,7 @@ from kinesumer.delivery import Records
 from kinesumer.errors import (
     AccessDeniedError,
     ClientIdInUseError,
+    ClientsAliveError,
     ConfigurationError,
     CorruptLetterError,
     CorruptOffsetError,
@@ -32,6 +33,7 @@ __all__ = [
     "AccessDeniedError",
     "Batch",
     "ClientIdInUseError",
+    "ClientsAliveError",
     "Config",
     "ConfigurationError",
     "CorruptLetterError",

@@ -97,6 +97,10 @@ class GoFleetAliveError(FatalError):
     """Clients of Kinesumer for Go are alive under the same app."""
 
 
+class ClientsAliveError(FatalError):
+    """Clients of the app, or a KCL fleet's workers, live where they must be stopped."""
+
+
 class ShardsLostError(KinesumerError):
     """Positions couldn't be stored: other clients own these shards by now.
 

@@ -1,4 +1,4 @@
-"""What operators write while clients run: notices, pauses, drained members, seeks.
+"""What operators write: notices, pauses, drained members, seeks, rows taken over.
 
 Conditional on one row each, like all writes of the protocol (see ``writes``).
 """
@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 from kinesumer.model import Start
 from kinesumer.ports import All, Test, Value, Write
 from kinesumer.wire import rows
-from kinesumer.wire.writes import ALIVE, as_read, position_values, shard_row_key
+from kinesumer.wire.writes import (
+    ALIVE,
+    as_read,
+    create_shard,
+    position_values,
+    shard_row_key,
+)
 
 if TYPE_CHECKING:
     from kinesumer.model import Position
     from kinesumer.ports import Key
-    from kinesumer.wire.rows import MemberRow, ShardRow
+    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
 
 
 def notify(app: str, member: MemberRow) -> Write:
@@ -71,3 +77,22 @@ def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Wri
     if waits:
         values["ready"] = False
     return Write(shard_row_key(app, shard), condition, values, tuple(gone))
+
+
+def withdraw(app: str, stream: StreamRow) -> Write:
+    """Take a stream's baseline back: nobody claims its shards until it is laid."""
+    key = rows.stream_key(app, stream.arn)
+    condition = Test("stream_created_at", "=", repr(stream.created_at))
+    return Write(key, condition, {"baseline": False})
+
+
+def replace(app: str, shard: ShardRow, before: ShardRow) -> Write:
+    """Put a shard's row over one that nobody changed since, without an owner.
+
+    For a group at rest. A pause stays.
+    """
+    new = create_shard(app, shard._replace(epoch=before.epoch + 1))
+    values = dict(new.set)
+    if before.paused:
+        values.update(pause(new.key, before.pause_reason).set)
+    return Write(new.key, Test("epoch", "=", before.epoch), values, replace=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.model import Position, Start
-from kinesumer.wire import operators, rows
+from kinesumer.wire import operators, rows, writes
 from tests.wire.write_cases import (
     APP,
     ARN,
@@ -15,6 +15,7 @@ from tests.wire.write_cases import (
     MINE,
     SHARD,
     SHARD_ROW,
+    STREAM,
     STREAM_ROW,
     write_over,
 )
@@ -86,3 +87,25 @@ def test_a_seek_opens_what_has_ended_and_lets_it_wait_for_its_parents() -> None:
     assert row is not None
     shard = rows.read_shard(row)
     assert (shard.ended, shard.ready) == (False, False)
+
+
+def test_a_withdrawn_baseline_can_be_laid_again() -> None:
+    row = write_over(STREAM_ROW, writes.baseline(APP, STREAM)).row
+    assert row is not None and rows.read_stream(row).baseline
+    row = write_over(row, operators.withdraw(APP, STREAM)).row
+    assert row is not None and not rows.read_stream(row).baseline
+    anew = STREAM._replace(created_at=1.0)
+    assert not write_over(row, operators.withdraw(APP, anew)).applied
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_row_is_replaced_whole_and_stays_paused(paused: bool) -> None:
+    reason = "a deploy" if paused else ""
+    before = SHARD._replace(paused=paused, pause_reason=reason)
+    stored = SHARD_ROW | ({"paused": True, "pause_reason": reason} if paused else {})
+    new = SHARD._replace(position=Position("4"), owner="", owner_id="", ready=True)
+    row = write_over(stored, operators.replace(APP, new, before)).row
+    assert row is not None
+    expected = new._replace(epoch=7, paused=paused, pause_reason=reason)
+    assert rows.read_shard(row) == expected
+    assert not write_over(row, operators.replace(APP, new, before)).applied
