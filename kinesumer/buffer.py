@@ -57,8 +57,12 @@ class Batch:
 
     @property
     def fence(self) -> Fence:
-        """The shard and the epoch in which this client owns it."""
-        return self.holding.source.fence
+        """App, shard, the epoch in which this client owns it, and the last position.
+
+        What a sink stores to take each record once, and none of a former owner's.
+        """
+        last = self.records[-1].position if self.records else None
+        return self.holding.source.fence.at(last)
 
     def __len__(self) -> int:
         return len(self.records)

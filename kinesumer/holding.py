@@ -21,12 +21,15 @@ DRAIN_STEP_SECONDS = 0.02
 class Holding:
     """A shard's row as claimed, its progress, and whether it may be delivered."""
 
-    def __init__(self, row: ShardRow, lease: Lease, max_uncommitted: int) -> None:
+    def __init__(
+        self, app: str, row: ShardRow, lease: Lease, max_uncommitted: int
+    ) -> None:
         self.lease = lease
         self.row = row
         """As it was when claimed: its owner and epoch stay, its position moves on."""
         self.key = row.key
-        self.source = Source(Fence(row.key, row.epoch), row.first_hash, row.last_hash)
+        fence = Fence(row.key, row.epoch, app)
+        self.source = Source(fence, row.first_hash, row.last_hash)
         self.progress = Progress()
         self.revoked = False
         """No more of it is handed to user code."""

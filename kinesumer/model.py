@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, NamedTuple, Self
@@ -46,6 +47,24 @@ class Position(NamedTuple):
         number = self.sequence_number
         return (len(number), number, WHOLE_RECORD if sub is None else sub)
 
+    @property
+    def text(self) -> str:
+        """The position as text to store: ``SEQUENCE``, ``SEQUENCE:SUB`` in a part."""
+        sub = self.sub_sequence_number
+        return self.sequence_number if sub is None else f"{self.sequence_number}:{sub}"
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Return the position that ``text`` wrote. Raises ConfigurationError."""
+        found = _POSITION.fullmatch(text)
+        if found is None:
+            raise ConfigurationError(
+                f"{text!r:.200} is no position: a sequence number, and within a KPL "
+                "aggregate a colon and the record's place in it, such as 4962:0"
+            )
+        number, sub = found.groups()
+        return cls(number, None if sub is None else int(sub))
+
     def __lt__(self, other: tuple[object, ...]) -> bool:
         return self.order < _order(other)
 
@@ -61,6 +80,9 @@ class Position(NamedTuple):
 
 WHOLE_RECORD = 1 << 53
 """Stored as the sub-sequence number of a position that covers the whole record."""
+
+
+_POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 
 def _order(other: tuple[object, ...]) -> tuple[int, str, int]:
@@ -150,10 +172,32 @@ class ChildShard(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """Proof of ownership: within one shard a larger epoch is a later owner."""
+    """Who delivers, and how far: what a sink stores with its output.
+
+    Within one app and shard a larger epoch is a later owner, and a position that isn't
+    after the stored one was stored before.
+    """
 
     shard: ShardKey
     epoch: int
+    app: str = ""
+    """The group; empty for records that none delivered."""
+    position: Position | None = None
+    """Of the record, or of the batch's last one. None only for an empty batch."""
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self.shard.stream_arn
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self.shard.shard_id
+
+    def at(self, position: Position | None) -> Fence:
+        """Return the fence of what ends at this position."""
+        return Fence(self.shard, self.epoch, self.app, position)
 
 
 class Source:
@@ -213,8 +257,8 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
 
     @property
     def fence(self) -> Fence:
-        """The shard and the epoch in which this client owns it."""
-        return self._source.fence
+        """App, shard, the epoch in which this client owns it, and the position."""
+        return self._source.fence.at(self.position)
 
     @property
     def arrived_at(self) -> datetime | None:

@@ -286,7 +286,8 @@ class Rounds:
 
     def _take(self, row: ShardRow) -> None:
         config = self._context.config
-        holding = Holding(row, self._lease, config.max_uncommitted)
+        app = self._context.app
+        holding = Holding(app, row, self._lease, config.max_uncommitted)
         self.held[row.key] = holding
         stream = self._streams[row.key.stream_arn]
         stream.failing = None

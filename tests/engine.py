@@ -329,7 +329,7 @@ def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRo
 
 def hold(row: ShardRow | None = None, max_uncommitted: int = 100_000) -> Holding:
     """Return a shard held with a lease that doesn't run out."""
-    return Holding(row or shard_row(), Lease("s1", 1e9), max_uncommitted)
+    return Holding(APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted)
 
 
 def batch_of(holding: Holding, *numbers: int, size: int | None = None) -> Batch:

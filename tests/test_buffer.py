@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.buffer import RECORD_OVERHEAD_BYTES, Buffer, data_bytes, memory_size
-from kinesumer.model import Record
+from kinesumer.model import Position, Record
 from kinesumer.testing.virtual import VirtualLoop
-from tests.engine import ARN, World, batch_of, hold, in_virtual_time
+from tests.engine import APP, ARN, World, batch_of, hold, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.buffer import Batch
@@ -25,11 +25,15 @@ def ask(world: World, buffer: Buffer, size: int) -> asyncio.Task[None]:
     return world.loop.create_task(buffer.reserve(size))
 
 
-def test_a_batch_tells_its_shard_and_epoch() -> None:
+def test_a_batch_tells_its_shard_and_what_a_sink_stores_with_it() -> None:
     batch = batch_of(hold(), 1, 2)
     assert (batch.stream, batch.stream_arn) == ("orders", ARN)
     assert batch.shard_id == "shardId-000000000000"
-    assert batch.fence == ((ARN, "shardId-000000000000"), 1)
+    shard, last = (ARN, "shardId-000000000000"), batch.records[-1].position
+    assert batch.fence == (shard, 1, APP, last)
+    assert (batch.fence.stream_arn, batch.fence.shard_id) == shard
+    assert batch.with_records(batch.records[:1]).fence.position == Position("1")
+    assert batch.with_records([]).fence.position is None
     assert len(batch) == 2
 
 

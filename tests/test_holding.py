@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.model import Position
-from tests.engine import ARN, World, batch_of, hold, in_virtual_time
+from tests.engine import APP, ARN, World, batch_of, hold, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.holding import Holding
@@ -29,7 +29,7 @@ def commit(holding: Holding) -> None:
 def test_it_is_known_by_its_shard_and_epoch() -> None:
     holding = hold()
     assert holding.key == (ARN, "shardId-000000000000")
-    assert holding.source.fence == (holding.key, 1)
+    assert holding.source.fence == (holding.key, 1, APP, None)
     assert holding.log_fields == {
         "stream": "orders",
         "shard_id": "shardId-000000000000",

@@ -34,6 +34,18 @@ def test_positions_order_as_numbers_then_parts_then_the_whole(
     assert (one == two) == (expected[0] == expected[1])
 
 
+@given(numbers, parts)
+def test_a_position_is_stored_as_text(number: int, part: int | None) -> None:
+    position = Position(str(number), part)
+    assert Position.of_text(position.text) == position
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1:", ":1", "1:2:3", " 1", "1\n", "٣"])
+def test_text_that_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no position"):
+        Position.of_text(text)
+
+
 @pytest.mark.parametrize("other", ["5", ("5", None), 5, None])
 def test_a_position_is_compared_with_positions_only(other: Any) -> None:
     with pytest.raises(TypeError):
@@ -66,7 +78,7 @@ def test_a_record_tells_its_shard_and_fence() -> None:
     assert record.stream == "orders"
     assert record.stream_arn == ARN
     assert record.shard_id == "shardId-000000000001"
-    assert record.fence == FENCE
+    assert record.fence == FENCE.at(Position("49"))
     assert record.position == Position("49")
 
 

@@ -123,7 +123,7 @@ class Judge:
         if self.retired:
             return
         self.delivered_count += 1
-        shard, epoch = record.fence
+        shard, epoch = record.fence[:2]
         trace = self.shards[shard]
         tenure = trace.tenures.get(epoch)
         name = f"{shard.shard_id} epoch {epoch}"

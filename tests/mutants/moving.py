@@ -181,8 +181,8 @@ MUTANTS = (
         "the fence is that of the epoch before",
         "7 a record carries its fence",
         "holding.py",
-        "Source(Fence(row.key, row.epoch), row.first_hash, row.last_hash)",
-        "Source(Fence(row.key, row.epoch - 1), row.first_hash, row.last_hash)",
+        "Fence(row.key, row.epoch, app)",
+        "Fence(row.key, row.epoch - 1, app)",
     ),
     mutant(
         "a stop gives nothing up",
