@@ -6,27 +6,18 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.aws.kinesis import open_source
-from kinesumer.errors import (
-    KinesumerError,
-    ShardMissingError,
-    SourceThrottledError,
-    SourceUnavailableError,
-    TrimmedPositionError,
-)
+from kinesumer.errors import ShardMissingError, TrimmedPositionError
+from kinesumer.operations.asking import Asking, each_stream
 from kinesumer.operations.reaching import NO_ROLES, Roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import Clients
-    from kinesumer.model import ShardKey, Stream
+    from kinesumer.model import ShardKey
     from kinesumer.ports import StreamSource
     from kinesumer.wire.rows import ShardRow
-
-PARALLEL_READS = 16
-TRIES = 4
-PAUSE_SECONDS = 0.4
 
 
 class Lags(NamedTuple):
@@ -49,56 +40,27 @@ async def read_lags(
 
     A stream that can't be read is a problem of that stream only.
     """
+    asking = Asking()
+    millis: dict[ShardKey, int] = {}
     retention: dict[str, int] = {}
-    lags = Lags({}, {}, retention)
-    limit = asyncio.Semaphore(PARALLEL_READS)
-    await asyncio.gather(
-        *(
-            _of_stream(clients, roles.stream(arn), rows, limit, lags, retention)
-            for arn, rows in shards.items()
-        )
-    )
-    return lags
+
+    async def of_stream(arn: str, source: KinesisSource) -> None:
+        retention[arn] = (await source.describe()).retention_hours
+        rows = [row for row in shards[arn] if not row.ended]
+        found = await asyncio.gather(*(_of_shard(asking, source, r) for r in rows))
+        for row, behind in zip(rows, found, strict=True):
+            if behind is not None:
+                millis[row.key] = behind
+
+    faults = await each_stream(clients, shards, of_stream, roles)
+    problems = {arn: str(error) for arn, error in faults.items()}
+    return Lags(millis, problems, retention)
 
 
-async def _of_stream(
-    clients: Clients,
-    stream: Stream,
-    rows: Sequence[ShardRow],
-    limit: asyncio.Semaphore,
-    lags: Lags,
-    retention: dict[str, int],
-) -> None:
+async def _of_shard(asking: Asking, source: StreamSource, row: ShardRow) -> int | None:
+    """Read one record after the position; None if Kinesis has none of it any more."""
+    after = row.position or row.start
     try:
-        source = await open_source(clients, stream)
-        retention[stream.name] = (await source.describe()).retention_hours
-        open_rows = [row for row in rows if not row.ended]
-        found = await asyncio.gather(*(_of_shard(source, r, limit) for r in open_rows))
-    except KinesumerError as error:
-        lags.problems[stream.name] = str(error)
-        return
-    for row, millis in zip(open_rows, found, strict=True):
-        if millis is not None:
-            lags.millis[row.key] = millis
-
-
-async def _of_shard(
-    source: StreamSource, row: ShardRow, limit: asyncio.Semaphore
-) -> int | None:
-    """Read one record after the position; None if Kinesis has none of it any more.
-
-    The shard's readers have the same five calls a second: throttling isn't a fault.
-    """
-    async with limit:
-        for attempt in range(TRIES):
-            try:
-                after = row.position or row.start
-                iterator = await source.get_iterator(row.key.shard_id, after)
-                return (await source.get_records(iterator, 1)).millis_behind
-            except (ShardMissingError, TrimmedPositionError):
-                return None
-            except (SourceThrottledError, SourceUnavailableError):
-                if attempt == TRIES - 1:
-                    raise
-                await asyncio.sleep(PAUSE_SECONDS * (attempt + 1))
-    return None
+        return (await asking.read(source, row.key, after, 1)).millis_behind
+    except (ShardMissingError, TrimmedPositionError):
+        return None

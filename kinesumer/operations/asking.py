@@ -1,0 +1,103 @@
+"""How operators' commands ask Kinesis: a few calls at once, and patient with limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
+from kinesumer.operations.reaching import NO_ROLES, Roles
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import Clients
+    from kinesumer.model import Page, Position, ShardKey, Start
+    from kinesumer.ports import StreamSource
+
+    T = TypeVar("T")
+
+PARALLEL_READS = 16
+TRIES = 4
+PAUSE_SECONDS = 0.4
+
+
+class Asking:
+    """What one command asks of all streams and shards.
+
+    A shard's readers have the same five calls a second: throttling isn't a fault.
+    """
+
+    def __init__(self) -> None:
+        self._limit = asyncio.Semaphore(PARALLEL_READS)
+        self.reads: Counter[ShardKey] = Counter()
+        self.throttled: Counter[ShardKey] = Counter()
+        """How many of a shard's reads were refused as too many."""
+
+    async def read(
+        self, source: StreamSource, key: ShardKey, after: Position | Start, most: int
+    ) -> Page:
+        """Return the page after a place of a shard.
+
+        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError.
+        """
+
+        async def ask() -> Page:
+            iterator = await source.get_iterator(key.shard_id, after)
+            return await source.get_records(iterator, most)
+
+        return await self._patiently(key, ask)
+
+    async def read_on(
+        self, source: StreamSource, key: ShardKey, iterator: str, most: int
+    ) -> Page:
+        """Return the next page. Raises ExpiredIteratorError."""
+        return await self._patiently(key, lambda: source.get_records(iterator, most))
+
+    async def _patiently(
+        self, key: ShardKey, ask: Callable[[], Awaitable[Page]]
+    ) -> Page:
+        async with self._limit:
+            for attempt in range(1, TRIES + 1):
+                self.reads[key] += 1
+                try:
+                    return await ask()
+                except ExpiredIteratorError:
+                    raise
+                except (SourceThrottledError, SourceUnavailableError) as error:
+                    self.throttled[key] += isinstance(error, SourceThrottledError)
+                    if attempt == TRIES:
+                        raise
+                await asyncio.sleep(PAUSE_SECONDS * attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+
+async def each_stream(
+    clients: Clients,
+    arns: Iterable[str],
+    ask: Callable[[str, KinesisSource], Awaitable[None]],
+    roles: Roles = NO_ROLES,
+) -> dict[str, KinesumerError]:
+    """Ask something of every stream at once; return what went wrong, by ARN.
+
+    A stream that can't be read is a problem of that stream only.
+    """
+
+    async def of(arn: str) -> KinesumerError | None:
+        try:
+            await ask(arn, await open_source(clients, roles.stream(arn)))
+        except KinesumerError as error:
+            return error
+        return None
+
+    arns = list(arns)
+    found = await asyncio.gather(*(of(arn) for arn in arns))
+    return {arn: error for arn, error in zip(arns, found, strict=True) if error}
