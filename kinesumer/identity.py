@@ -78,7 +78,10 @@ async def refuse_go_fleet(context: Context) -> None:
         )
 
 
-async def refuse_query(context: Context) -> None:
+START_AGAIN = "stop the query and start again, or use another app name"
+
+
+async def refuse_query(context: Context, advice: str = START_AGAIN) -> None:
     """Raise GroupHeldError if a Spark query holds this app's group; fence a dead one.
 
     Both register before they look, so that of two who start at once one sees the other.
@@ -92,8 +95,7 @@ async def refuse_query(context: Context) -> None:
     for query in await find_living(context, read):
         raise GroupHeldError(
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
-            f"session {shown(str(query.session))}; stop the query and start again, or "
-            "use another app name"
+            f"session {shown(str(query.session))}; {advice}"
         )
 
 

@@ -40,6 +40,15 @@ async def read_shards(
     return Stored(stored, frozenset(unreadable))
 
 
+async def read_all(context: Context, arn: str) -> list[ShardRow]:
+    """Return all shard rows of a stream as they are now. Raises CorruptRowError."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=True)
+    )
+    return [rows.read_shard(row) for row in found]
+
+
 async def read_inside(context: Context, range_: Range) -> list[ShardRow]:
     """Return the rows of a range that can be read, each interval's by one query."""
     store, app = context.store, context.app

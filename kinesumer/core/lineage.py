@@ -21,6 +21,12 @@ def leaves(shards: Sequence[Shard]) -> list[Shard]:
     return sorted(found, key=lambda shard: shard.first_hash)
 
 
+def is_current(shards: Sequence[Shard], rows: Iterable[ShardRow]) -> bool:
+    """Tell whether a listing is complete, and no older than the rows: ids grow."""
+    newest = max((row.key.shard_id for row in rows), default="")
+    return is_complete(shards) and newest <= max(s.shard_id for s in shards)
+
+
 def is_complete(shards: Sequence[Shard]) -> bool:
     """Tell whether a listing's leaves tile the whole hash space.
 
@@ -131,14 +137,25 @@ def repairs(
         create.append(row._replace(ready=ready))
     return Repairs(
         create=create,
-        ready=[
-            row
-            for row in rows
-            if not (row.ready or row.ended)
-            and _parents_ended(row.parents, by_id, pending)
-        ],
+        ready=to_open(rows, rows, pending),
         prune=[row for row in rows if row.ended and row.key.shard_id not in listed],
     )
+
+
+def to_open(
+    children: Iterable[ShardRow], parents: Iterable[ShardRow], pending: Collection[str]
+) -> list[ShardRow]:
+    """Return the waiting rows whose parents have all ended.
+
+    ``parents`` are the stream's rows, read after the children were: a seek may have
+    opened them again meanwhile. Of those in ``pending`` it isn't known.
+    """
+    by_id = {row.key.shard_id: row for row in parents}
+    return [
+        row
+        for row in children
+        if not (row.ready or row.ended) and _parents_ended(row.parents, by_id, pending)
+    ]
 
 
 def ancestors(known: Iterable[str], parents: Mapping[str, Collection[str]]) -> set[str]:
@@ -154,7 +171,7 @@ def ancestors(known: Iterable[str], parents: Mapping[str, Collection[str]]) -> s
 
 
 def _parents_ended(
-    parents: frozenset[str], rows: Mapping[str, ShardRow], pending: set[str]
+    parents: frozenset[str], rows: Mapping[str, ShardRow], pending: Collection[str]
 ) -> bool:
     return all(
         rows[parent].ended if parent in rows else parent not in pending

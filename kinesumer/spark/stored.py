@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
 from kinesumer.keeper import check_identity
+from kinesumer.shard_rows import read_all
 from kinesumer.spark.offsets import END, After, Offset, StreamOffset
 from kinesumer.spark.positions import UNKNOWN
 from kinesumer.wire import rows
@@ -48,28 +49,13 @@ async def _of_stream(context: Context, table: str, stream: OpenStream) -> Stream
         )
     check_identity(row, stream.info)
     while True:
-        known = await _read_all(context, stream.arn)
+        known = await read_all(context, stream.arn)
         listed = await context.until_available(stream.source.list_shards, stream.label)
-        if _is_whole(known, listed):
+        if lineage.is_current(listed, known):
             return StreamOffset(
                 stream.info.created_at, places(stream.arn, known, listed)
             )
         await asyncio.sleep(LISTING_SECONDS)
-
-
-async def _read_all(context: Context, arn: str) -> list[ShardRow]:
-    """Return all rows. Raises CorruptRowError: else a shard would begin anywhere."""
-    partition = rows.shard_partition(context.app, arn)
-    found = await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
-    return [rows.read_shard(row) for row in found]
-
-
-def _is_whole(known: Sequence[ShardRow], listed: Sequence[Shard]) -> bool:
-    """Tell whether a listing is complete, and no older than the rows: ids grow."""
-    newest = max((row.key.shard_id for row in known), default="")
-    return lineage.is_complete(listed) and newest <= max(s.shard_id for s in listed)
 
 
 def places(

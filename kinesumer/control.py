@@ -1,0 +1,375 @@
+"""What operators change while clients run: pauses, drained clients, seeks.
+
+Every change is conditional writes of single rows that clients find there sooner or
+later; notices have them look at once. A Spark query reads its group's rows when it
+starts only, so nothing of this is done while one lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.core import lineage, plan, seeking
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.identity import refuse_query
+from kinesumer.keeper import check_identity, write_all
+from kinesumer.model import Position, Start
+from kinesumer.shard_rows import read_all
+from kinesumer.wire import operators, rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.core.seeking import Step
+    from kinesumer.model import Shard
+    from kinesumer.ports import Key, Row
+    from kinesumer.streams import OpenStream
+    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+
+LISTING_SECONDS = 0.5
+LONGEST_REASON = 200
+"""Rows stay under a kilobyte, since DynamoDB bills by it."""
+QUERY_ADVICE = "it notices no change while it runs: stop the query first"
+
+
+class Target(NamedTuple):
+    """What a pause is for: everything, a stream, or one shard of it."""
+
+    stream_arn: str = ""
+    shard_id: str = ""
+
+    def covers(self, shard: ShardRow) -> bool:
+        """Tell whether a shard is part of it."""
+        arn, shard_id = shard.key
+        return self.stream_arn in ("", arn) and self.shard_id in ("", shard_id)
+
+    def __str__(self) -> str:
+        if not self.stream_arn:
+            return "all streams"
+        stream = f"stream {shown(self.stream_arn.rpartition('/')[2])}"
+        return f"shard {self.shard_id} of {stream}" if self.shard_id else stream
+
+
+class Marked(NamedTuple):
+    """A pause or its end: what it is for, and how it was before."""
+
+    target: Target
+    paused: bool
+    reason: str
+    was_paused: bool
+    was_reason: str
+
+
+class SeekPlan(NamedTuple):
+    """What a seek of one stream, or of one shard of it, will do."""
+
+    stream_arn: str
+    to: Position | Start
+    """LATEST has become a time."""
+    generations: list[list[Step]]
+    """Parents come before their children."""
+    reopens: bool
+    """Shards that have ended are read again."""
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps, parents first."""
+        return [step for generation in self.generations for step in generation]
+
+
+# --- pauses --------------------------------------------------------------------------
+
+
+async def pause(
+    context: Context,
+    stream: str | None = None,
+    shard: str | None = None,
+    reason: str = "",
+) -> Marked:
+    """Have nobody consume an app's shards, those of a stream, or one, until resumed.
+
+    Their owners finish what is in user code, store positions and release them. Raises
+    ConfigurationError for a stream or shard that the app doesn't know, and
+    GroupHeldError while a Spark query lives.
+    """
+    if len(reason) > LONGEST_REASON:
+        raise ConfigurationError(
+            f"a reason of {len(reason)} characters: say it in {LONGEST_REASON}"
+        )
+    return await _mark(context, stream, shard, reason, paused=True)
+
+
+async def resume(
+    context: Context, stream: str | None = None, shard: str | None = None
+) -> Marked:
+    """Take back the pause of an app, a stream or a shard, and no other pause.
+
+    Raises as ``pause()`` does.
+    """
+    return await _mark(context, stream, shard, "", paused=False)
+
+
+async def _mark(
+    context: Context,
+    stream: str | None,
+    shard: str | None,
+    reason: str,
+    *,
+    paused: bool,
+) -> Marked:
+    await refuse_query(context, QUERY_ADVICE)
+    target, key, before = await _marked_row(context, stream, shard)
+    write = operators.pause(key, reason) if paused else operators.resume(key)
+    written = await context.write(write)
+    if not written.applied:
+        raise KinesumerError(f"{target} was deleted just now: look at the app again")
+    await notify(context)
+    was = before.get("paused") is True
+    return Marked(target, paused, reason, was, str(before.get("pause_reason", "")))
+
+
+async def _marked_row(
+    context: Context, stream: str | None, shard: str | None
+) -> tuple[Target, Key, Row]:
+    """Return what is meant, and the row that is marked for it."""
+    if stream is None:
+        if shard is not None:
+            raise ConfigurationError(f"shard {shard}: say of which stream")
+        key = rows.group_key(context.app)
+        row = await context.read(key)
+        if row is None:
+            raise _unknown_app(context)
+        return Target(), key, row
+    arn = (await find_stream(context, stream)).arn
+    if shard is None:
+        key = rows.stream_key(context.app, arn)
+        return Target(arn), key, await context.read(key) or {}
+    found = _find_shard(await read_all(context, arn), arn, shard)
+    key = writes.shard_row_key(context.app, found)
+    return Target(arn, shard), key, await context.read(key) or {}
+
+
+async def find_stream(context: Context, name: str) -> StreamRow:
+    """Return the row of a stream, called by name or ARN.
+
+    Raises ConfigurationError if the app has none, or several of this name.
+    """
+    known = await read_streams(context)
+    found = [row for row in known if name in (row.arn, row.arn.rpartition("/")[2])]
+    if len(found) == 1:
+        return found[0]
+    if not known:
+        raise _unknown_app(context)
+    arns = shown(", ".join(row.arn for row in found or known))
+    if found:
+        raise ConfigurationError(f"there are several streams {name}: say {arns}")
+    raise ConfigurationError(
+        f"app {context.app!r} has consumed no stream {name!r}; it has {arns}"
+    )
+
+
+async def read_streams(context: Context) -> list[StreamRow]:
+    """Return the rows of all streams that the app consumed. Raises CorruptRowError."""
+    partition = rows.group_key(context.app).pk
+    found = await context.until_available(
+        lambda: context.store.query(
+            partition, first=rows.STREAM_PREFIX, consistent=True
+        )
+    )
+    return [rows.read_stream(row) for row in found]
+
+
+def _unknown_app(context: Context) -> ConfigurationError:
+    return ConfigurationError(
+        f"the state store knows no app {context.app!r}: nobody has consumed under this "
+        "name there; check app, table and region"
+    )
+
+
+def _find_shard(known: Sequence[ShardRow], arn: str, shard_id: str) -> ShardRow:
+    for row in known:
+        if row.key.shard_id == shard_id:
+            return row
+    raise ConfigurationError(
+        f"the app knows no shard {shard_id!r} of {arn}: kinesumer status shows all"
+    )
+
+
+# --- clients -------------------------------------------------------------------------
+
+
+async def notify(context: Context) -> None:
+    """Have all clients read the rows again: they see it at their next heartbeat."""
+    app, members = context.app, await _live_members(context)
+    # One refused has died, registered anew, or been told by another operator: it reads
+    # the rows after our change.
+    await write_all(context, [operators.notify(app, member) for member in members])
+
+
+async def drain(
+    context: Context, client_id: str, *, undo: bool = False, even_last: bool = False
+) -> MemberRow:
+    """Take a client's shards away for as long as it runs, or let it have some again.
+
+    Returns its row as it was before. Raises ConfigurationError if no such client lives,
+    and, unless ``even_last``, if no other would be left to take its shards.
+    """
+    await refuse_query(context, QUERY_ADVICE)
+    members = plan.alive(await _live_members(context))
+    found = {member.client_id: member for member in members}
+    member = found.pop(client_id, None)
+    if member is None:
+        names = shown(", ".join(found)) or "none"
+        raise ConfigurationError(
+            f"no client {client_id!r} of app {context.app!r} is alive; there is {names}"
+        )
+    others = [other for other in plan.takers(list(found.values())) if not other.drained]
+    if not (undo or others or even_last):
+        raise ConfigurationError(
+            f"{shown(client_id)} is the last client that takes shards: without it "
+            "nothing is consumed; start another one first, or pause the app"
+        )
+    written = await context.write(
+        operators.drain(context.app, member, drained=not undo)
+    )
+    if not written.applied:
+        raise KinesumerError(f"{shown(client_id)} has just died or begun anew")
+    return member
+
+
+async def _live_members(context: Context) -> list[MemberRow]:
+    partition = rows.member_key(context.app, "").pk
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=True)
+    )
+    members = context.all_readable(rows.read_member, found)
+    return [member for member in members if not member.dead]
+
+
+# --- seeks ---------------------------------------------------------------------------
+
+
+async def plan_seek(
+    context: Context,
+    stream: OpenStream,
+    to: Position | Start,
+    shard_id: str | None = None,
+) -> SeekPlan:
+    """Return what a seek of a stream, or of one of its shards, will do; write nothing.
+
+    A stream's shards all go to the same time; those that have ended are read again,
+    except for LATEST. A shard that has ended can't be sought alone, since its children
+    come after it. Raises ConfigurationError, PositionRefusedError and
+    TrimmedPositionError for a place that there isn't, StreamReplacedError, and
+    GroupHeldError while a Spark query lives.
+    """
+    await refuse_query(context, QUERY_ADVICE)
+    row = await find_stream(context, stream.arn)
+    if not row.baseline:
+        raise ConfigurationError(
+            f"{stream.label}: its shards haven't been listed yet; clients that start "
+            "begin at its start"
+        )
+    reopens = shard_id is None and to != Start.LATEST
+    info = await context.until_available(stream.source.describe, stream.label)
+    check_identity(row, info)
+    if to == Start.LATEST:
+        to = Start(type="AT_TIMESTAMP", timestamp=info.now)
+    # Listed after that time: who isn't listed holds later records only.
+    known, listed = await _known_and_listed(context, stream)
+    if shard_id is not None:
+        await _check_shard(
+            context, stream, _find_shard(known, stream.arn, shard_id), to
+        )
+        return SeekPlan(stream.arn, to, seeking.steps(known, (), {shard_id}), reopens)
+    if isinstance(to, Position):
+        raise ConfigurationError(f"position {to.sequence_number}: say of which shard")
+    new = lineage.repairs(stream.arn, known, listed).create
+    wanted = _wanted([*known, *new], listed, reopens=reopens)
+    return SeekPlan(stream.arn, to, seeking.steps(known, new, wanted), reopens)
+
+
+async def _known_and_listed(
+    context: Context, stream: OpenStream
+) -> tuple[list[ShardRow], Sequence[Shard]]:
+    while True:
+        known = await read_all(context, stream.arn)
+        listed = await context.until_available(stream.source.list_shards, stream.label)
+        if lineage.is_current(listed, known):
+            return known, listed
+        await asyncio.sleep(LISTING_SECONDS)
+
+
+def _wanted(
+    shards: Sequence[ShardRow], listed: Sequence[Shard], *, reopens: bool
+) -> Collection[str]:
+    """Return the ids of the shards that a seek of all is for: those still listed."""
+    ids = {shard.shard_id for shard in listed}
+    found = {row.key.shard_id for row in shards if reopens or not row.ended}
+    return found & ids
+
+
+async def _check_shard(
+    context: Context, stream: OpenStream, row: ShardRow, to: Position | Start
+) -> None:
+    shard_id = row.key.shard_id
+    if row.ended:
+        raise ConfigurationError(
+            f"{stream.label}: shard {shard_id} has ended, and its children come after "
+            "it: seek the whole stream"
+        )
+    if isinstance(to, Position):
+        await context.until_available(
+            lambda: stream.source.get_iterator(shard_id, to), stream.label
+        )
+
+
+async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
+    """Do what ``plan_seek()`` said, and return the rows of the shards sought.
+
+    Shards that ended meanwhile stay so where the plan reopens none, and aren't
+    returned. May be repeated after a crash in the middle.
+    """
+    found = []
+    for generation in planned.generations:
+        sought = await asyncio.gather(
+            *(_seek_one(context, planned, step) for step in generation)
+        )
+        found += [row for row in sought if row is not None]
+    await _open_children(context, planned.stream_arn)
+    await notify(context)
+    return found
+
+
+async def _seek_one(context: Context, planned: SeekPlan, step: Step) -> ShardRow | None:
+    app, to, row = context.app, planned.to, step.row
+    if step.is_new:
+        assert isinstance(to, Start)
+        row = row._replace(start=to, ready=not step.waits)
+        written = await context.write(writes.create_shard(app, row))
+        assert written.row is not None
+        row = rows.read_shard(written.row)
+        if written.applied:
+            return row
+    while True:
+        written = await context.write(operators.seek(app, row, to, waits=step.waits))
+        if written.row is None:
+            return None  # deleted, as Kinesis had forgotten it
+        row = rows.read_shard(written.row)
+        if written.applied:
+            return row
+        if row.ended and not planned.reopens:
+            return None
+
+
+async def _open_children(context: Context, arn: str) -> None:
+    """Open shards whose parents have ended again before they were sought themselves.
+
+    Their parents are read after them: what a seek beside this one reopens meanwhile
+    refuses the write.
+    """
+    children = await read_all(context, arn)
+    waiting = lineage.to_open(children, await read_all(context, arn), ())
+    await write_all(context, [writes.ready(context.app, row) for row in waiting])
