@@ -34,3 +34,8 @@ roles = click.option(
 external_id = click.option(
     "--external-id", help="The external id that the roles ask for."
 )
+lag = click.option(
+    "--lag/--no-lag",
+    default=True,
+    help="Ask Kinesis how far each shard is behind (needs to read the streams).",
+)

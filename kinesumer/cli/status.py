@@ -25,11 +25,7 @@ WATCH_SECONDS = 2.0
 @options.region
 @options.as_json
 @click.option("--watch", is_flag=True, help="Show it again every two seconds.")
-@click.option(
-    "--lag/--no-lag",
-    default=True,
-    help="Ask Kinesis how far each shard is behind (needs to read the streams).",
-)
+@options.lag
 @options.roles
 @options.external_id
 def status(
