@@ -34,6 +34,7 @@ def show_again(report: dict[str, Any]) -> None:
 def _all(report: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
         _plain(f"app {report['app']} in table {report['table']}", "bold"),
+        *([_plain(f"all streams are {paused(report)}", "yellow")] * report["paused"]),
         _members(report["members"]),
     ]
     for stream in report["streams"]:
@@ -47,6 +48,11 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(shown(text), style=style)
 
 
+def paused(row: dict[str, Any]) -> str:
+    """Return that something is paused, and why if that is known."""
+    return f"paused: {row['pause_reason']}" if row["pause_reason"] else "paused"
+
+
 def _members(members: list[dict[str, Any]]) -> RenderableType:
     if not members:
         return Text("no client is alive", style="red")
@@ -56,11 +62,13 @@ def _members(members: list[dict[str, Any]]) -> RenderableType:
     for member in members:
         silent = member["heartbeat_unchanged_seconds"]
         state = "stalled" if member["stalled"] else member["state"]
+        if member["drained"]:
+            state = "drained" if state == "up" else f"{state}, drained"
         table.add_row(
             _plain(member["client_id"]),
             "joining" if member["index"] is None else str(member["index"]),
             "leader" if member["leader"] else "",
-            _plain(state, "" if state == "up" else "red"),
+            _plain(state, "" if state in ("up", "drained") else "red"),
             "" if silent is None else f"{silent:.1f} s ago",
             str(member["shards"]),
         )
@@ -70,6 +78,8 @@ def _members(members: list[dict[str, Any]]) -> RenderableType:
 def _stream(stream: dict[str, Any]) -> RenderableType:
     ended = stream["states"].get("ended", 0)
     about = f"start {stream['start']}; {ended} ended shards"
+    if stream["paused"]:
+        about += f"; {paused(stream)}"
     table = Table(
         box=None,
         pad_edge=False,
@@ -97,10 +107,13 @@ def _shard(shard: dict[str, Any]) -> list[RenderableType]:
     owner = shard["owner"] or ""
     if shard["state"] in ("moving", "unowned", "orphaned"):
         owner = f"{owner or 'nobody'} → {shard['planned_owner'] or 'nobody'}"
+    state = Text(shard["state"], style=STYLES.get(shard["state"], ""))
+    if shard["paused"]:
+        state = Text("paused" if shard["state"] == "unowned" else f"{state}, paused")
     return [
         _plain(shard["shard_id"]),
         f"{shard['first_hash'][:8]}… ({shard['share']:.1%})",
-        Text(shard["state"], style=STYLES.get(shard["state"], "")),
+        state,
         _plain(owner),
         str(shard["epoch"]),
         _behind(shard["millis_behind_latest"]),

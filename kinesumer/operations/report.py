@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.model import Range
     from kinesumer.operations.lag import Lags
     from kinesumer.operations.snapshot import Snapshot
-    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+    from kinesumer.wire.rows import GroupRow, MemberRow, ShardRow, StreamRow
 
 VERSION = 1
 
@@ -35,11 +35,13 @@ def report(
         "app": app,
         "table": table,
         "leader": found.leader_id,
+        **_paused(found.group),
         "members": members,
         "streams": streams,
         "problems": [
             *found.corrupt,
             *(["nobody leads"] if _lacks_leader(found) else []),
+            *(["all clients are drained: nobody may consume"] if _idle(found) else []),
             *(
                 f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
                 f"{member['heartbeat_unchanged_seconds']:.1f} s"
@@ -62,6 +64,17 @@ def _lacks_leader(found: Snapshot) -> bool:
     return bool(clients) and not found.leader_id
 
 
+def _idle(found: Snapshot) -> bool:
+    return bool(found.alive) and all(member.drained for member in found.alive)
+
+
+def _paused(row: GroupRow | StreamRow | None) -> dict[str, Any]:
+    """Return what an operator asked for of the whole app, or of a stream."""
+    is_paused = row is not None and row.paused
+    reason = row.pause_reason if row is not None and is_paused else None
+    return {"paused": is_paused, "pause_reason": reason}
+
+
 def stalled_after(member: MemberRow) -> float:
     """Return for how long a heartbeat may be unchanged: one and a half intervals."""
     return 1.5 * member.lease_ms / 4000
@@ -78,6 +91,7 @@ def _member(
         "index": member.index,
         "leader": member.client_id == found.leader_id,
         "state": member.state,
+        "drained": member.drained,
         "heartbeat": member.beat,
         "heartbeat_unchanged_seconds": None if silent is None else round(silent, 1),
         "stalled": silent is not None and silent > stalled_after(member),
@@ -110,6 +124,7 @@ def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
         "stream_arn": stream.arn,
         "start": wire.start_text(stream.start),
         "baseline": stream.baseline,
+        **_paused(stream),
         "retention_hours": lags.retention_hours.get(stream.arn),
         "lag_problem": lags.problems.get(stream.arn),
         "millis_behind_latest": max(
@@ -123,13 +138,15 @@ def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
 
 
 def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
-    position = row.position
+    position, pause = row.position, found.pause(row)
     return {
         "shard_id": row.key.shard_id,
         "first_hash": wire.hash_text(row.first_hash),
         "last_hash": wire.hash_text(row.last_hash),
         "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
         "state": state(row, found),
+        "paused": pause.of if pause else None,
+        "pause_reason": pause.reason if pause else None,
         "owner": row.owner_id or None,
         "planned_owner": found.planned.get(row.key),
         "epoch": row.epoch,
@@ -172,7 +189,7 @@ def _neglected(stream: dict[str, Any]) -> dict[tuple[str, str, str], list[str]]:
     """Return the shards that nobody consumes, by what is to be said of them."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for shard in stream["shards"]:
-        if shard["state"] in ("unowned", "orphaned"):
+        if shard["state"] in ("unowned", "orphaned") and not shard["paused"]:
             owner = f" (owner {shard['owner']} is dead)" if shard["owner"] else ""
             planned = shard["planned_owner"] or "nobody"
             key = shard["state"], owner, planned

@@ -12,7 +12,7 @@ from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
 from kinesumer.operations.lag import Lags
 from kinesumer.operations.report import report, state
 from kinesumer.operations.snapshot import Snapshot
-from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+from kinesumer.wire.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 HALF = HASH_KEYS // 2
@@ -22,6 +22,8 @@ SHAPE: dict[str, Any] = {
     "app": TEXT,
     "table": TEXT,
     "leader": (TEXT, None),
+    "paused": FLAG,
+    "pause_reason": (TEXT, None),
     "members": [
         {
             "client_id": TEXT,
@@ -30,6 +32,7 @@ SHAPE: dict[str, Any] = {
             "index": (NUMBER, None),
             "leader": FLAG,
             "state": TEXT,
+            "drained": FLAG,
             "heartbeat": NUMBER,
             "heartbeat_unchanged_seconds": (float, None),
             "stalled": FLAG,
@@ -49,6 +52,8 @@ SHAPE: dict[str, Any] = {
             "stream_arn": TEXT,
             "start": TEXT,
             "baseline": FLAG,
+            "paused": FLAG,
+            "pause_reason": (TEXT, None),
             "retention_hours": (NUMBER, None),
             "lag_problem": (TEXT, None),
             "millis_behind_latest": (NUMBER, None),
@@ -67,6 +72,8 @@ SHAPE: dict[str, Any] = {
                     "last_hash": TEXT,
                     "share": float,
                     "state": TEXT,
+                    "paused": (TEXT, None),
+                    "pause_reason": (TEXT, None),
                     "owner": (TEXT, None),
                     "planned_owner": (TEXT, None),
                     "epoch": NUMBER,
@@ -170,6 +177,55 @@ def test_retention_is_told_where_kinesis_was_asked() -> None:
     assert stream["retention_hours"] == 48
     stream = report("app", "table", FOUND, Lags({}, {}), SILENT)["streams"][0]
     assert stream["retention_hours"] is None
+
+
+def test_a_pause_is_told_with_its_reason_where_it_is_and_of_each_shard() -> None:
+    group = GroupRow("g", paused=True, pause_reason="all of it")
+    [stream] = FOUND.streams
+    stopped = stream._replace(paused=True, pause_reason="bad data")
+    one = [shard(1, paused=True), shard(2)]
+    for found, at, reasons in (
+        (replace(FOUND, group=group), ("all", "all of it"), ["all of it", None]),
+        (replace(FOUND, streams=[stopped]), ("stream", "bad data"), [None, "bad data"]),
+    ):
+        told = report("app", "table", found, LAGS, SILENT)
+        [stream_told] = told["streams"]
+        assert [told["pause_reason"], stream_told["pause_reason"]] == reasons
+        assert {(s["paused"], s["pause_reason"]) for s in stream_told["shards"]} == {at}
+    told = report("app", "table", replace(FOUND, shards={ARN: one}), LAGS, SILENT)
+    assert [s["paused"] for s in told["streams"][0]["shards"]] == ["shard", None]
+    assert (told["paused"], told["streams"][0]["paused"]) == (False, False)
+
+
+def test_shards_that_are_paused_are_no_problem() -> None:
+    found = replace(FOUND, group=GroupRow("g", paused=True))
+    problems = report("app", "table", found, LAGS, SILENT)["problems"]
+    assert not [text for text in problems if "shardId" in text]
+
+
+def test_that_all_clients_are_drained_is_a_problem() -> None:
+    drained = [member("a", drained=True), member("gone", dead=True)]
+    found = replace(FOUND, members=[*drained, member("b")])
+    assert "drained" not in str(report("app", "table", found, LAGS, SILENT)["problems"])
+    told = report("app", "table", replace(FOUND, members=drained), LAGS, SILENT)
+    assert "all clients are drained: nobody may consume" in told["problems"]
+
+
+def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
+    group = GroupRow("g", paused=True, pause_reason="night work")
+    [stream] = FOUND.streams
+    found = replace(
+        FOUND,
+        group=group,
+        streams=[stream._replace(paused=True)],
+        members=[member("a", drained=True)],
+    )
+    show(report("app", "table", found, LAGS, SILENT))
+    text = capsys.readouterr().out
+    assert "all streams are paused: night work" in text
+    assert "1 ended shards; paused" in " ".join(text.split())
+    assert "drained" in text
+    assert "orphaned, paused" in text
 
 
 def test_the_json_has_the_shape_that_is_documented() -> None:
