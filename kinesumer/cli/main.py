@@ -19,6 +19,8 @@ COMMANDS = {
     "metrics": "kinesumer.cli.metrics:metrics",
     "produce": "kinesumer.cli.produce:produce",
     "dlq": "kinesumer.cli.dlq:dlq",
+    "export": "kinesumer.cli.export:export",
+    "import": "kinesumer.cli.import_:import_",
     "local": "kinesumer.cli.local:local",
     "demo": "kinesumer.cli.demo.command:demo",
 }
@@ -71,6 +73,8 @@ SUMMARIES = {
     "metrics": "Serve metrics of fleets for Prometheus.",
     "produce": "Put lines into a stream, for trials.",
     "dlq": "List, show and put back dead letters.",
+    "export": "Write down an app's positions, or hand them to a KCL fleet.",
+    "import": "Give an app the positions of a file, or of a KCL fleet.",
     "local": "Serve Kinesis, DynamoDB and STS on this machine.",
     "demo": "Show it all at work, and check that nothing is lost.",
 }

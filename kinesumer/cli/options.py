@@ -39,3 +39,8 @@ lag = click.option(
     default=True,
     help="Ask Kinesis how far each shard is behind (needs to read the streams).",
 )
+streams = click.option(
+    "--stream", multiple=True, help="Only this stream: a name or an ARN; repeatable."
+)
+dry_run = click.option("--dry-run", is_flag=True, help="Show it, and do nothing.")
+yes = click.option("--yes", is_flag=True, help="Don't ask.")

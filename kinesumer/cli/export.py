@@ -1,0 +1,76 @@
+"""``kinesumer export``: an app's positions, for a file or for a KCL fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from kinesumer.cli import options
+from kinesumer.cli.unnamed import UnnamedCommand
+from kinesumer.errors import KinesumerError
+
+if TYPE_CHECKING:
+    from kinesumer.migration.positions import Positions
+
+
+@click.group("export", cls=UnnamedCommand, unnamed="file")
+def export() -> None:
+    """Write down how far an app has read, or hand it to a KCL fleet.
+
+    \b
+    kinesumer export --app APP [-o FILE]    as JSON, for `kinesumer import FILE`
+    kinesumer export kcl TABLE --app APP    into the lease table of a KCL fleet
+    """
+
+
+@export.command("file", hidden=True)
+@options.app
+@options.table
+@options.region
+@options.streams
+@click.option(
+    "-o",
+    "--output",
+    type=click.File("wb", atomic=True),
+    default="-",
+    help="Where to write; by default standard output.",
+)
+def file(
+    app: str, table: str, region: str | None, stream: tuple[str, ...], output: BinaryIO
+) -> None:
+    """Write how far an app has read each shard, as JSON: see docs/positions.md.
+
+    Clients may run: then each shard's last commit is written. It asks nothing of
+    Kinesis.
+    """
+    from kinesumer.migration.positions import encode
+    from kinesumer.migration.takeover import narrowed
+
+    found = asyncio.run(_read(app, table, region))
+    output.write(encode(narrowed(stream, found)))
+
+
+async def _read(app: str, table: str, region: str | None) -> Positions:
+    from kinesumer.migration.positions import of_group
+    from kinesumer.operations import snapshot
+    from kinesumer.operations.reaching import reached
+    from kinesumer.wire.rows import timestamp_text
+
+    async with reached(table, region) as (_, store):
+        found = await snapshot.take(store, app)
+    if found.corrupt:
+        raise KinesumerError("; ".join(found.corrupt))
+    if not found.streams:
+        raise KinesumerError(
+            f"table {table} knows no app {app!r}; check --app, --table and --region"
+        )
+    for stream in found.streams:
+        if not stream.baseline:
+            raise KinesumerError(
+                f"stream {stream.arn}: its shards haven't been listed completely yet; "
+                "try again when the clients run"
+            )
+    return of_group(app, timestamp_text(time.time()), found.streams, found.shards)

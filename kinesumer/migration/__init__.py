@@ -1,0 +1,1 @@
+"""Positions taken out of a group, put into one, and exchanged with other consumers."""

@@ -1,0 +1,131 @@
+"""Positions as a file: the JSON that docs/positions.md describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError, CorruptRowError
+from kinesumer.migration.marks import Mark
+from kinesumer.model import WHOLE_RECORD, Position, Seconds
+from kinesumer.wire import rows
+from kinesumer.wire.attributes import SHARD_ID, read_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.wire.rows import ShardRow, StreamRow
+
+KIND = "kinesumer-positions"
+
+Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
+Part = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_RECORD)]
+
+
+class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How far one shard has been read."""
+
+    shard_id: Annotated[str, msgspec.Meta(pattern=rf"\A{SHARD_ID.pattern}\Z")]
+    ended: bool = False
+    sequence_number: Number | None = None
+    sub_sequence_number: Part | None = None
+    """Place within a KPL aggregate; null: the whole record."""
+    start: str = "TRIM_HORIZON"
+    """Where to begin without a sequence number."""
+
+    def mark(self) -> Mark:
+        """Return it as a mark. Raises ConfigurationError."""
+        if self.sequence_number is None and self.sub_sequence_number is not None:
+            raise ConfigurationError(
+                f"{self.shard_id}: sub_sequence_number without sequence_number"
+            )
+        try:
+            start = read_start({"start": self.start})
+        except CorruptRowError:
+            raise ConfigurationError(
+                f"{self.shard_id}: start {self.start!r:.100} is neither TRIM_HORIZON, "
+                "LATEST nor AT_TIMESTAMP with seconds since 1970"
+            ) from None
+        position = None
+        if self.sequence_number is not None:
+            position = Position(self.sequence_number, self.sub_sequence_number)
+        return Mark(position, start, self.ended)
+
+
+class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The shards of one stream."""
+
+    stream_arn: str
+    stream_created_at: Seconds
+    """Tells the stream from one made anew under its name."""
+    shards: list[ShardPosition]
+
+    def marks(self) -> dict[str, Mark]:
+        """Return the marks by shard id. Raises ConfigurationError."""
+        found = {shard.shard_id: shard.mark() for shard in self.shards}
+        if len(found) < len(self.shards):
+            raise ConfigurationError(f"{self.stream_arn}: a shard is named twice")
+        return found
+
+
+class Positions(
+    msgspec.Struct, kw_only=True, tag_field="kind", tag=KIND, forbid_unknown_fields=True
+):
+    """All of an app's positions at a moment."""
+
+    version: Literal[1]
+    app: str
+    exported_at: str
+    streams: list[StreamPositions]
+
+
+def of_group(
+    app: str,
+    moment: str,
+    streams: Iterable[StreamRow],
+    shards: Mapping[str, Sequence[ShardRow]],
+) -> Positions:
+    """Return the positions that a group has stored."""
+    return Positions(
+        version=1,
+        app=app,
+        exported_at=moment,
+        streams=[
+            StreamPositions(
+                stream_arn=stream.arn,
+                stream_created_at=stream.created_at,
+                shards=[_shard(row) for row in shards[stream.arn]],
+            )
+            for stream in streams
+        ],
+    )
+
+
+def _shard(row: ShardRow) -> ShardPosition:
+    number, part = row.position or (None, None)
+    return ShardPosition(
+        shard_id=row.key.shard_id,
+        ended=row.ended,
+        sequence_number=number,
+        sub_sequence_number=part,
+        start=rows.start_text(row.start),
+    )
+
+
+def encode(positions: Positions) -> bytes:
+    """Return the file's content."""
+    return msgspec.json.format(msgspec.json.encode(positions), indent=2) + b"\n"
+
+
+def decode(content: bytes) -> Positions:
+    """Return what a file says. Raises ConfigurationError."""
+    try:
+        found: Any = msgspec.json.decode(content, type=Positions)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"that is no file of positions: {error}") from None
+    assert isinstance(found, Positions)
+    arns = [stream.stream_arn for stream in found.streams]
+    if len(set(arns)) < len(arns):
+        raise ConfigurationError("that is no file of positions: a stream comes twice")
+    return found

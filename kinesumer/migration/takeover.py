@@ -1,0 +1,133 @@
+"""A takeover of positions: drafted for each stream, reported, written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.errors import KinesumerError
+from kinesumer.migration.adoption import refuse_clients, write
+from kinesumer.migration.drafting import Draft, draft
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.migration.adoption import Change
+    from kinesumer.migration.positions import Positions
+    from kinesumer.ports import StreamSource
+    from kinesumer.wire.rows import ShardRow
+
+    Open = Callable[[str], Awaitable[StreamSource]]
+
+VERSION = 1
+
+
+class Takeover(NamedTuple):
+    """Positions of some streams, and where they come from."""
+
+    source: str
+    drafts: list[Draft]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it can't be done, by stream."""
+        return [
+            f"{each.adoption.stream.arn}: {problem}"
+            for each in self.drafts
+            for problem in each.problems
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of it stands in the group's rows already."""
+        return all(each.adoption.is_done for each in self.drafts)
+
+    async def write(self, context: Context) -> None:
+        """Do it while nobody consumes, and verify it. Raises KinesumerError."""
+        await refuse_clients(context)
+        for each in self.drafts:
+            await write(context, each.adoption)
+        await refuse_clients(context)
+
+    def report(self, *, written: bool) -> dict[str, Any]:
+        """Return it as JSON: see docs/positions.md."""
+        return {
+            "version": VERSION,
+            "source": self.source,
+            "written": written,
+            "problems": self.problems,
+            "streams": [_stream(each) for each in self.drafts],
+        }
+
+
+async def of_file(
+    context: Context, source: str, positions: Positions, open_: Open
+) -> Takeover:
+    """Draft the takeover of positions out of a file. Raises ConfigurationError."""
+    drafts = []
+    for stream in positions.streams:
+        opened = await open_(stream.stream_arn)
+        info = await opened.describe()
+        if info.arn != stream.stream_arn or info.created_at != stream.stream_created_at:
+            raise KinesumerError(
+                f"stream {info.arn} was made at {rows.timestamp_text(info.created_at)},"
+                " the positions are of the one made at "
+                f"{rows.timestamp_text(stream.stream_created_at)}: they mean nothing"
+            )
+        drafts.append(await draft(context, opened, stream.marks()))
+    return Takeover(source, drafts)
+
+
+def _stream(each: Draft) -> dict[str, Any]:
+    adoption = each.adoption
+    return {
+        "stream_arn": adoption.stream.arn,
+        "known": adoption.before is not None,
+        "counts": dict(Counter(change.action for change in adoption.changes)),
+        "shards": [_change(change) for change in adoption.changes],
+        "notes": each.notes,
+        "problems": each.problems,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "shard_id": change.row.key.shard_id,
+        "action": change.action,
+        "before": None if change.before is None else place(change.before),
+        "after": place(change.row),
+    }
+
+
+def place(row: ShardRow) -> dict[str, Any]:
+    """Return where a shard is read on, as JSON."""
+    number, sub = row.position or (None, None)
+    return {
+        "ended": row.ended,
+        "waits_for_parents": not (row.ready or row.ended),
+        "sequence_number": number,
+        "sub_sequence_number": sub,
+        "start": rows.start_text(row.start),
+    }
+
+
+def narrowed(streams: Sequence[str], positions: Positions) -> Positions:
+    """Return the positions of some streams, by name or ARN; all where none is named.
+
+    Raises KinesumerError for one that isn't there.
+    """
+    if not streams:
+        return positions
+    arns = [stream.stream_arn for stream in positions.streams]
+    for name in streams:
+        if not any(name in (arn, arn.rpartition("/")[2]) for arn in arns):
+            raise KinesumerError(f"there is no stream {name} in it: {', '.join(arns)}")
+    kept = [
+        stream
+        for stream in positions.streams
+        if {stream.stream_arn, stream.stream_arn.rpartition("/")[2]} & set(streams)
+    ]
+    positions.streams = kept
+    return positions
