@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,25 +95,25 @@ class Buffer:
         self._limit = limit_bytes
         self._batches: deque[Batch] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
-        self._askers: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._askers: deque[_Asker] = deque()
 
-    async def reserve(self, size: int) -> None:
+    async def reserve(self, size: int, holding: Holding | None = None) -> None:
         """Wait until ``size`` bytes are free and take them; first come, first served.
 
-        More than the whole budget is let through when nothing else is held.
+        More than the whole budget is let through when nothing else is held. A shard
+        that has more in here than is free waits, and lets others pass: slow ones leave
+        room for the rest.
         """
-        if not self._askers and self._fits(size):
-            self.used += size
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._askers.append((size, future))
+        asker = _Asker(size, holding, asyncio.get_running_loop().create_future())
+        self._askers.append(asker)
+        self._admit()
         try:
-            await future
+            await asker.future
         except asyncio.CancelledError:
-            if not future.cancelled():
+            if not asker.future.cancelled():
                 self.release(size)
-            elif (size, future) in self._askers:  # not if it was passed over
-                self._askers.remove((size, future))
+            elif asker in self._askers:  # not if it was passed over
+                self._askers.remove(asker)
                 self._admit()
             raise
 
@@ -124,6 +124,7 @@ class Buffer:
 
     def put(self, batch: Batch) -> None:
         """Queue a batch whose bytes were reserved."""
+        batch.holding.buffered += batch.size
         self._batches.append(batch)
         self.wake()
 
@@ -139,6 +140,11 @@ class Buffer:
                     self._takers.remove(future)
         return self._batches.popleft() if self._batches else None
 
+    def give_back(self, holding: Holding, size: int) -> None:
+        """Give back the bytes of a shard's records that user code is through with."""
+        holding.buffered -= size
+        self.release(size)
+
     def wake(self) -> None:
         """Let those who wait for a batch look around."""
         while self._takers:
@@ -151,6 +157,7 @@ class Buffer:
         kept: deque[Batch] = deque()
         for batch in self._batches:
             if batch.holding is holding:
+                holding.buffered -= batch.size
                 self.used -= batch.size
             else:
                 kept.append(batch)
@@ -160,9 +167,28 @@ class Buffer:
     def _fits(self, size: int) -> bool:
         return self.used + size <= self._limit or self.used <= 0
 
+    def _has_its_share(self, holding: Holding | None) -> bool:
+        return holding is not None and holding.buffered > self._limit - self.used
+
     def _admit(self) -> None:
-        while self._askers and self._fits(self._askers[0][0]):
-            size, future = self._askers.popleft()
+        passed: list[_Asker] = []
+        while self._askers:
+            size, holding, future = self._askers[0]
+            if self._has_its_share(holding):
+                passed.append(self._askers.popleft())
+                continue
+            if not self._fits(size):
+                break
+            self._askers.popleft()
             if not future.done():
                 self.used += size
                 future.set_result(None)
+        self._askers.extendleft(reversed(passed))
+
+
+class _Asker(NamedTuple):
+    """Who waits for room."""
+
+    size: int
+    holding: Holding | None
+    future: asyncio.Future[None]

@@ -188,7 +188,7 @@ class Delivery:
             if batch is None:
                 continue
             if batch.holding.revoked:
-                self._buffer.release(batch.size)
+                self._buffer.give_back(batch.holding, batch.size)
                 continue
             self._base = batch.holding.progress.deliver(batch.records, batch.end)
             self._batch, self._ahead = batch, iter(batch.records)
@@ -207,7 +207,7 @@ class Delivery:
         self.records += self._handed(batch)
         self._batch, self._ahead = None, iter([])
         assert self._buffer is not None
-        self._buffer.release(batch.size)
+        self._buffer.give_back(batch.holding, batch.size)
         if batch.holding.wants_commit:
             self._hurry()
 

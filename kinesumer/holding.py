@@ -46,6 +46,8 @@ class Holding:
         """Since when Kinesis hasn't answered the request under way, if one is."""
         self.on_revoked: Callable[[], None] | None = None
         """Called once nothing more of it may be handed to user code."""
+        self.buffered = 0
+        """Bytes of it that are in the buffer, or in user code's hands."""
         self._max_uncommitted = max_uncommitted
         self._queued = 0
         self._handed = 0

@@ -150,6 +150,8 @@ class StreamInfo(NamedTuple):
     now: float = 0.0
     """The service's own time at the answer, in seconds since 1970."""
     max_record_bytes: int = 1 << 20
+    places_by_key: bool = True
+    """Whether a record's partition key decides on its shard; else keys have no order."""
 
 
 class Shard(NamedTuple):

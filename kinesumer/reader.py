@@ -73,7 +73,7 @@ class Reader:
             if not self._answers:
                 return self._later()
         reserved = self._reserve
-        await self._buffer.reserve(reserved)
+        await self._buffer.reserve(reserved, self._holding)
         kept = 0
         try:
             started = clock.now()

@@ -17,6 +17,7 @@ from tests.engine import APP, ARN, World, batch_of, hold, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.buffer import Batch
+    from kinesumer.holding import Holding
 
 settle = asyncio.sleep
 
@@ -227,3 +228,46 @@ def test_the_budget_is_never_exceeded_and_never_leaks(
 
     loop = VirtualLoop(Random(0))
     loop.run(main(loop))
+
+
+@in_virtual_time
+async def test_a_shard_that_has_more_than_is_free_lets_others_pass(
+    world: World,
+) -> None:
+    buffer, slow, other = Buffer(100), hold(), hold()
+    waiting = fill(world, buffer, slow, 30)
+    await settle(1)
+    assert buffer.used == 60
+    await buffer.reserve(30, other)
+    assert not waiting.done()
+    buffer.release(30)
+    await settle(1)
+    assert not waiting.done()
+    batch = await buffer.get()
+    assert batch is not None
+    buffer.give_back(slow, batch.size)
+    await settle(1)
+    assert slow.buffered == buffer.used == 60
+
+
+@in_virtual_time
+async def test_what_is_dropped_of_a_shard_counts_no_longer(world: World) -> None:
+    buffer, slow = Buffer(100), hold()
+    waiting = fill(world, buffer, slow, 30)
+    await settle(1)
+    waiting.cancel()
+    buffer.drop(slow)
+    assert slow.buffered == buffer.used == 0
+
+
+def fill(
+    world: World, buffer: Buffer, holding: Holding, size: int
+) -> asyncio.Task[None]:
+    """Let a reader fetch batches until it has to wait."""
+
+    async def read() -> None:
+        for number in range(10):
+            await buffer.reserve(size, holding)
+            buffer.put(batch_of(holding, number, size=size))
+
+    return world.loop.create_task(read())

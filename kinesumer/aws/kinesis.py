@@ -119,6 +119,7 @@ class KinesisSource:
             retention_hours=summary.retention_hours,
             now=now,
             max_record_bytes=summary.max_record_kib * 1024,
+            places_by_key=summary.distribution != "AUTO",
         )
 
     async def list_shards(self) -> list[Shard]:
@@ -301,6 +302,8 @@ class _Summary(msgspec.Struct):
     created: datetime = msgspec.field(name="StreamCreationTimestamp")
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
     max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+    distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
+    """Only streams of on-demand capacity say it."""
 
 
 class _Shard(msgspec.Struct, rename="pascal"):

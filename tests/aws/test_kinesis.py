@@ -68,6 +68,19 @@ async def test_a_stream_without_a_record_size_has_the_old_limit(
     assert (await source.describe()).max_record_bytes == 1 << 20
 
 
+@pytest.mark.parametrize(
+    ("said", "by_key"),
+    [({}, True), ({"RecordDistributionStrategy": "USER_PARTITION_KEY"}, True)]
+    + [({"RecordDistributionStrategy": "AUTO"}, False)],
+)
+async def test_describe_tells_whether_keys_decide_on_shards(
+    aws: AwsStub, source: KinesisSource, said: dict[str, str], *, by_key: bool
+) -> None:
+    summary = SUMMARY["StreamDescriptionSummary"] | said
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    assert (await source.describe()).places_by_key is by_key
+
+
 async def test_once_known_the_arn_is_sent_in_place_of_the_name(
     aws: AwsStub, source: KinesisSource
 ) -> None:
