@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import nullcontext, suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from kinesumer.cli import options
+from kinesumer.cli.moments import start_at
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -100,33 +100,13 @@ def consume(
         client_id,
         label,
         _streams(streams, role, external_id),
-        at(start),
+        start_at("--start", start),
     )
     from kinesumer.cli.formats import FORMATS
     from kinesumer.cli.output import Output
 
     with _telemetry(otlp, metrics_console), Output() as out:
         asyncio.run(_consume(wanted, FORMATS[output](), out))
-
-
-def at(text: str) -> Start:
-    """Return the start that an option names. Raises ConfigurationError."""
-    from kinesumer.model import Start
-
-    if text.upper() in ("LATEST", "TRIM_HORIZON"):
-        return Start(type=text.upper())
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"--start {text}: neither LATEST nor TRIM_HORIZON nor a time like "
-            "2026-01-31T12:00:00Z"
-        ) from None
-    if moment.tzinfo is None:
-        raise ConfigurationError(
-            f"--start {text} has no time zone: add Z for UTC, or an offset like +01:00"
-        )
-    return Start.at(moment)
 
 
 def _streams(

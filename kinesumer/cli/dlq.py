@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
-import sys
 from base64 import b64encode
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from kinesumer.cli import options
+from kinesumer.cli.asking import agreed
+from kinesumer.cli.moments import moment
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 
 if TYPE_CHECKING:
@@ -169,29 +169,11 @@ def _filter(
     from kinesumer.operations.redriving import Filter
 
     return Filter(
-        app, stream, error, moment(since, datetime.now(UTC)) if since else None
+        app,
+        stream,
+        error,
+        moment("--since", since, datetime.now(UTC)) if since else None,
     )
-
-
-_AGO = re.compile(r"([0-9]+)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def moment(text: str, now: datetime) -> datetime:
-    """Return the time that an option names. Raises ConfigurationError."""
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago is not None:
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        found = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
-        raise ConfigurationError(
-            f"--since {text}: neither a time with its zone, like 2026-01-31T12:00:00Z, "
-            "nor how long ago, like 90m, 2h or 3d"
-        )
-    return found
 
 
 async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
@@ -253,11 +235,7 @@ def _ask(wanted: Wanted, letters: Sequence[Held], target: ReadableLetters) -> No
         click.echo(f"{count} to stream {shown(name)}", err=True)
     after = "taken out of" if target.removes else "kept by Kinesis in"
     click.echo(f"then {after} {shown(wanted.target)}", err=True)
-    if wanted.yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigurationError("nobody can be asked: say --yes to put them back")
-    click.confirm("Put them back?", abort=True, err=True)
+    agreed("Put them back?", yes=wanted.yes)
 
 
 # --- what is told --------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
-from kinesumer.cli.dlq import moment
+from kinesumer.cli.moments import moment
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.dead_letters.file import FileLetters
 from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
@@ -201,8 +201,8 @@ def test_a_stream_does_not_keep_its_own_letters_nor_what_is_too_large(
 
 
 def test_since_takes_a_time_with_its_zone_or_how_long_ago() -> None:
-    assert moment("2h", NOON) == NOON - timedelta(hours=2)
-    assert moment("2026-01-31T12:00:00Z", NOON) == NOON
+    assert moment("--since", "2h", NOON) == NOON - timedelta(hours=2)
+    assert moment("--since", "2026-01-31T12:00:00Z", NOON) == NOON
     for text in ("2026-01-31T12:00:00", "soon", "99999999999d"):
         with pytest.raises(ConfigurationError, match="--since"):
-            moment(text, NOON)
+            moment("--since", text, NOON)
