@@ -1,0 +1,90 @@
+"""What a PromQL expression names: enough of the language to check our own files."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+FUNCTIONS = {"absent", "deriv", "max", "min", "rate", "sum", "topk"}
+WORDS = {"and", "or", "unless", "bool"}
+GROUPING = {"by", "on", "without", "ignoring"}
+TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<string>"(?:[^"\\]|\\.)*")
+  | (?P<duration>\[\d+[smhd]\])
+  | (?P<number>\d+(?:\.\d+)?)
+  | (?P<name>[a-zA-Z_]\w*)
+  | (?P<sign>=~|!~|!=|==|>=|<=|[-+*/(){},=<>])
+    )""",
+    re.VERBOSE,
+)
+PAIRS = {")": "(", "}": "{"}
+
+
+class Selector(NamedTuple):
+    """A metric and what its labels are compared with."""
+
+    metric: str
+    matchers: tuple[tuple[str, str], ...]
+
+
+class Named(NamedTuple):
+    """Everything that an expression names."""
+
+    selectors: list[Selector]
+    grouped: set[str]
+    """Labels after by, on, without or ignoring."""
+
+
+def named(expression: str) -> Named:
+    """Return what an expression names. Raises ValueError if it can't be read."""
+    tokens = _tokens(expression)
+    found = Named([], set())
+    place = 0
+    while place < len(tokens):
+        kind, text = tokens[place]
+        place += 1
+        if kind != "name" or text in FUNCTIONS | WORDS:
+            continue
+        if text in GROUPING:
+            labels, place = _until(tokens, place, "(", ")")
+            found.grouped.update(name for kind, name in labels if kind == "name")
+        else:
+            matchers, place = _until(tokens, place, "{", "}")
+            found.selectors.append(Selector(text, _matchers(matchers)))
+    return found
+
+
+def _tokens(expression: str) -> list[tuple[str, str]]:
+    found, at, open_ = [], 0, []
+    text = expression.rstrip()
+    while at < len(text):
+        match = TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise ValueError(f"{expression!r} can't be read from {text[at:]!r}")
+        at = match.end()
+        token = match[match.lastgroup]
+        found.append((match.lastgroup, token))
+        if token in PAIRS.values():
+            open_.append(token)
+        if token in PAIRS and (not open_ or open_.pop() != PAIRS[token]):
+            raise ValueError(f"{expression!r} closes what isn't open")
+    if open_:
+        raise ValueError(f"{expression!r} leaves {open_} open")
+    return found
+
+
+def _until(
+    tokens: list[tuple[str, str]], place: int, first: str, last: str
+) -> tuple[list[tuple[str, str]], int]:
+    """Return what stands in brackets that begin here, and the place after them."""
+    if place == len(tokens) or tokens[place][1] != first:
+        return [], place
+    end = next(i for i in range(place, len(tokens)) if tokens[i][1] == last)
+    return tokens[place + 1 : end], end + 1
+
+
+def _matchers(tokens: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    names = [text for kind, text in tokens if kind == "name"]
+    values = [text[1:-1] for kind, text in tokens if kind == "string"]
+    return tuple(zip(names, values, strict=True))
