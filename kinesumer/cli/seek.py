@@ -1,0 +1,228 @@
+"""``kinesumer seek``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kinesumer.cli import control as common
+from kinesumer.cli import options
+from kinesumer.cli.asking import agreed
+from kinesumer.cli.moments import start_at
+from kinesumer.errors import ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.context import Context
+    from kinesumer.control import SeekPlan
+    from kinesumer.core.seeking import Step
+    from kinesumer.model import Position, Start
+    from kinesumer.operations.controlling import Place
+    from kinesumer.operations.reaching import Roles
+    from kinesumer.wire.rows import ShardRow
+
+POSITION = re.compile(r"([0-9]{2,})(?::([0-9]+))?")
+
+
+class Wanted(NamedTuple):
+    """What to seek, and how."""
+
+    app: str
+    table: str
+    region: str | None
+    place: Place
+    roles: Roles
+    wait_seconds: float
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    plans: list[SeekPlan]
+    sought: list[ShardRow]
+    left: list[ShardRow]
+    """Still consumed from where they were."""
+
+
+@click.command()
+@options.app
+@common.target
+@click.option(
+    "--to",
+    required=True,
+    metavar="PLACE",
+    help="LATEST, TRIM_HORIZON, a time (2026-01-31T12:00:00Z, or 2h for two hours "
+    "ago), or after a position of the --shard: SEQUENCENUMBER[:SUBSEQUENCENUMBER].",
+)
+@options.dry_run
+@options.yes
+@common.wait
+@options.table
+@options.region
+@options.roles
+@options.external_id
+@options.as_json
+def seek(
+    app: str,
+    stream: str | None,
+    shard: str | None,
+    everything: bool,
+    to: str,
+    dry_run: bool,
+    yes: bool,
+    wait_seconds: float,
+    table: str,
+    region: str | None,
+    role: tuple[str, ...],
+    external_id: str | None,
+    as_json: bool,
+) -> None:
+    """Read on from elsewhere, back or forth, while clients run or not.
+
+    What comes after the place is delivered, again where it was before; what lies
+    between a position and a later place is skipped. Shards that have ended are read
+    again, before their children, except for LATEST. The exit status is 1 if clients
+    haven't begun anew after --wait: they will.
+    """
+    from kinesumer.operations.controlling import Place
+    from kinesumer.operations.reaching import read_roles
+
+    common.check_target(stream, shard, everything)
+    place = Place(read_place(to, shard), stream, shard)
+    roles = read_roles(role, external_id)
+    wanted = Wanted(
+        app, table, region, place, roles, wait_seconds, dry_run, yes, as_json
+    )
+    outcome = asyncio.run(_seek(wanted))
+    if as_json:
+        click.echo(json.dumps(_report(wanted, outcome), indent=2))
+    elif dry_run:
+        click.echo("a dry run: nothing was changed")
+    else:
+        click.echo(f"sought {_shards(len(outcome.sought))}")
+        if wait_seconds and not outcome.left:
+            click.echo("no client reads on from where it was")
+    common.late(outcome.left, wait_seconds, "from where they were")
+
+
+def read_place(text: str, shard: str | None) -> Position | Start:
+    """Return the place that --to names. Raises ConfigurationError."""
+    from kinesumer.model import Position
+
+    position = POSITION.fullmatch(text)
+    if position is None:
+        return start_at("--to", text)
+    if shard is None:
+        raise ConfigurationError(f"--to {text} is a position: say of which --shard")
+    number, part = position.groups()
+    return Position(number, None if part is None else int(part))
+
+
+async def _seek(wanted: Wanted) -> Outcome:
+    from kinesumer.operations.acting import acting
+    from kinesumer.operations.controlling import plan_seeks
+    from kinesumer.operations.reaching import reached
+
+    async with reached(wanted.table, wanted.region) as (clients, store):
+        context = acting(wanted.app, store)
+        plans = await plan_seeks(context, clients, wanted.place, wanted.roles)
+        for plan in plans:
+            _show(plan, err=wanted.as_json)
+        if wanted.dry_run:
+            return Outcome(plans, [], [])
+        agreed("Seek?", yes=wanted.yes)
+        return await _do(context, plans, wanted.wait_seconds)
+
+
+async def _do(
+    context: Context, plans: Sequence[SeekPlan], wait_seconds: float
+) -> Outcome:
+    from kinesumer import control
+    from kinesumer.operations.controlling import held_since, wait_until_free
+
+    sought = [row for plan in plans for row in await control.seek(context, plan)]
+    left = await wait_until_free(context, held_since(sought), wait_seconds)
+    return Outcome(list(plans), sought, left)
+
+
+# --- what is told --------------------------------------------------------------------
+
+
+def _show(plan: SeekPlan, *, err: bool) -> None:
+    """Show what a seek will do in one stream."""
+    steps = plan.steps
+    again = sum(step.row.ended for step in steps)
+    ended = f", {again} of them ended and read again" if again else ""
+    name = plan.stream_arn.rpartition("/")[2]
+    click.echo(
+        f"stream {shown(name)}: {_shards(len(steps))} to {place_text(plan.to)}{ended}",
+        err=err,
+    )
+    for step in steps[: common.MOST_NAMED]:
+        click.echo(f"  {step.row.key.shard_id}  {_from(step)}", err=err)
+    if len(steps) > common.MOST_NAMED:
+        click.echo(f"  … and {len(steps) - common.MOST_NAMED} more", err=err)
+
+
+def _from(step: Step) -> str:
+    row = step.row
+    if step.is_new:
+        return "not met yet"
+    place = row.position or row.start
+    state = "ended" if row.ended else f"now at {place_text(place)}"
+    owner = f", owned by {shown(row.owner_id)}" if row.owner_id else ""
+    return f"{state}{owner}"
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count} shards"
+
+
+def place_text(place: Position | Start) -> str:
+    """Return a place as --to takes it."""
+    from kinesumer.model import Start
+    from kinesumer.wire.rows import timestamp_text
+
+    if not isinstance(place, Start):
+        number, part = place
+        return number if part is None else f"{number}:{part}"
+    return place.type if place.timestamp is None else timestamp_text(place.timestamp)
+
+
+def _report(wanted: Wanted, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "version": common.VERSION,
+        "app": wanted.app,
+        "table": wanted.table,
+        "dry_run": wanted.dry_run,
+        "streams": [
+            {
+                "stream_arn": plan.stream_arn,
+                "to": place_text(plan.to),
+                "shards": [_shard(step) for step in plan.steps],
+            }
+            for plan in outcome.plans
+        ],
+        "sought": len(outcome.sought),
+        "still_consumed": common.as_json(outcome.left),
+    }
+
+
+def _shard(step: Step) -> dict[str, Any]:
+    row = step.row
+    return {
+        "shard_id": row.key.shard_id,
+        "from": None if step.is_new else place_text(row.position or row.start),
+        "ended": row.ended,
+        "waits": step.waits,
+        "owner": row.owner_id or None,
+        "epoch": row.epoch,
+    }
