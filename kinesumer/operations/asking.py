@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 PARALLEL_READS = 16
-TRIES = 4
+TRIES = 6
 PAUSE_SECONDS = 0.4
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.errors import CorruptRowError
+from kinesumer.errors import CorruptRowError, KinesumerError
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -143,6 +143,17 @@ async def take(store: StateStore, app: str) -> Snapshot:
         tuple(corrupt),
         groups[0] if groups else None,
     )
+
+
+async def take_known(store: StateStore, app: str, table: str) -> Snapshot:
+    """Read everything that an app has stored. Raises KinesumerError for nothing."""
+    found = await take(store, app)
+    if not (found.members or found.streams or found.corrupt):
+        raise KinesumerError(
+            f"table {table} knows no app {app!r}: nobody has consumed under this name "
+            "there; check --app, --table and --region"
+        )
+    return found
 
 
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:
