@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.holding import Holding
     from kinesumer.model import Position, ShardKey
-    from kinesumer.ports import Written
+    from kinesumer.wire.rows import ShardRow
 
 PARALLEL_COMMITS = 16
 
 
 class Checkpointer:
-    """Commits the shards held; tells which turn out to be lost."""
+    """Commits the shards held; tells of which ones that is refused, and their rows."""
 
     def __init__(
         self,
         context: Context,
         holdings: Callable[[], Iterable[Holding]],
         take_stock: Callable[[], None],
-        lost: Callable[[Holding], None],
+        refused: Callable[[Holding, ShardRow | None], None],
     ) -> None:
         self._context = context
         self._holdings = holdings
         self._take_stock = take_stock
-        self._lost = lost
+        self._refused = refused
         self._hurry = asyncio.Event()
         self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
 
@@ -72,7 +72,7 @@ class Checkpointer:
 
     async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
         self._take_stock()
-        due = [h for h in holdings if not h.lost and h.position is not None]
+        due = [h for h in holdings if h.can_store and h.position is not None]
         if not due:
             return True
         with self._context.telemetry.commits(len(due)):
@@ -82,7 +82,7 @@ class Checkpointer:
     async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
         """Store one shard's position if it moved; False if the store didn't answer."""
         position = holding.position
-        if position is None or holding.lost:
+        if position is None or not holding.can_store:
             return True
         context = self._context
         write = writes.commit(context.app, holding.row, position)
@@ -96,16 +96,15 @@ class Checkpointer:
                 context.health.failed("state store", error)
                 return False
         context.health.works("state store")
-        if written.applied or is_stored(context, holding, written, position):
+        now = context.readable(rows.read_shard, written.row)
+        if written.applied or is_stored(holding, now, position):
             holding.stored(position)
         else:
-            self._lost(holding)
+            self._refused(holding, now)
         return True
 
 
-def is_stored(
-    context: Context, holding: Holding, written: Written, position: Position
-) -> bool:
+def is_stored(holding: Holding, row: ShardRow | None, position: Position) -> bool:
     """Tell from a refusing row whether the position is there all the same.
 
     It is if a try that seemed lost was applied, or if the shard was released meanwhile:
@@ -113,7 +112,6 @@ def is_stored(
     """
     if holding.progress.has_committed(position):
         return True
-    row = context.readable(rows.read_shard, written.row)
     if row is None or row.position is None or row.epoch != holding.row.epoch:
         return False
     return row.position >= position

@@ -74,15 +74,18 @@ class Ends:
         one of them sees both.
         """
         app = self._context.app
+        opening = []
         for child in children:
-            await self._context.write(writes.create_shard(app, child))
+            made = await self._context.write(writes.create_shard(app, child))
+            # Its epoch, read before its parents are, is what Ready names.
+            opening.append(self._context.readable(rows.read_shard, made.row))
         holding.revoke()
         write = writes.end(app, holding.row, holding.position)
         if not await self._give_up(holding, write):
             return False
-        for child in children:
-            if not child.ready and await self._parents_ended(holding, child):
-                await self._context.write(writes.ready(app, child))
+        for row in opening:
+            if row and not row.ready and await self._parents_ended(holding, row):
+                await self._context.write(writes.ready(app, row))
         logger.info(
             "%s %s ended",
             holding.source.stream,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.model import Record, ShardKey, Stream
     from kinesumer.ports import StreamSource
     from kinesumer.streams import StreamLike
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.wire.rows import MemberRow, ShardRow
 
 LEAVE_BEATS = 8
 """How long leave() waits for heirs: until a new leader leads, the moves of the plan
@@ -63,7 +63,7 @@ class Group:
         self.streams: dict[str, OpenStream] = {}
         self.buffer = Buffer(config.buffer_bytes)
         self.checkpointer = Checkpointer(
-            context, self.holdings, self._take_stock, self._lost
+            context, self.holdings, self._take_stock, self._refused
         )
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer.hurry, context.telemetry)
@@ -115,6 +115,8 @@ class Group:
         fence = record.fence
         holding = self._held().get(fence.shard)
         if holding is None or holding.row.epoch != fence.epoch:
+            if self.session and self.session.rounds.is_sought_away(fence):
+                return
             self._marks_lost.add(fence.shard)
         else:
             holding.progress.mark(record.position)
@@ -274,7 +276,9 @@ class Group:
         if member.streams != self._asked and not self._refreshing.locked():
             # An earlier request came late, and asks for what isn't wanted any more.
             self._tasks.create_task(self._ask(session))
-        if member.keeps - session.member.keeps:
+        if member.notice > session.member.notice:
+            self._keeper.look_anew()
+        elif member.keeps - session.member.keeps:
             self._keeper.hurry()
         session.member = member
         session.leader.follow(member)
@@ -369,9 +373,9 @@ class Group:
     def _take_stock(self) -> None:
         self.delivery.take_stock()
 
-    def _lost(self, holding: Holding) -> None:
+    def _refused(self, holding: Holding, now: ShardRow | None) -> None:
         if self.session is not None:
-            self.session.rounds.drop(holding)
+            self.session.rounds.refused(holding, now)
 
 
 async def _raise(error: BaseException) -> None:

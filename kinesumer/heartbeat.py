@@ -139,7 +139,7 @@ class Heart:
 
     async def _register(self) -> tuple[MemberRow, Lease]:
         context, session = self._context, self._context.new_id()
-        first_sent = context.clock.now()
+        first_sent, mine = context.clock.now(), self.registering
         while True:
             row = await context.read(rows.member_key(context.app, context.client_id))
             before = rows.read_pulse(row) if row else None
@@ -151,7 +151,11 @@ class Heart:
                 await self._outlive(before)
                 continue
             first_sent = context.clock.now()
-            member = self.registering = self._member(session, before)
+            # The process goes on: an operator who drained it hasn't undone that.
+            is_own = bool(mine and before and mine.session == before.session)
+            drained = is_own and row is not None and row.get("drained") is True
+            member = self._member(session, before)._replace(drained=drained)
+            self.registering = member
             write = writes.register(context.app, member, before, self._moment())
             if (await context.write(write)).applied:
                 return member, self._lease(session, first_sent)

@@ -35,6 +35,8 @@ class Holding:
         """No more of it is handed to user code."""
         self.lost = False
         """Another session owns it: nothing of it can be stored any more."""
+        self.sought = False
+        """An operator moved its position: what is done doesn't count any more."""
         self.children: tuple[ChildShard, ...] | None = None
         """Set when a closed shard was read to its end."""
         self.millis_behind: int | None = None
@@ -79,6 +81,11 @@ class Holding:
     def wants_commit(self) -> bool:
         """Tell whether enough is done to store it before the interval is over."""
         return 2 * (self.progress.done - self._committed) >= self._max_uncommitted
+
+    @property
+    def can_store(self) -> bool:
+        """Tell whether positions of it are still taken."""
+        return not (self.lost or self.sought)
 
     @property
     def is_idle(self) -> bool:

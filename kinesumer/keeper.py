@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kinesumer.wire.rows import ShardRow
 
 PARALLEL_WRITES = 32
+SETTLED_SECONDS = 300.0
+"""How long rows are taken to be in step with a listing that stays the same: operators
+may have opened shards again."""
 
 
 class Keeper:
@@ -48,6 +51,12 @@ class Keeper:
 
     def hurry(self) -> None:
         """Look at once: there may be more to keep."""
+        self._now.set()
+
+    def look_anew(self) -> None:
+        """Look at once, also where everything was in step: an operator wrote."""
+        for stream in self._streams.values():
+            stream.settled = None
         self._now.set()
 
     async def run(self) -> None:
@@ -91,6 +100,8 @@ async def _keep(context: Context, stream: OpenStream) -> bool:
     if row is None or not row.baseline:
         return await _lay_baseline(context, stream, row, info)
     shards = await _list(context, stream)
+    if context.clock.now() >= stream.settled_until:
+        stream.settled = None
     if shards == stream.settled or not lineage.is_complete(shards):
         return False
     found, unreadable = await read_shards(context, stream.arn)
@@ -100,10 +111,11 @@ async def _keep(context: Context, stream: OpenStream) -> bool:
     await write_all(
         context, [writes.create_shard(context.app, new) for new in repairs.create]
     )
+    ready = repairs.ready and await _still_ready(context, stream, repairs.ready, shards)
     await write_all(
         context,
         [
-            *(writes.ready(context.app, shard) for shard in repairs.ready),
+            *(writes.ready(context.app, shard) for shard in ready),
             *(
                 writes.prune_shard(context.app, shard)
                 for shard in _long_unlisted(context, stream, repairs.prune)
@@ -114,8 +126,25 @@ async def _keep(context: Context, stream: OpenStream) -> bool:
     is_open = all(row.ready or row.ended for row in found)
     is_settled = is_open and not (unreadable or any(repairs))
     stream.settled = shards if is_settled else None
+    stream.settled_until = context.clock.now() + SETTLED_SECONDS
     # The first time it is news, too: the leader may have read the rows before that.
     return before != stream.places or bool(repairs.create or repairs.ready)
+
+
+async def _still_ready(
+    context: Context,
+    stream: OpenStream,
+    ready: list[ShardRow],
+    shards: Sequence[Shard],
+) -> list[ShardRow]:
+    """Return those of the shards whose parents have ended, read after their epochs.
+
+    A seek may have opened the parents again: then it raises the epochs after that.
+    """
+    found, unreadable = await read_shards(context, stream.arn, consistent=True)
+    now = lineage.repairs(stream.arn, found, shards, unreadable).ready
+    keys = {row.key for row in now}
+    return [row for row in ready if row.key in keys]
 
 
 def _long_unlisted(

@@ -199,7 +199,7 @@ class Leader:
     def is_alone(self) -> bool:
         """Tell whether this session leads, and nobody could take its shards over."""
         others = [m for m in self.members if m.session != self._me.session]
-        return self.is_leading and all(m.state == "leaving" for m in others)
+        return self.is_leading and all(plan.is_going(m) for m in others)
 
     def _should_fence(self, member: Pulse) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.core import ownership
-from kinesumer.core.liveness import interval_seconds, proves_death
+from kinesumer.core.liveness import interval_seconds
+from kinesumer.deaths import Deaths
 from kinesumer.ends import Ends
 from kinesumer.errors import (
     CorruptRowError,
@@ -16,8 +17,10 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.holding import Holding
+from kinesumer.paused import Paused
 from kinesumer.reader import Reader
 from kinesumer.shard_rows import read_inside
+from kinesumer.strays import Strays
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
     from kinesumer.core.liveness import Lease
-    from kinesumer.model import Position, Range, ShardKey
+    from kinesumer.model import Fence, Position, Range, ShardKey
     from kinesumer.ports import Write
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
@@ -37,7 +40,6 @@ SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
 SAFETY_SECONDS = 60.0
 """How often one's rows are read though nothing seems to be missing."""
-VERIFY_SECONDS = 1.0
 
 
 class Rounds:
@@ -62,7 +64,7 @@ class Rounds:
         self._member = member
         self._streams = streams
         self._buffer = buffer
-        self._dead = dead
+        self._deaths = Deaths(context, member.session, dead)
         self._take_stock = take_stock
         self._ends = Ends(context, streams, take_stock, self._write_as_owner)
         self._asked = member.streams
@@ -70,8 +72,14 @@ class Rounds:
         self._wake = asyncio.Event()
         self._moving: dict[ShardKey, float] = {}
         self._releasing: set[ShardKey] = set()
+        self._sought: dict[ShardKey, int] = {}
+        """The last epoch of a shard that a seek took away."""
+        self._strays = Strays(context, member.session)
+        self._paused = Paused(context)
+        self._heeded = -1
+        """The last notice that was acted upon."""
+        self._is_over = False
         self._open_claims: dict[ShardKey, tuple[ShardRow, str, str]] = {}
-        self._verified: dict[str, float] = {}
         self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
         self._next_read = 0.0
         self._polls = 0
@@ -85,7 +93,7 @@ class Rounds:
         self._member = member
         if member.range is not None:
             self._range = self._wanted(member.range)
-        if member.plan != before.plan:
+        if member.plan != before.plan or member.notice > before.notice:
             self.look_again()
 
     def restrict(self, asked: frozenset[str]) -> None:
@@ -107,17 +115,31 @@ class Rounds:
         """The range that the plan gives this session."""
         return self._range
 
+    def is_sought_away(self, fence: Fence) -> bool:
+        """Tell whether what was done in an epoch doesn't count, which is no loss."""
+        return fence.epoch <= self._sought.get(fence.shard, -1)
+
     async def run(self) -> None:
         """Go round until cancelled or until the lease is dead."""
         async with asyncio.TaskGroup() as self._tasks:
-            while not self._lease.dead:
-                await self.round()
-                try:
-                    async with asyncio.timeout(self._pause()):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                self._wake.clear()
+            try:
+                while not self._lease.dead:
+                    await self.round()
+                    try:
+                        async with asyncio.timeout(self._pause()):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        pass
+                    self._wake.clear()
+            finally:
+                self._is_over = True
+
+    def refused(self, holding: Holding, now: ShardRow | None) -> None:
+        """Act on a row that refused a commit: it was sought, or it is another's."""
+        if now is not None and ownership.is_sought(holding.row, now):
+            self._seek_away(holding)
+        else:
+            self.drop(holding)
 
     def drop(self, holding: Holding) -> None:
         """Give up a shard that another session owns by now."""
@@ -193,9 +215,12 @@ class Rounds:
             delay,
         )
         for key in due:
-            if key not in self._releasing:
-                self._releasing.add(key)
-                self._tasks.create_task(self._hand_over(self.held[key]))
+            self._begin_hand_over(self.held[key])
+
+    def _begin_hand_over(self, holding: Holding) -> None:
+        if holding.key not in self._releasing and not self._is_over:
+            self._releasing.add(holding.key)
+            self._tasks.create_task(self._hand_over(holding))
 
     async def _hand_over(self, holding: Holding) -> None:
         started = self._context.clock.now()
@@ -204,7 +229,8 @@ class Rounds:
         self._releasing.discard(holding.key)
         self.look_again()
         logger.info(
-            "released %s %s after %.3f s",
+            "%s %s %s after %.3f s",
+            "gave up the old position of" if holding.sought else "released",
             holding.source.stream,
             holding.source.shard_id,
             self._context.clock.now() - started,
@@ -212,11 +238,11 @@ class Rounds:
         )
 
     async def _claim_inside(self) -> None:
-        inside = await read_inside(self._context, self._range)
-        found = [row for row in inside if not self._refuses(row)]
-        decided = ownership.decide(found, self._busy_keys(), self._dead)
-        if await self._verify(decided.verify):
-            decided = ownership.decide(found, self._busy_keys(), self._dead)
+        found = await self._read_inside()
+        decided = self._decide(found)
+        if await self._deaths.verify(decided.verify):
+            decided = self._decide(found)
+        await self._strays.release(self._range, decided.strays, self._busy_keys())
         self.pending = decided.pending
         if decided.pending:
             self._polls += 1
@@ -232,6 +258,43 @@ class Rounds:
             )
         )
 
+    async def _read_inside(self) -> list[ShardRow]:
+        """Read the rows in one's range, and heed what operators changed in them."""
+        notice = self._member.notice
+        noticed = notice > self._heeded
+        await self._paused.look(noticed=noticed)
+        inside = await read_inside(self._context, self._range, consistent=noticed)
+        self._heeded = notice
+        for row in inside:
+            if (holding := self.held.get(row.key)) is not None:
+                self._heed(holding, row)
+        return [row for row in inside if not self._refuses(row)]
+
+    def _heed(self, holding: Holding, now: ShardRow) -> None:
+        """Give up a held shard that was sought or paused since it was claimed."""
+        if ownership.is_sought(holding.row, now):
+            self._seek_away(holding)
+        elif now.epoch == holding.row.epoch and self._paused.pauses.cover(now):
+            self._begin_hand_over(holding)
+
+    def _seek_away(self, holding: Holding) -> None:
+        """Give up a shard that is ours, to claim it again at its new position."""
+        self._note_seek(holding)
+        self._begin_hand_over(holding)
+
+    def _note_seek(self, holding: Holding) -> None:
+        holding.sought = True
+        self._sought[holding.key] = holding.row.epoch
+
+    def _decide(self, found: list[ShardRow]) -> ownership.Round:
+        return ownership.decide(
+            found,
+            self._busy_keys(),
+            self._deaths.dead,
+            self._member.session,
+            self._paused.pauses,
+        )
+
     def _busy_keys(self) -> set[ShardKey]:
         return self.held.keys() | self._open_claims.keys()
 
@@ -242,24 +305,6 @@ class Rounds:
             return False
         self._context.health.corrupt(error)
         return True
-
-    async def _verify(self, owners: set[tuple[str, str]]) -> bool:
-        """Read rows of owners that may be dead; tell whether one is."""
-        now = self._context.clock.now()
-        found = False
-        for client_id, session in owners:
-            if session == self._member.session:
-                continue
-            if now - self._verified.get(session, -VERIFY_SECONDS) < VERIFY_SECONDS:
-                continue
-            self._verified[session] = now
-            row = await self._context.store.get(
-                rows.member_key(self._context.app, client_id)
-            )
-            if proves_death(session, rows.read_pulse(row) if row else None):
-                self._dead.add(session)
-                found = True
-        return found
 
     async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> None:
         """Claim once. What a lost answer leaves open is claimed again until answered.
@@ -281,14 +326,22 @@ class Rounds:
             self._open_claims[row.key] = (row, nonce, dead_owner)
             return
         self._open_claims.pop(row.key, None)
-        if won is not None and won.claim == nonce and not self._lease.dead:
+        if won is None or self._lease.dead:
+            return
+        is_mine = won.owner == self._member.session
+        if is_mine and won.claim == nonce:
             self._take(won)
+        elif is_mine or won.epoch == row.epoch:
+            # A seek came after a claim of ours, or a pause before it: a late try of it
+            # may still win when that ends.
+            self._strays.add(won)
 
     def _take(self, row: ShardRow) -> None:
         config = self._context.config
         app = self._context.app
         holding = Holding(app, row, self._lease, config.max_uncommitted)
         self.held[row.key] = holding
+        self._strays.forget(row.key)
         stream = self._streams[row.key.stream_arn]
         stream.failing = None
         reader = Reader(self._context, stream, holding, self._buffer)
@@ -308,11 +361,10 @@ class Rounds:
             await reader.run()
         except CorruptRowError as error:
             self._refused[holding.key] = holding.row.position, error
-            self._releasing.add(holding.key)
-            self._tasks.create_task(self._hand_over(holding))
+            self._begin_hand_over(holding)
 
     async def _until_end(self, holding: Holding) -> None:
-        if await self._ends.reached(holding):
+        if await self._ends.reached(holding) or holding.sought:
             self.look_again()
 
     async def _write_as_owner(self, holding: Holding, write: Write) -> bool:
@@ -322,6 +374,10 @@ class Rounds:
         if self.held.get(holding.key) is holding:
             del self.held[holding.key]
         now = self._context.readable(rows.read_shard, written.row)
+        if now is not None and ownership.is_sought(holding.row, now):
+            self._note_seek(holding)
+            self._strays.add(now)
+            return False
         if written.applied or (
             now is not None and ownership.covers(now, write, position)
         ):

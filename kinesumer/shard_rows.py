@@ -49,7 +49,9 @@ async def read_all(context: Context, arn: str) -> list[ShardRow]:
     return [rows.read_shard(row) for row in found]
 
 
-async def read_inside(context: Context, range_: Range) -> list[ShardRow]:
+async def read_inside(
+    context: Context, range_: Range, *, consistent: bool = False
+) -> list[ShardRow]:
     """Return the rows of a range that can be read, each interval's by one query."""
     store, app = context.store, context.app
     pages = await asyncio.gather(
@@ -58,6 +60,7 @@ async def read_inside(context: Context, range_: Range) -> list[ShardRow]:
                 rows.shard_partition(app, arn),
                 first=rows.hash_text(first),
                 last=rows.hash_text(last) + "/~",
+                consistent=consistent,
             )
             for arn, first, last in range_
         )

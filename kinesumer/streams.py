@@ -35,6 +35,8 @@ class OpenStream:
         the last one failed. A reader that waits for user code doesn't fail."""
         self.settled: Sequence[Shard] | None = None
         """The listing with which all rows were in step, if a keeper has seen that."""
+        self.settled_until = 0.0
+        """When to look at the rows again all the same."""
         self.places: list[int] | None = None
         """Starting hash keys of its open shards, when a keeper last read their rows."""
         self.unlisted_since: dict[str, float] = {}

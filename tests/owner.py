@@ -27,9 +27,11 @@ UPPER = (Interval(ARN, HASH_KEYS // 2, HASH_KEYS - 1),)
 class Owner:
     """A session's rounds, its way to the table, and user code that does all it gets."""
 
-    def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
+    def __init__(
+        self, world: World, client_id: str = "c1", session: str = "", **config: Any
+    ) -> None:
         self.world = world
-        self.session = f"session of {client_id}"
+        self.session = session or f"session of {client_id}"
         self.store = FaultyStore(world.table)
         self.source = FaultySource(world.kinesis.source("orders"))
         self.stream = world.open(self.source)

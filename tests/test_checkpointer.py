@@ -71,7 +71,8 @@ class Desk:
     def _take_stock(self) -> None:
         self.stocks += 1
 
-    def _lose(self, holding: Holding) -> None:
+    def _lose(self, holding: Holding, now: ShardRow | None) -> None:
+        self.refusing = now
         holding.lost = True
         self.lost.append(holding)
 

@@ -89,11 +89,8 @@ async def test_a_new_session_takes_over_from_its_predecessor(world: World) -> No
     first = await own(world)
     first.running.cancel()
     await first.die()
-    second = Owner(world)
-    second.member = second.member._replace(session="next")
-    second.lease.session = "next"
+    second = Owner(world, session="next")
     await world.table.write(writes.register(APP, second.member, first.member, "now"))
-    second.rounds._member = second.member
     second.running = world.loop.create_task(second.rounds.run())
     second.plan(WHOLE)
     await second.owns(P, seconds=2)

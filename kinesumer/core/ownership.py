@@ -20,33 +20,57 @@ def contains(range_: Range, arn: str, first_hash: int) -> bool:
     )
 
 
+class Pauses(NamedTuple):
+    """What operators paused of a group, beside single shards."""
+
+    everything: bool = False
+    streams: frozenset[str] = frozenset()
+    """ARNs."""
+
+    def cover(self, row: ShardRow) -> bool:
+        """Tell whether a shard is paused: by itself, with its stream, or with all."""
+        return self.everything or row.paused or row.key.stream_arn in self.streams
+
+
 class Round(NamedTuple):
     """What to do now with the shards in one's range."""
 
     claim: list[ShardRow]
-    """Free, or owned by a session that is known to be dead."""
+    """Free, or owned by a session that is known to be dead, or by one's own: after a
+    seek it owns what it doesn't hold."""
     verify: set[tuple[str, str]]
     """(client id, session) of owners that may be dead."""
     pending: list[ShardRow]
     """Shards that should be ours and aren't: look again soon."""
+    strays: list[ShardRow]
+    """One's own that can't be claimed: to be released, or they would wait for us."""
 
 
 def decide(
-    rows: Iterable[ShardRow], held: Collection[ShardKey], dead: Collection[str]
+    rows: Iterable[ShardRow],
+    held: Collection[ShardKey],
+    dead: Collection[str],
+    session: str,
+    pauses: Pauses,
 ) -> Round:
     """Decide a round from the rows read, the shards held and the sessions proved dead.
 
     A row that names a session as owner is never adopted from a read: reads may be
     stale. What a lost answer left open is settled by claiming again.
     """
-    round_ = Round([], set(), [])
+    round_ = Round([], set(), [], [])
     for row in rows:
         if row.ended or row.key in held:
+            continue
+        is_paused = pauses.cover(row)
+        if row.owner == session and (is_paused or not row.ready):
+            round_.strays.append(row)
+        if is_paused:
             continue
         round_.pending.append(row)
         if not row.ready:
             continue
-        if not row.owner or row.owner in dead:
+        if row.owner in ("", session) or row.owner in dead:
             round_.claim.append(row)
         else:
             round_.verify.add((row.owner_id, row.owner))
@@ -80,6 +104,14 @@ def to_move(
         if not contains(range_, key.stream_arn, first_hash)
     }
     return outside, [key for key, since in outside.items() if now - since >= delay]
+
+
+def is_sought(mine: ShardRow, now: ShardRow) -> bool:
+    """Tell whether an operator moved the position of a shard that was claimed so.
+
+    Only a seek raises the epoch and keeps the owner.
+    """
+    return now.owner == mine.owner and now.epoch > mine.epoch
 
 
 def covers(now: ShardRow, write: Write, position: Position | None) -> bool:

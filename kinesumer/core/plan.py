@@ -41,13 +41,21 @@ def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
     return sorted(found, key=lambda m: m.client_id)
 
 
+def is_going(member: MemberRow) -> bool:
+    """Tell whether a member reads on only until others have its shards.
+
+    It leaves, or an operator drains it.
+    """
+    return member.drained or member.state == "leaving"
+
+
 def takers(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
-    Those that leave get none. Those that can't reach Kinesis, or whose beats don't
+    Those that go get none. Those that can't reach Kinesis, or whose beats don't
     come, get none either, as long as half of all are well: else it isn't their fault.
     """
-    staying = [m for m in members if m.state != "leaving"]
+    staying = [m for m in members if not is_going(m)]
     well = [m for m in staying if m.state not in ("degraded", "silent")]
     return well if 2 * len(well) >= len(staying) else staying
 
@@ -133,13 +141,13 @@ def _has_all(range_: Range, parts: Range) -> bool:
 def is_read(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
     """Tell whether these streams, where asked for, are in ranges of members that read.
 
-    Who leaves goes on reading until others have its range; it need not wait for a plan
-    where nobody stays.
+    Who goes reads on until others have its range; it need not wait for a plan where
+    nobody stays.
     """
     taking = takers(members)
     asked = frozenset[str]().union(*(m.streams for m in taking))
-    leaving = [m for m in members if m.state == "leaving"]
-    parts = [part for m in [*taking, *leaving] for part in m.range or ()]
+    going = [m for m in members if is_going(m)]
+    parts = [part for m in [*taking, *going] for part in m.range or ()]
     return bool(taking) and all(
         _tiles(parts, arn) for arn in asked.intersection(streams)
     )
@@ -171,8 +179,8 @@ def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> 
     return Change(joined=len(new) > len(known), other=known != old)
 
 
-def _wishes(member: MemberRow) -> tuple[int, str, frozenset[str], str]:
-    return member.weight, member.state, member.streams, member.label
+def _wishes(member: MemberRow) -> tuple[object, ...]:
+    return member.weight, member.state, member.streams, member.label, member.drained
 
 
 def has_drifted(

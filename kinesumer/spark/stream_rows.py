@@ -163,9 +163,10 @@ class StreamRows:
             if row.owner == member.session and not row.ended:
                 # Read consistently, so that no earlier state of it can be meant.
                 self._held.setdefault(row.key, row)
-        decided = ownership.decide(found, self._held, self._dead)
+        session, pauses = member.session, ownership.Pauses()
+        decided = ownership.decide(found, self._held, self._dead, session, pauses)
         await self._verify(decided.verify)
-        decided = ownership.decide(found, self._held, self._dead)
+        decided = ownership.decide(found, self._held, self._dead, session, pauses)
         return any(await self._each(partial(self._claim, member), decided.claim))
 
     async def _verify(self, owners: set[tuple[str, str]]) -> None:

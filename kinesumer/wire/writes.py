@@ -47,6 +47,8 @@ def register(
     }
     if member.label:
         values["label"] = member.label
+    if member.drained:
+        values["drained"] = True
     if member.kind == rows.QUERY:
         # No leader plans for it: it says itself that all shards are its own.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core.ownership import (
+    Pauses,
+    Round,
     begins_inside,
     contains,
     covers,
-    decide,
+    is_sought,
     to_move,
 )
+from kinesumer.core.ownership import decide as decide_round
 from kinesumer.model import Interval, Position, ShardKey, Start
 from kinesumer.ports import Key, Test, Write
 from kinesumer.wire.rows import ShardRow
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 KEY = ShardKey(ARN, "s1")
 FREE = ShardRow(KEY, 10, 19, Start.TRIM_HORIZON, ready=True)
 OWNED = FREE._replace(owner="other", owner_id="c2")
+MINE = FREE._replace(owner="mine", owner_id="c1")
+NO_PAUSES = Pauses()
+
+
+def decide(
+    rows: list[ShardRow],
+    held: Collection[ShardKey] = (),
+    dead: Collection[str] = (),
+    pauses: Pauses = NO_PAUSES,
+) -> Round:
+    return decide_round(rows, held, dead, "mine", pauses)
 
 
 @pytest.mark.parametrize(
@@ -41,20 +60,20 @@ def test_a_range_begins_with_a_shard_unless_a_merge_has_joined_it_to_one_before(
 
 
 def test_a_free_shard_is_claimed() -> None:
-    assert decide([FREE], (), ()) == ([FREE], set(), [FREE])
+    assert decide([FREE]) == ([FREE], set(), [FREE], [])
 
 
 def test_a_shard_of_the_dead_is_claimed() -> None:
-    assert decide([OWNED], (), {"other"}) == ([OWNED], set(), [OWNED])
+    assert decide([OWNED], (), {"other"}) == ([OWNED], set(), [OWNED], [])
 
 
 def test_the_death_of_any_other_owner_is_to_be_verified() -> None:
-    assert decide([OWNED], (), {"else"}) == ([], {("c2", "other")}, [OWNED])
+    assert decide([OWNED], (), {"else"}) == ([], {("c2", "other")}, [OWNED], [])
 
 
 def test_a_shard_whose_parents_are_read_is_only_waited_for() -> None:
     waiting = FREE._replace(ready=False)
-    assert decide([waiting], (), ()) == ([], set(), [waiting])
+    assert decide([waiting]) == ([], set(), [waiting], [])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +82,7 @@ def test_a_shard_whose_parents_are_read_is_only_waited_for() -> None:
 def test_what_has_ended_or_is_held_needs_nothing(
     row: ShardRow, held: set[ShardKey]
 ) -> None:
-    assert decide([row], held, ()) == ([], set(), [])
+    assert decide([row], held) == ([], set(), [], [])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +90,60 @@ def test_what_has_ended_or_is_held_needs_nothing(
 )
 def test_a_free_shard_is_claimed_beside_others_that_are_not(beside: ShardRow) -> None:
     other = FREE._replace(key=ShardKey(ARN, "s2"), first_hash=20, last_hash=29)
-    assert decide([beside, other], (), ()).claim == [other]
+    assert decide([beside, other]).claim == [other]
+
+
+PAUSES = [
+    (FREE._replace(paused=True), Pauses()),
+    (FREE, Pauses(streams=frozenset({ARN}))),
+    (FREE, Pauses(everything=True)),
+]
+
+
+@pytest.mark.parametrize(("row", "pauses"), PAUSES)
+@pytest.mark.parametrize("owner", ["", "other"])
+def test_what_is_paused_is_neither_claimed_nor_waited_for(
+    row: ShardRow, pauses: Pauses, owner: str
+) -> None:
+    row = row._replace(owner=owner)
+    assert decide([row], dead={"other"}, pauses=pauses) == ([], set(), [], [])
+
+
+def test_a_pause_of_another_stream_stops_nothing() -> None:
+    assert decide([FREE], pauses=Pauses(streams=frozenset({"other"}))).claim == [FREE]
+
+
+def test_what_a_seek_left_to_its_owner_is_claimed_again() -> None:
+    assert decide([MINE]) == ([MINE], set(), [MINE], [])
+
+
+@pytest.mark.parametrize(("row", "pauses"), PAUSES)
+def test_what_a_seek_left_to_its_owner_is_released_while_it_is_paused(
+    row: ShardRow, pauses: Pauses
+) -> None:
+    row = row._replace(owner="mine")
+    assert decide([row], pauses=pauses) == ([], set(), [], [row])
+
+
+def test_what_a_seek_left_to_its_owner_is_released_while_its_parents_are_read() -> None:
+    waiting = MINE._replace(ready=False)
+    assert decide([waiting]) == ([], set(), [waiting], [waiting])
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (MINE._replace(epoch=4), True),
+        (MINE._replace(epoch=3), False),
+        (MINE._replace(epoch=2), False),
+        (OWNED._replace(epoch=4), False),
+        (FREE._replace(epoch=4), False),
+    ],
+)
+def test_only_a_seek_raises_the_epoch_and_keeps_the_owner(
+    now: ShardRow, *, expected: bool
+) -> None:
+    assert is_sought(MINE._replace(epoch=3), now) is expected
 
 
 def test_a_range_contains_its_ends_of_its_own_stream() -> None:

@@ -39,8 +39,13 @@ MUTANTS = (
         "children are made after the end",
         "8 a crash between them loses nothing",
         "ends.py",
+        "        opening = []\n"
         "        for child in children:\n"
-        "            await self._context.write(writes.create_shard(app, child))\n"
+        "            made = await self._context.write("
+        "writes.create_shard(app, child))\n"
+        "            # Its epoch, read before its parents are, is what Ready names.\n"
+        "            opening.append("
+        "self._context.readable(rows.read_shard, made.row))\n"
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        if not await self._give_up(holding, write):\n"
@@ -49,8 +54,12 @@ MUTANTS = (
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        if not await self._give_up(holding, write):\n"
         "            return False\n"
+        "        opening = []\n"
         "        for child in children:\n"
-        "            await self._context.write(writes.create_shard(app, child))\n",
+        "            made = await self._context.write("
+        "writes.create_shard(app, child))\n"
+        "            opening.append("
+        "self._context.readable(rows.read_shard, made.row))\n",
         OF_ENDS,
         note="The leader's repairs make up for it within a listing; sooner is L4.",
     ),
@@ -62,17 +71,17 @@ MUTANTS = (
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        if not await self._give_up(holding, write):\n"
         "            return False\n"
-        "        for child in children:\n"
-        "            if not child.ready and "
-        "await self._parents_ended(holding, child):\n",
+        "        for row in opening:\n"
+        "            if row and not row.ready and "
+        "await self._parents_ended(holding, row):\n",
         "        holding.revoke()\n"
         "        write = writes.end(app, holding.row, holding.position)\n"
         "        ended = self._parents_ended\n"
-        "        free = [c for c in children if await ended(holding, c)]\n"
+        "        free = [r for r in opening if r and await ended(holding, r)]\n"
         "        if not await self._give_up(holding, write):\n"
         "            return False\n"
-        "        for child in children:\n"
-        "            if child in free:\n",
+        "        for row in opening:\n"
+        "            if row and row in free:\n",
         OF_ENDS,
         note="The leader's repairs make up for it within a listing; sooner is L4.",
     ),
@@ -130,7 +139,7 @@ MUTANTS = (
         "children aren't opened by the owner",
         "8 writes Ready; L4",
         "ends.py",
-        "                await self._context.write(writes.ready(app, child))\n",
+        "                await self._context.write(writes.ready(app, row))\n",
         "                pass\n",
         OF_ENDS,
     ),

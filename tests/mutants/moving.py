@@ -104,8 +104,8 @@ MUTANTS = (
         "a claimer believes in no death",
         "7 claim with the dead session named",
         "core/ownership.py",
-        "if not row.owner or row.owner in dead:",
-        "if not row.owner:",
+        'if row.owner in ("", session) or row.owner in dead:',
+        'if row.owner in ("", session):',
         "tests/core/test_ownership.py",
     ),
     mutant(
@@ -119,7 +119,7 @@ MUTANTS = (
     mutant(
         "a claimer looks for deaths in a stale read",
         "7 by a consistent read; Go 12",
-        "rounds.py",
+        "deaths.py",
         "                rows.member_key(self._context.app, client_id)\n"
         "            )\n",
         "                rows.member_key(self._context.app, client_id),\n"
@@ -140,8 +140,8 @@ MUTANTS = (
         "a dead session takes what it claimed",
         "5 told dead: drop everything",
         "rounds.py",
-        "if won is not None and won.claim == nonce and not self._lease.dead:",
-        "if won is not None and won.claim == nonce:",
+        "if won is None or self._lease.dead:",
+        "if won is None:",
         OF_CLAIMS,
     ),
     mutant(

@@ -38,11 +38,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Write:
         return right(app, row, member, nonce, row.owner or dead_owner)
 
-    def decide(rows: list[ShardRow], held: object, dead: object) -> object:
+    def decide(rows: list[ShardRow], held: object, *_others: object) -> object:
         from kinesumer.core.ownership import Round
 
         free = [row for row in rows if not row.ended and row.ready]
-        return Round([row for row in free if row.key not in held], set(), free)  # type: ignore[operator]
+        return Round([row for row in free if row.key not in held], set(), free, [])  # type: ignore[operator]
 
     monkeypatch.setattr(writes, "claim", claim)
     monkeypatch.setattr("kinesumer.core.ownership.decide", decide)

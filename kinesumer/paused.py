@@ -1,0 +1,47 @@
+"""What operators paused, as one session last read it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kinesumer.core.ownership import Pauses
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from kinesumer.context import Context
+
+PAUSES_SECONDS = 600.0
+"""How often it is read though no operator gave notice."""
+
+
+async def read_pauses(context: Context, *, consistent: bool) -> Pauses:
+    """Return what is paused beside single shards. Raises StoreUnavailableError."""
+    partition = rows.group_key(context.app).pk
+    found = await context.store.query(partition, consistent=consistent)
+    streams = [row for row in found if row["sk"] != rows.GROUP_SK]
+    groups = [row for row in found if row["sk"] == rows.GROUP_SK]
+    return Pauses(
+        any(row.paused for row in context.all_readable(rows.read_group, groups)),
+        frozenset(
+            row.arn
+            for row in context.all_readable(rows.read_stream, streams)
+            if row.paused
+        ),
+    )
+
+
+class Paused:
+    """Reads it when a session begins, on notice, and now and then."""
+
+    def __init__(self, context: Context) -> None:
+        self.pauses = Pauses()
+        self._context = context
+        self._next_read = -math.inf
+
+    async def look(self, *, noticed: bool) -> None:
+        """Read what is paused if it may have changed. Raises StoreUnavailableError."""
+        now = self._context.clock.now()
+        if noticed or now >= self._next_read:
+            self.pauses = await read_pauses(self._context, consistent=noticed)
+            self._next_read = now + PAUSES_SECONDS
