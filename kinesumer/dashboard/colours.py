@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SLOTS = 32
-"""Eight hues by four patterns: the page's palette."""
+HUES, PATTERNS = 8, 4
+"""The page's palette. The first pattern is plain."""
 
 
 def assign(known: Mapping[str, int], client_ids: Iterable[str]) -> dict[str, int]:
     """Return the slot of each client; those that have one keep it.
 
-    A client's name says which slot it would like, so that it mostly has the same one
+    A client's name says which hue it would like, so that it mostly has the same one
     after a restart of the server, too. Where that is taken, the next free one is given,
-    and the least used one where none is free.
+    plain ones before patterned ones, and the least used one where none is free.
     """
     wanted = sorted(set(client_ids))
     slots = {client_id: known[client_id] for client_id in wanted if client_id in known}
@@ -26,11 +26,15 @@ def assign(known: Mapping[str, int], client_ids: Iterable[str]) -> dict[str, int
     for client_id in wanted:
         if client_id not in slots:
             first = _preferred(client_id)
-            order = [(first + step) % SLOTS for step in range(SLOTS)]
+            order = [
+                pattern * HUES + (first + step) % HUES
+                for pattern in range(PATTERNS)
+                for step in range(HUES)
+            ]
             slots[client_id] = min(order, key=lambda slot: used[slot])
             used[slots[client_id]] += 1
     return slots
 
 
 def _preferred(client_id: str) -> int:
-    return blake2b(client_id.encode(), digest_size=1).digest()[0] % SLOTS
+    return blake2b(client_id.encode(), digest_size=1).digest()[0] % HUES

@@ -2,55 +2,83 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.dashboard.model import History, Line
 from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 KEPT_SECONDS = 3600
+STEP_SECONDS = 10
+"""As close as a person can tell on a chart of an hour."""
 MOST_STREAMS = 12
 """Lines that a person can tell apart: of more streams those with most to show."""
 
+Values = defaultdict[str, list[float]]
+"""By stream what was found within one step."""
 
-class Point(NamedTuple):
-    """What one look at all streams found, by ARN; what isn't known isn't there."""
+
+class Step(NamedTuple):
+    """What the looks within ten seconds found; what isn't known isn't there."""
 
     at: float
-    """Seconds since 1970."""
-    millis_behind: Mapping[str, int]
-    records_per_second: Mapping[str, float]
+    """When the step began, in seconds since 1970."""
+    millis_behind: Values
+    records_per_second: Values
 
 
 class Hour:
-    """Points of the last hour, oldest first."""
+    """Steps of the last hour, oldest first."""
 
     def __init__(self) -> None:
-        self._points: deque[Point] = deque()
+        self._steps: deque[Step] = deque()
 
-    def add(self, point: Point) -> None:
-        """Keep a point, and drop what is older than an hour."""
-        self._points.append(point)
-        while self._points[0].at < point.at - KEPT_SECONDS:
-            self._points.popleft()
+    def add(
+        self,
+        at: float,
+        millis_behind: Mapping[str, float],
+        records_per_second: Mapping[str, float],
+    ) -> None:
+        """Keep what a look found, by ARN, and drop what is older than an hour."""
+        if not self._steps or at >= self._steps[-1].at + STEP_SECONDS:
+            self._steps.append(Step(at, defaultdict(list), defaultdict(list)))
+        step = self._steps[-1]
+        for arn, millis in millis_behind.items():
+            step.millis_behind[arn].append(millis)
+        for arn, rate in records_per_second.items():
+            step.records_per_second[arn].append(rate)
+        while self._steps[0].at < at - KEPT_SECONDS:
+            self._steps.popleft()
 
     def lines(self) -> History:
-        """Return it as the page wants it: a list of values for each line."""
-        points = list(self._points)
+        """Return it as the page wants it: a list of values for each line.
+
+        Of a step the largest lag and the mean throughput.
+        """
+        steps = list(self._steps)
         return History(
-            times=[int(point.at) for point in points],
-            millis_behind=_lines([point.millis_behind for point in points]),
-            records_per_second=_lines([point.records_per_second for point in points]),
+            times=[int(step.at) for step in steps],
+            millis_behind=_lines([step.millis_behind for step in steps], max),
+            records_per_second=_lines(
+                [step.records_per_second for step in steps], _mean
+            ),
         )
 
 
-def _lines(found: Iterable[Mapping[str, float]]) -> list[Line]:
-    values = list(found)
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _lines(
+    steps: Sequence[Mapping[str, list[float]]],
+    sum_up: Callable[[list[float]], float],
+) -> list[Line]:
+    points = [{arn: sum_up(found) for arn, found in step.items()} for step in steps]
     peaks: dict[str, float] = {}
-    for point in values:
+    for point in points:
         for arn, value in point.items():
             peaks[arn] = max(value, peaks.get(arn, 0))
     busiest = sorted(peaks, key=lambda arn: (-peaks[arn], arn))[:MOST_STREAMS]
@@ -58,7 +86,7 @@ def _lines(found: Iterable[Mapping[str, float]]) -> list[Line]:
         Line(
             stream_arn=arn,
             name=stream_name(arn),
-            values=[_rounded(point.get(arn)) for point in values],
+            values=[_rounded(point.get(arn)) for point in points],
         )
         for arn in sorted(busiest)
     ]

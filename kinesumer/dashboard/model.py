@@ -85,7 +85,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     pause_reason: str
     baseline: bool
-    """Whether all shards that existed at the start are known: none is claimed before."""
+    """All shards that existed at the start are known: none is claimed before."""
     shards: list[Shard]
     parts: list[Part]
     states: dict[str, int]
@@ -99,7 +99,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     clients: int
     shards: int
+    """Those that could be read now: neither ended nor waiting for their parents."""
     owned: int
+    neglected: int
+    """Those that nobody reads though nobody paused them."""
     paused: int
     millis_behind: int | None
     records_per_second: float | None

@@ -81,12 +81,19 @@ def _behind(seen: Seen) -> dict[str, int]:
 
 
 def _totals(streams: Sequence[Band], seen: Seen) -> Totals:
-    shards = [s for band in streams for s in band.shards if s.state != "ended"]
+    shards = [
+        shard
+        for band in streams
+        for shard in band.shards
+        if shard.state not in ("ended", "waiting")
+    ]
+    neglected = [s for s in shards if s.state not in ("owned", "moving")]
     behind = [b.millis_behind for b in streams if b.millis_behind is not None]
     return Totals(
         clients=len(seen.sighting.found.alive),
         shards=len(shards),
-        owned=sum(shard.owner is not None for shard in shards),
+        owned=len(shards) - len(neglected),
+        neglected=sum(shard.paused is None for shard in neglected),
         paused=sum(shard.paused is not None for shard in shards),
         millis_behind=max(behind, default=None),
         records_per_second=sum(seen.rates.values()) if seen.rates else None,

@@ -1,0 +1,72 @@
+"""What the dashboard sees a fleet by: the state store and Kinesis, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kinesumer.dashboard.throughput import Throughput
+from kinesumer.operations import snapshot
+from kinesumer.operations.lag import Lags, read_lags
+from kinesumer.operations.reaching import NO_ROLES, Roles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.aws.session import Clients
+    from kinesumer.operations.snapshot import Snapshot
+    from kinesumer.ports import Clock, StateStore
+
+
+class Measured(NamedTuple):
+    """What reading the streams themselves tells."""
+
+    lags: Lags
+    rates: Mapping[str, float]
+    """Records a second by stream; what isn't known isn't there."""
+
+
+class Fleet(Protocol):
+    """One app, as it can be seen from outside."""
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        ...
+
+    async def measure(self, found: Snapshot) -> Measured:
+        """Ask Kinesis about the shards; what can't be read is a problem in the lags."""
+        ...
+
+
+class StoredFleet:
+    """The fleet that a table knows under an app's name."""
+
+    def __init__(
+        self,
+        app: str,
+        clients: Clients,
+        store: StateStore,
+        clock: Clock,
+        roles: Roles = NO_ROLES,
+    ) -> None:
+        self._app, self._clients, self._store = app, clients, store
+        self._clock, self._roles = clock, roles
+        self._throughput = Throughput(clients, roles)
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        return await snapshot.take(self._store, self._app)
+
+    async def measure(self, found: Snapshot) -> Measured:
+        """Ask Kinesis about the shards; what can't be read is a problem in the lags."""
+        positions = {
+            row.key: row.position
+            for page in found.shards.values()
+            for row in page
+            if row.position is not None
+        }
+        lags, rates = await asyncio.gather(
+            read_lags(self._clients, found.shards, self._roles),
+            self._throughput.measure(positions, self._clock.now()),
+        )
+        return Measured(lags, rates)

@@ -1,0 +1,135 @@
+"""The web server: the page's files, the stream of states, and the changes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import aclosing, asynccontextmanager, suppress
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from kinesumer.dashboard.guard import protect
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.dashboard.guard import Guard
+    from kinesumer.dashboard.watcher import Watcher
+
+ADDRESS = "127.0.0.1"
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+RETRY_MILLIS = 1000
+"""How soon a browser asks again when the connection broke."""
+SHUTDOWN_SECONDS = 1.0
+
+
+class File(NamedTuple):
+    """A file of the page."""
+
+    body: bytes
+    content_type: str
+
+
+def page_files() -> dict[str, File]:
+    """Return the files of the page by name, read from the package."""
+    found = {}
+    for file in resources.files("kinesumer.dashboard").joinpath("static").iterdir():
+        suffix = file.name[file.name.rindex(".") :]
+        found[file.name] = File(file.read_bytes(), TYPES[suffix])
+    return found
+
+
+class Server:
+    """Answers one fleet's pages."""
+
+    def __init__(self, watcher: Watcher, guard: Guard) -> None:
+        self._watcher, self._guard = watcher, guard
+        self._files = page_files()
+
+    def application(self) -> web.Application:
+        """Return the application, to be run on a socket of 127.0.0.1."""
+        app = web.Application(middlewares=[self._guard.check])
+        app.on_response_prepare.append(protect)
+        app.on_shutdown.append(self._end)
+        app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/states", self._states),
+                web.get("/{name}", self._file),
+            ]
+        )
+        return app
+
+    async def _end(self, _: web.Application) -> None:
+        await self._watcher.end()
+
+    async def _page(self, _: web.Request) -> web.Response:
+        return _answer(self._files["index.html"])
+
+    async def _file(self, request: web.Request) -> web.Response:
+        file = self._files.get(request.match_info["name"])
+        if file is None:
+            raise web.HTTPNotFound
+        return _answer(file)
+
+    async def _states(self, request: web.Request) -> web.StreamResponse:
+        """Send every state as an event: a page that comes back misses nothing."""
+        response = web.StreamResponse()
+        response.content_type = "text/event-stream"
+        response.charset = "utf-8"
+        await response.prepare(request)
+        with suppress(ConnectionResetError):  # the page was closed
+            await response.write(b"retry: %d\n\n" % RETRY_MILLIS)
+            async with aclosing(self._watcher.states()) as states:
+                async for state in states:
+                    await response.write(b"data: %b\n\n" % state)
+        return response
+
+
+def _answer(file: File) -> web.Response:
+    return web.Response(body=file.body, content_type=file.content_type, charset="utf-8")
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket of 127.0.0.1 on that port, or for 0 on a free one.
+
+    Raises ConfigurationError.
+    """
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((ADDRESS, port))
+    except OSError as error:
+        opened.close()
+        raise ConfigurationError(
+            f"can't listen on {ADDRESS}:{port}: {error.strerror}; give another --port, "
+            "or none for a free one"
+        ) from error
+    return opened
+
+
+@asynccontextmanager
+async def serving(
+    server: Server, watcher: Watcher, opened: socket.socket
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Serve and look while the block runs; the task ends only if looking fails."""
+    runner = web.AppRunner(
+        server.application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+    )
+    await runner.setup()
+    await web.SockSite(runner, opened).start()
+    looking = asyncio.create_task(watcher.run())
+    try:
+        yield looking
+    finally:
+        looking.cancel()
+        await runner.cleanup()
+        await asyncio.wait({looking})

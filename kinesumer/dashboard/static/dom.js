@@ -1,0 +1,71 @@
+// Building and keeping elements. Whatever comes from rows goes in as text, never as HTML.
+
+/** Return an element; children are elements or text. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) set(element, name, value);
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Return an SVG element. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Set a listener, a class or an attribute; null takes the attribute away. */
+export function set(element, name, value) {
+  if (name.startsWith("on")) {
+    element.addEventListener(name.slice(2), value);
+  } else if (value === null || value === undefined || value === false) {
+    element.removeAttribute(name);
+  } else if (element.getAttribute(name) !== String(value)) {
+    element.setAttribute(name, value === true ? "" : value);
+  }
+}
+
+/** Set an element's text if it differs: a screen reader hears changes only. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Make a parent's children those of the items, in order; what stays keeps its focus. */
+export function keyed(parent, items, keyOf, create, update) {
+  const known = parent.keyedChildren ?? new Map();
+  const next = new Map();
+  let place = parent.firstChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    const element = known.get(key) ?? create(item);
+    next.set(key, element);
+    known.delete(key);
+    if (element === place) place = place.nextSibling;
+    else parent.insertBefore(element, place);
+    update(element, item);
+  }
+  for (const element of known.values()) element.remove();
+  parent.keyedChildren = next;
+}
+
+/** Return a pill that says a state. */
+export function pill(text, tone) {
+  return h("span", { class: "pill", "data-tone": tone }, text);
+}
+
+/** Return a modal dialog with a heading and what is to stand in it; Escape closes it. */
+export function dialog(title, ...children) {
+  const heading = h("h2", { id: "dialog-title" }, title);
+  const opened = h("dialog", { "aria-labelledby": "dialog-title" }, heading, ...children);
+  opened.addEventListener("close", () => opened.remove());
+  opened.addEventListener("click", (event) => {
+    if (event.target === opened) opened.close();
+  });
+  document.body.append(opened);
+  opened.showModal();
+  return opened;
+}
+
+export const calm = matchMedia("(prefers-reduced-motion: reduce)");

@@ -1,0 +1,115 @@
+// Follows the server's states, and lets each part of the page show its own.
+
+import { asLag, asRate, Chart, millis, rates } from "./charts.js";
+import { h, keyed, say, set } from "./dom.js";
+import { Events } from "./events.js";
+import { clock, count, duration, shown } from "./format.js";
+import { Members } from "./members.js";
+import { colours, filling, hatch, moving, paintSwatch } from "./palette.js";
+import { StreamCard } from "./stream.js";
+
+const find = (id) => document.getElementById(id);
+const cards = new Map();
+
+const light = (clientId) => cards.forEach((card) => card.light(clientId));
+const members = new Members(find("members"), find("members-aside"), light);
+const events = new Events(find("events"), find("live"));
+const charts = [new Chart("Behind", millis, asLag), new Chart("Records a second", rates, asRate)];
+find("charts").append(...charts.map((chart) => chart.element));
+
+function show(state) {
+  document.title = `${shown(state.app)} · kinesumer`;
+  say(find("app"), shown(state.app));
+  say(find("where"), shown([`table ${state.table}`, state.region].filter(Boolean).join(" · ")));
+  say(find("mode"), state.control ? "changes allowed" : "read-only");
+  set(find("mode"), "data-mode", state.control ? "control" : "read");
+  showNotices(state);
+  showTotals(state);
+  keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",
+    (band) => {
+      if (!band) return h("p", { class: "card none" }, "Nobody has consumed a stream under this app's name yet.");
+      const card = new StreamCard(band);
+      cards.set(band.stream_arn, card);
+      return card.element;
+    },
+    () => {});
+  for (const [arn, card] of cards) {
+    const band = state.streams.find((known) => known.stream_arn === arn);
+    if (band) card.update(state, band);
+    else cards.delete(arn);
+  }
+  members.update(state);
+  events.update(state);
+  charts.forEach((chart) => chart.update(state));
+}
+
+function showNotices(state) {
+  const found = [
+    ...(state.trouble ? [["trouble", `The rows can't be read, what you see is old: ${state.trouble}`]] : []),
+    ...(state.paused ? [["paused", `Everything is paused${state.pause_reason ? `: ${state.pause_reason}` : ""}`]] : []),
+    ...state.problems.map((text) => ["problem", text]),
+  ];
+  keyed(find("notices"), found, ([kind, text]) => `${kind} ${text}`,
+    ([kind, text]) => h("p", { class: "notice", "data-kind": kind }, h("span", {}, shown(text))), () => {});
+  find("notices").hidden = !found.length;
+}
+
+function showTotals({ totals, leader }) {
+  const figures = [
+    ["Clients", count(totals.clients)],
+    ["Shards read", count(totals.owned), ` of ${count(totals.shards)}`, totals.neglected > 0],
+    ["Furthest behind", duration(totals.millis_behind)],
+    ["Records a second", count(totals.records_per_second)],
+    ["Leader", leader === null ? "nobody" : shown(leader), "", leader === null && totals.clients > 0],
+  ];
+  if (totals.paused) figures.splice(2, 0, ["Paused", count(totals.paused), totals.paused === 1 ? " shard" : " shards"]);
+  keyed(find("totals"), figures, ([name]) => name,
+    ([name]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span"), h("small"))),
+    (tile, [, value, more = "", bad = false]) => {
+      const [text, small] = tile.lastChild.children;
+      say(text, value);
+      say(small, more);
+      set(tile.lastChild, "title", value + more);
+      set(tile, "class", bad ? "bad" : null);
+    });
+}
+
+function showLegend() {
+  const meanings = [
+    ["read by the client of that colour", (context) => filling(context, 0)],
+    ["moving to another client", (context) => moving(context, 1)],
+    ["nobody's", (context) => hatch(context, "warn")],
+    ["its owner is dead", (context) => hatch(context, "bad")],
+    ["paused, or ended", () => colours().line],
+  ];
+  for (const [meaning, fill] of meanings) {
+    const sample = h("canvas", { "aria-hidden": "true" });
+    find("legend").append(h("li", {}, sample, meaning));
+    paintSwatch(sample, fill);
+  }
+}
+
+function link(state, text) {
+  set(find("link"), "data-state", state);
+  say(find("link-text"), text);
+}
+
+/** Follow the states; a browser connects again by itself when the server is back. */
+function follow() {
+  const states = new EventSource("states");
+  let last = null;
+  states.onmessage = (message) => {
+    last = JSON.parse(message.data);
+    link("live", `live, every ${count(last.every_seconds)} s`);
+    show(last);
+  };
+  states.onerror = () => {
+    link("lost", last ? `connection lost, as of ${clock(last.at)}; trying again` : "no connection; trying again");
+    if (states.readyState === EventSource.CLOSED) {
+      setTimeout(follow, 1000);
+    }
+  };
+}
+
+showLegend();
+follow();

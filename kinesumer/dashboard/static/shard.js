@@ -1,0 +1,73 @@
+// What a shard is, in words: for those who listen, and for those who look closer.
+
+import { actions } from "./control.js";
+import { dialog, h } from "./dom.js";
+import { duration, percent, short, shown } from "./format.js";
+
+/** The tone of each state. */
+export const TONES = {
+  owned: "good", moving: "warn", unowned: "bad", orphaned: "bad", waiting: null, ended: null, paused: null,
+};
+
+/** Return a shard in one sentence. */
+export function describe(shard) {
+  const parts = [`Shard ${short(shard.shard_id)}`, standing(shard)];
+  if (shard.state !== "ended") parts.push(behind(shard));
+  parts.push(`${percent(shard.width)} of the hash keys`);
+  return parts.join(", ");
+}
+
+/** Return who reads a shard, or why nobody does. */
+export function standing(shard) {
+  const owner = shard.owner === null ? "" : shown(shard.owner);
+  const planned = shard.planned_owner === null ? "nobody" : shown(shard.planned_owner);
+  const said = {
+    owned: `owned by ${owner}`,
+    moving: `moving from ${owner} to ${planned}`,
+    unowned: `unowned, planned for ${planned}`,
+    orphaned: `orphaned: its owner ${owner} is dead`,
+    waiting: `waiting for ${shard.parents.length > 1 ? "its parents" : "its parent"} ${shard.parents.map(short).join(" and ")}`,
+    ended: "read to its end",
+  }[shard.state];
+  return shard.paused ? `${shard.owner === null ? "" : `${said}, `}paused` : said;
+}
+
+function behind(shard) {
+  if (shard.millis_behind === null) return "lag unknown";
+  return shard.millis_behind < 100 ? "up to date" : `${duration(shard.millis_behind)} behind`;
+}
+
+/** Open a dialog with all that is known of a shard, and what can be done to it. */
+export function showShard(state, band, shard) {
+  const facts = {
+    State: standing(shard),
+    Behind: shard.state === "ended" ? "–" : duration(shard.millis_behind),
+    "Paused by": shard.paused ? paused(shard) : null,
+    "Planned for": shard.planned_owner,
+    Epoch: String(shard.epoch),
+    Position: shard.position,
+    Parents: shard.parents.map(shown).join(", ") || null,
+    "Hash keys": `${shard.first_hash} – ${shard.last_hash}`,
+    Share: `${percent(shard.width)} from ${percent(shard.x)} on`,
+    Stream: band.stream_arn,
+  };
+  const list = h("dl", { class: "facts" });
+  for (const [name, value] of Object.entries(facts)) {
+    if (value === null) continue;
+    list.append(h("dt", {}, name), h("dd", { class: /keys|Position/.test(name) ? "code" : null }, shown(value)));
+  }
+  const buttons = h("div", { class: "buttons" });
+  const opened = dialog(shown(shard.shard_id), list, buttons);
+  const changes = h("div", { class: "actions" });
+  const one = { stream: band.stream_arn, shard: shard.shard_id };
+  const wanted = [["Seek", { do: "seek", ...one }]];
+  if (shard.paused === "shard") wanted.push(["Resume", { do: "resume", ...one }]);
+  else if (!shard.paused) wanted.push(["Pause", { do: "pause", ...one }]);
+  actions(changes, state, shard.state === "ended" ? [] : wanted, `shard ${short(shard.shard_id)}`);
+  buttons.append(changes, h("button", { type: "button", onclick: () => opened.close() }, "Close"));
+}
+
+function paused(shard) {
+  const what = { all: "a pause of everything", stream: "a pause of its stream", shard: "a pause of this shard" }[shard.paused];
+  return shard.pause_reason ? `${what}: ${shard.pause_reason}` : what;
+}
