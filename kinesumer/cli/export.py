@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from kinesumer.cli import options
+from kinesumer.cli.kcl import export_kcl
 from kinesumer.cli.unnamed import UnnamedCommand
 from kinesumer.errors import KinesumerError
 
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
     from kinesumer.migration.positions import Positions
 
 
-@click.group("export", cls=UnnamedCommand, unnamed="file")
+@click.group(
+    "export",
+    cls=UnnamedCommand,
+    unnamed="file",
+    subcommand_metavar="[-o FILE] | kcl TABLE",
+)
 def export() -> None:
     """Write down how far an app has read, or hand it to a KCL fleet.
 
@@ -74,3 +80,6 @@ async def _read(app: str, table: str, region: str | None) -> Positions:
                 "try again when the clients run"
             )
     return of_group(app, timestamp_text(time.time()), found.streams, found.shards)
+
+
+export.add_command(export_kcl)

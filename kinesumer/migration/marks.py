@@ -8,7 +8,7 @@ from kinesumer.core import lineage
 from kinesumer.model import Position, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.model import Shard
     from kinesumer.wire.rows import ShardRow
@@ -41,10 +41,7 @@ def lay_out(arn: str, shards: Sequence[Shard], marks: Mapping[str, Mark]) -> Lay
     is a new child, and is read from its beginning after its parents.
     """
     parents = {shard.shard_id: shard.parents for shard in shards}
-    children: dict[str, list[str]] = {}
-    for shard in shards:
-        for parent in shard.parents:
-            children.setdefault(parent, []).append(shard.shard_id)
+    children = children_of(shards)
     unread = {shard_id for shard_id, mark in marks.items() if not mark.ended}
     below_unread = lineage.ancestors(unread, children)
     above = lineage.ancestors(marks, parents)
@@ -62,6 +59,20 @@ def lay_out(arn: str, shards: Sequence[Shard], marks: Mapping[str, Mark]) -> Lay
                 uncovered.append(shard_id)
     rows = [_row(arn, shard, found) for shard in shards]
     return Layout(rows, uncovered, sorted(set(marks) - set(found)))
+
+
+def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
+    """Return the ids of each parent's children."""
+    found: dict[str, list[str]] = {}
+    for shard in shards:
+        for parent in shard.parents:
+            found.setdefault(parent, []).append(shard.shard_id)
+    return found
+
+
+def mark_of(row: ShardRow) -> Mark:
+    """Return how far a group has read a shard."""
+    return Mark(row.position, row.start, row.ended)
 
 
 def _row(arn: str, shard: Shard, marks: Mapping[str, Mark]) -> ShardRow:

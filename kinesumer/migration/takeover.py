@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
+async def _at_rest() -> None:
+    """Nothing: a file doesn't change."""
+
+
 class Takeover(NamedTuple):
     """Positions of some streams, and where they come from."""
 
     source: str
     drafts: list[Draft]
+    check: Callable[[], Awaitable[None]] = _at_rest
+    """Raises if the positions were moved on since they were read."""
 
     @property
     def problems(self) -> list[str]:
@@ -47,9 +53,11 @@ class Takeover(NamedTuple):
     async def write(self, context: Context) -> None:
         """Do it while nobody consumes, and verify it. Raises KinesumerError."""
         await refuse_clients(context)
+        await self.check()
         for each in self.drafts:
             await write(context, each.adoption)
         await refuse_clients(context)
+        await self.check()
 
     def report(self, *, written: bool) -> dict[str, Any]:
         """Return it as JSON: see docs/positions.md."""

@@ -1,0 +1,189 @@
+"""``kinesumer import kcl`` and ``kinesumer export kcl``: to and fro a KCL fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.cli import options
+from kinesumer.cli.asking import agreed
+from kinesumer.cli.moments import moment
+from kinesumer.cli.takeover import Wanted, opening, take_over
+from kinesumer.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.aws.session import Clients
+    from kinesumer.context import Context
+    from kinesumer.migration.kcl_export import Handover
+    from kinesumer.migration.takeover import Takeover
+    from kinesumer.operations.reaching import Roles
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        options.as_json,
+        options.yes,
+        options.dry_run,
+        click.option(
+            "--look",
+            type=click.FloatRange(min=0),
+            default=20.0,
+            show_default=True,
+            help="Seconds for which the fleet's counters must not move: more than a "
+            "third of its failover time.",
+        ),
+        options.external_id,
+        options.roles,
+        options.streams,
+        options.region,
+        options.table,
+        options.app,
+        click.argument("lease_table", metavar="TABLE"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("kcl")
+@_common
+@click.option(
+    "--start-at",
+    metavar="TIME",
+    help="Where leases go on that have none but AT_TIMESTAMP or LATEST: a time with "
+    "its zone, or how long ago, like 2h.",
+)
+def import_kcl(
+    lease_table: str,
+    app: str,
+    table: str,
+    region: str | None,
+    stream: tuple[str, ...],
+    role: tuple[str, ...],
+    external_id: str | None,
+    look: float,
+    start_at: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take the positions of a KCL fleet over: 1.x, 2.x or 3.x, Java, Python or Rust.
+
+    TABLE is its lease table; that of one stream needs --stream. The fleet and the app's
+    clients must be stopped. Each checkpoint is looked up in the stream first; what will
+    be written is shown, and asked for. The lease table isn't changed.
+    """
+    from kinesumer.aws.lease_table import open_leases
+    from kinesumer.migration.kcl_import import LeaseImport
+    from kinesumer.operations.reaching import read_roles
+
+    roles = read_roles(role, external_id)
+    now = datetime.now(UTC)
+    at = moment("--start-at", start_at, now).timestamp() if start_at else None
+
+    async def drafting(context: Context, clients: Clients) -> Takeover:
+        leases = await open_leases(clients, lease_table)
+        wanted = LeaseImport(leases, stream, clients.region, at, look)
+        return await wanted.draft(context, opening(clients, roles))
+
+    asyncio.run(take_over(Wanted(app, table, region, dry_run, yes, as_json), drafting))
+
+
+@click.command("kcl")
+@_common
+def export_kcl(
+    lease_table: str,
+    app: str,
+    table: str,
+    region: str | None,
+    stream: tuple[str, ...],
+    role: tuple[str, ...],
+    external_id: str | None,
+    look: float,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Write an app's positions into a KCL fleet's lease table, so that it can return.
+
+    TABLE is the table that the fleet had. The app's clients and the fleet must be
+    stopped. Leases lose their owners and pending checkpoints, and their counters go
+    on. The app's own rows aren't changed.
+    """
+    from kinesumer.operations.reaching import read_roles
+
+    wanted = Wanted(app, table, region, dry_run, yes, as_json)
+    roles = read_roles(role, external_id)
+    asyncio.run(_export(wanted, lease_table, stream, roles, look))
+
+
+async def _export(
+    wanted: Wanted,
+    lease_table: str,
+    streams: tuple[str, ...],
+    roles: Roles,
+    look: float,
+) -> None:
+    from kinesumer.aws.lease_table import open_leases
+    from kinesumer.migration.adoption import refuse_clients
+    from kinesumer.migration.kcl_export import LeaseExport
+    from kinesumer.operations.acting import acting
+    from kinesumer.operations.reaching import reached
+
+    async with reached(wanted.table, wanted.region) as (clients, store):
+        context = acting(wanted.app, store)
+        if not wanted.dry_run:
+            await refuse_clients(context)
+        leases = await open_leases(clients, lease_table)
+        export = LeaseExport(leases, streams, clients.region, look)
+        handover = await export.draft(context, opening(clients, roles))
+        if not wanted.as_json:
+            _show(handover)
+        if not wanted.dry_run:
+            question = f"Write these leases into table {lease_table}?"
+            agreed(question, yes=wanted.yes)
+            await handover.write(context)
+        _tell(wanted, handover)
+
+
+def _tell(wanted: Wanted, handover: Handover) -> None:
+    if wanted.as_json:
+        report = handover.report(written=not wanted.dry_run)
+        about = {"app": wanted.app, "table": wanted.table}
+        click.echo(json.dumps({"version": report.pop("version"), **about, **report}))
+    elif wanted.dry_run:
+        click.echo("a dry run: nothing was written")
+    else:
+        click.echo(
+            f"written and verified: the fleet may start; app {wanted.app} keeps its "
+            "own positions"
+        )
+
+
+def _show(handover: Handover) -> None:
+    report = handover.report(written=False)
+    click.echo(f"into lease table {shown(report['lease_table'])}")
+    for stream in report["streams"]:
+        counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
+        click.echo(f"\n{shown(stream['stream_arn'])}: {counts}")
+        for lease in stream["leases"]:
+            if lease["action"] != "keep":
+                click.echo(f"  {_change(lease)}")
+        for note in stream["notes"]:
+            click.echo(f"  note: {shown(note)}")
+    click.echo("")
+
+
+def _change(lease: dict[str, Any]) -> str:
+    before = f"{_place(lease['before'])} → " if lease["before"] else ""
+    return f"{shown(lease['lease_key'])}  {before}{_place(lease['after'])}"
+
+
+def _place(at: dict[str, Any]) -> str:
+    text = str(at["checkpoint"])
+    return f"{text}/{at['sub']}" if text.isdigit() else text

@@ -1,0 +1,181 @@
+"""Leases of the Kinesis Client Library as marks, and back.
+
+The attributes are those of Java's DynamoDBLeaseSerializer (1.x to 3.x), which the
+Python library and ports to Rust share. A checkpoint's record was processed, up to and
+including its part of an aggregate; a record that isn't aggregated has part 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.errors import ConfigurationError, shown
+from kinesumer.migration.marks import Mark
+from kinesumer.model import Position, Start
+from kinesumer.wire.attributes import SHARD_ID, is_sequence_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Attribute = Mapping[str, Any]
+    Item = Mapping[str, Attribute]
+
+SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
+SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")
+LEASE = "LEASE"
+PENDING = (
+    "pendingCheckpoint",
+    "pendingCheckpointSubSequenceNumber",
+    "pendingCheckpointState",
+)
+OWNERS = ("leaseOwner", "checkpointOwner")
+"""A worker takes a lease without an owner at once."""
+
+_STREAM = re.compile(r"([0-9]{12}):([\w.-]{1,128}):([0-9]+)", re.ASCII)
+
+
+class StreamId(NamedTuple):
+    """What a lease of many streams calls its stream."""
+
+    account: str
+    name: str
+    epoch: int
+    """The stream's creation time in seconds, or whatever the fleet's users gave."""
+
+    def __str__(self) -> str:
+        return f"{self.account}:{self.name}:{self.epoch}"
+
+
+class Lease(NamedTuple):
+    """One lease."""
+
+    key: str
+    stream: StreamId | None
+    """None: the table is of one stream, which it doesn't name."""
+    shard_id: str
+    counter: int
+    checkpoint: str
+    """A sequence number, SHARD_END, TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
+    sub: int
+    owner: str = ""
+    pending: str = ""
+    """A checkpoint prepared but not made: it is no progress."""
+    throughput: float | None = None
+    """In KiB a second, as workers of KCL 3 estimate it."""
+
+
+class Table(NamedTuple):
+    """What a lease table holds."""
+
+    leases: list[Lease]
+    others: int
+    """Rows that KCL 3 keeps beside leases: workers' metrics, its leader's lock, …"""
+    has_types: bool
+    """Rows say what they are: leases of KCL 3 do."""
+
+
+def read_table(items: Iterable[Item]) -> Table:
+    """Return the leases of a table. Raises ConfigurationError if it has none."""
+    leases, others, has_types = [], 0, False
+    for item in items:
+        kind = _text(item, "entityType")
+        has_types = has_types or bool(kind)
+        if kind in ("", LEASE):
+            leases.append(read_lease(item))
+        else:
+            others += 1
+    if not leases:
+        raise ConfigurationError("the table has no leases: is it the right one?")
+    return Table(sorted(leases), others, has_types)
+
+
+def read_lease(item: Item) -> Lease:
+    """Return a lease. Raises ConfigurationError if the row is none."""
+    key = _text(item, "leaseKey")
+    stream, _, shard_id = key.rpartition(":")
+    found = _STREAM.fullmatch(stream)
+    if not SHARD_ID.fullmatch(shard_id) or (stream and not found):
+        raise _wrong(key, "leaseKey")
+    checkpoint = _text(item, "checkpoint")
+    if checkpoint not in SENTINELS and not is_sequence_number(checkpoint):
+        raise _wrong(key, "checkpoint")
+    return Lease(
+        key=key,
+        stream=StreamId(found[1], found[2], int(found[3])) if found else None,
+        shard_id=shard_id,
+        counter=_count(item, key, "leaseCounter"),
+        checkpoint=checkpoint,
+        sub=_count(item, key, "checkpointSubSequenceNumber"),
+        owner=_text(item, "leaseOwner"),
+        pending=_text(item, "pendingCheckpoint"),
+        throughput=_throughput(item),
+    )
+
+
+def _wrong(key: str, name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"row {shown(key)!r}: {name} isn't that of a lease; is the table a KCL fleet's?"
+    )
+
+
+def _text(item: Item, name: str) -> str:
+    value = item.get(name, {}).get("S", "")
+    return value if isinstance(value, str) else ""
+
+
+def _count(item: Item, key: str, name: str) -> int:
+    """Return a whole number, 0 where there is none; some ports write it as text."""
+    attribute = item.get(name, {})
+    text = attribute.get("N", attribute.get("S", "0"))
+    if not re.fullmatch(r"[0-9]{1,18}", str(text), re.ASCII):
+        raise _wrong(key, name)
+    return int(text)
+
+
+def _throughput(item: Item) -> float | None:
+    try:
+        return float(item["throughputKBps"]["N"])
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def mark_of(lease: Lease, start_at: float | None) -> Mark | None:
+    """Return a lease as a mark; None where only its fleet's configuration knows it.
+
+    ``start_at``, in seconds since 1970, is where leases go on that have none but
+    AT_TIMESTAMP or LATEST. Java doesn't store the time; Rust does, in milliseconds.
+    """
+    if lease.checkpoint == SHARD_END:
+        return Mark(ended=True)
+    if lease.checkpoint == "TRIM_HORIZON":
+        return Mark()
+    if lease.checkpoint not in SENTINELS:
+        return Mark(Position(lease.checkpoint, lease.sub))
+    if lease.checkpoint == AT_TIMESTAMP and lease.sub:
+        return Mark(start=Start(type=AT_TIMESTAMP, timestamp=lease.sub / 1000))
+    if start_at is not None:
+        return Mark(start=Start(type=AT_TIMESTAMP, timestamp=start_at))
+    return Mark(start=Start.LATEST) if lease.checkpoint == "LATEST" else None
+
+
+class Checkpoint(NamedTuple):
+    """A lease's checkpoint as it is to be."""
+
+    text: str
+    sub: int = 0
+
+
+def checkpoint_of(mark: Mark, parts: int | None) -> Checkpoint:
+    """Return a mark as a checkpoint; ``parts`` are those of its position's aggregate.
+
+    A start at a time becomes TRIM_HORIZON: a lease has no place for the time.
+    """
+    if mark.ended:
+        return Checkpoint(SHARD_END)
+    if mark.position is None:
+        return Checkpoint("TRIM_HORIZON")
+    number, sub = mark.position
+    if not parts:
+        return Checkpoint(number)
+    return Checkpoint(number, parts - 1 if sub is None else min(sub, parts - 1))

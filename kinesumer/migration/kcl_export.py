@@ -1,0 +1,199 @@
+"""A group's positions as leases, so that a KCL fleet can return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.control import read_streams
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.keeper import check_identity
+from kinesumer.migration.adoption import refuse_clients
+from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
+from kinesumer.migration.kcl_fleet import by_stream, refuse_workers, streams_to_open
+from kinesumer.migration.kcl_writes import changed, created
+from kinesumer.migration.marks import children_of, lay_out, mark_of
+from kinesumer.migration.peeking import peek
+from kinesumer.operations.asking import Asking
+from kinesumer.shard_rows import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kinesumer.aws.lease_table import LeaseTable
+    from kinesumer.context import Context
+    from kinesumer.migration.kcl import Lease, StreamId
+    from kinesumer.migration.kcl_fleet import Sight
+    from kinesumer.migration.kcl_writes import LeaseChange
+    from kinesumer.migration.takeover import Open
+    from kinesumer.ports import StreamSource
+    from kinesumer.wire.rows import ShardRow
+
+VERSION = 1
+
+
+class StreamLeases(NamedTuple):
+    """What is to be written for one stream."""
+
+    stream_arn: str
+    changes: list[LeaseChange]
+    notes: list[str]
+
+
+class LeaseExport(NamedTuple):
+    """Where positions go, and of which streams."""
+
+    table: LeaseTable
+    streams: Sequence[str] = ()
+    region: str | None = None
+    look_seconds: float = 0.0
+
+    async def draft(self, context: Context, open_: Open) -> Handover:
+        """Draft what leases will say.
+
+        Raises ClientsAliveError while the fleet lives, KinesumerError where a stream
+        of the table isn't one of the group's, and what reading a stream raises.
+        """
+        seen = await refuse_workers(self.table, self.look_seconds)
+        opened = streams_to_open(seen.table, self.streams, self.region)
+        leases = by_stream(seen.table.leases)
+        found = [
+            await _Stream(context, await open_(name), stream, leases[stream]).draft(
+                has_types=seen.table.has_types
+            )
+            for name, stream in opened.items()
+        ]
+        return Handover(self.table, seen, found)
+
+
+class Handover(NamedTuple):
+    """Leases as they are to be."""
+
+    table: LeaseTable
+    seen: Sight
+    streams: list[StreamLeases]
+
+    async def write(self, context: Context) -> None:
+        """Write the leases while nobody consumes, and verify them.
+
+        May be repeated after a crash in the middle. Raises KinesumerError.
+        """
+        await refuse_clients(context)
+        await refuse_workers(self.table, before=self.seen)
+        changes = [change for stream in self.streams for change in stream.changes]
+        for change in changes:
+            if not await self.table.write(change.write):
+                raise KinesumerError(
+                    f"lease {change.write.key} has changed meanwhile: the fleet's "
+                    "workers, or somebody else, write there; stop them and repeat it"
+                )
+        items = {item["leaseKey"]["S"]: item for item in await self.table.scan()}
+        for change in changes:
+            found = items.get(change.write.key, {})
+            if any(found.get(name) != value for name, value in _plain(change).items()):
+                raise KinesumerError(
+                    f"lease {change.write.key} isn't what was written: somebody else "
+                    "writes there; stop them and repeat it"
+                )
+        await refuse_clients(context)
+
+    def report(self, *, written: bool) -> dict[str, Any]:
+        """Return it as JSON: see docs/migrating-from-kcl.md."""
+        return {
+            "version": VERSION,
+            "lease_table": self.table.name,
+            "written": written,
+            "streams": [
+                {
+                    "stream_arn": stream.stream_arn,
+                    "counts": dict(Counter(c.action for c in stream.changes)),
+                    "leases": [_change(change) for change in stream.changes],
+                    "notes": stream.notes,
+                }
+                for stream in self.streams
+            ],
+        }
+
+
+def _plain(change: LeaseChange) -> dict[str, object]:
+    return {name: v for name, v in change.write.set.items() if "SS" not in v}
+
+
+def _change(change: LeaseChange) -> dict[str, Any]:
+    before = change.before
+    return {
+        "lease_key": change.write.key,
+        "action": change.action,
+        "before": before and {"checkpoint": before.checkpoint, "sub": before.sub},
+        "after": {"checkpoint": change.after.text, "sub": change.after.sub},
+    }
+
+
+class _Stream(NamedTuple):
+    context: Context
+    source: StreamSource
+    stream: StreamId | None
+    leases: Sequence[Lease]
+
+    async def draft(self, *, has_types: bool) -> StreamLeases:
+        arn = await self._known()
+        shards = await self.source.list_shards()
+        stored = await read_all(self.context, arn)
+        marks = {row.key.shard_id: mark_of(row) for row in stored}
+        layout = lay_out(arn, shards, marks)
+        if layout.uncovered:
+            raise KinesumerError(
+                f"stream {arn}: the app has no rows of {', '.join(layout.uncovered)}; "
+                "let a client run for a minute, stop it, and try again"
+            )
+        known = {lease.shard_id: lease for lease in self.leases}
+        born = children_of(shards)
+        changes = []
+        for row, after in await self._checkpoints(layout.rows):
+            lease = known.pop(row.key.shard_id, None)
+            children = born.get(row.key.shard_id, ())
+            if lease is None:
+                new = created(row, after, children, self.stream, has_types=has_types)
+                changes.append(new)
+            else:
+                changes.append(changed(lease, after, children))
+        # Kinesis has forgotten the others: their children would wait for ever.
+        end = Checkpoint(SHARD_END)
+        changes += [changed(lease, end, ()) for lease in known.values()]
+        return StreamLeases(arn, changes, list(_notes(layout.rows)))
+
+    async def _known(self) -> str:
+        """Return the stream's ARN, if it is one of the group's."""
+        info = await self.source.describe()
+        for row in await read_streams(self.context):
+            if row.arn == info.arn and row.baseline:
+                check_identity(row, info)
+                return row.arn
+        raise ConfigurationError(
+            f"app {self.context.app!r} has no positions in {info.arn}, which the lease "
+            "table is of; name the streams to hand over with --stream"
+        )
+
+    async def _checkpoints(
+        self, rows: Sequence[ShardRow]
+    ) -> list[tuple[ShardRow, Checkpoint]]:
+        asking = Asking()
+
+        async def one(row: ShardRow) -> tuple[ShardRow, Checkpoint]:
+            parts = None
+            if row.position is not None and not row.ended:
+                number = row.position.sequence_number
+                parts = (await peek(asking, self.source, row.key, number)).parts
+            return row, checkpoint_of(mark_of(row), parts)
+
+        return await asyncio.gather(*(one(row) for row in rows))
+
+
+def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
+    for row in rows:
+        if not row.ended and row.position is None and row.start.timestamp is not None:
+            yield (
+                f"{row.key.shard_id}: nothing was read since its start, and a lease "
+                "has no place for that time: TRIM_HORIZON, so older records come again"
+            )
