@@ -115,9 +115,10 @@ class Sessions(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take in a registration, and that a session couldn't give up its shards."""
-        if str(record.msg).startswith("registered as"):
+        text = record.getMessage()
+        if text.startswith("registered as"):
             self.latest = vars(record)["session"]
-        elif "positions may not be stored" in record.getMessage():
+        elif "positions may not be stored" in text or "is over, registering anew" in text:
             self.latest = ""
 
 
