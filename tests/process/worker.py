@@ -118,7 +118,7 @@ class Sessions(logging.Handler):
         text = record.getMessage()
         if text.startswith("registered as"):
             self.latest = vars(record)["session"]
-        elif "positions may not be stored" in text or "is over, registering anew" in text:
+        elif "positions may not be stored" in text or "is over, registering" in text:
             self.latest = ""
 
 
