@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kinesumer.cli import options
-from kinesumer.cli.moments import start_at
 from kinesumer.errors import ConfigurationError
+from kinesumer.operations.moments import start_at
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

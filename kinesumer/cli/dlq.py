@@ -15,8 +15,8 @@ import msgspec
 
 from kinesumer.cli import options
 from kinesumer.cli.asking import agreed
-from kinesumer.cli.moments import moment
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.operations.moments import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,9 +11,9 @@ import click
 
 from kinesumer.cli import options
 from kinesumer.cli.asking import agreed
-from kinesumer.cli.moments import moment
 from kinesumer.cli.takeover import Wanted, opening, take_over
 from kinesumer.errors import shown
+from kinesumer.operations.moments import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

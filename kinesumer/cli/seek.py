@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -12,8 +11,12 @@ import click
 from kinesumer.cli import control as common
 from kinesumer.cli import options
 from kinesumer.cli.asking import agreed
-from kinesumer.cli.moments import start_at
-from kinesumer.errors import ConfigurationError, shown
+from kinesumer.operations.places import (
+    place_text,
+    read_place,
+    seek_lines,
+    shards_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +24,9 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.control import SeekPlan
     from kinesumer.core.seeking import Step
-    from kinesumer.model import Position, Start
     from kinesumer.operations.controlling import Place
     from kinesumer.operations.reaching import Roles
     from kinesumer.wire.rows import ShardRow
-
-POSITION = re.compile(r"([0-9]{2,})(?::([0-9]+))?")
 
 
 class Wanted(NamedTuple):
@@ -107,23 +107,10 @@ def seek(
     elif dry_run:
         click.echo("a dry run: nothing was changed")
     else:
-        click.echo(f"sought {_shards(len(outcome.sought))}")
+        click.echo(f"sought {shards_text(len(outcome.sought))}")
         if wait_seconds and not outcome.left:
             click.echo("no client reads on from where it was")
     common.late(outcome.left, wait_seconds, "from where they were")
-
-
-def read_place(text: str, shard: str | None) -> Position | Start:
-    """Return the place that --to names. Raises ConfigurationError."""
-    from kinesumer.model import Position
-
-    position = POSITION.fullmatch(text)
-    if position is None:
-        return start_at("--to", text)
-    if shard is None:
-        raise ConfigurationError(f"--to {text} is a position: say of which --shard")
-    number, part = position.groups()
-    return Position(number, None if part is None else int(part))
 
 
 async def _seek(wanted: Wanted) -> Outcome:
@@ -135,7 +122,8 @@ async def _seek(wanted: Wanted) -> Outcome:
         context = acting(wanted.app, store)
         plans = await plan_seeks(context, clients, wanted.place, wanted.roles)
         for plan in plans:
-            _show(plan, err=wanted.as_json)
+            head, *lines = seek_lines(plan)
+            click.echo("\n  ".join([head, *lines]), err=wanted.as_json)
         if wanted.dry_run:
             return Outcome(plans, [], [])
         agreed("Seek?", yes=wanted.yes)
@@ -154,47 +142,6 @@ async def _do(
 
 
 # --- what is told --------------------------------------------------------------------
-
-
-def _show(plan: SeekPlan, *, err: bool) -> None:
-    """Show what a seek will do in one stream."""
-    steps = plan.steps
-    again = sum(step.row.ended for step in steps)
-    ended = f", {again} of them ended and read again" if again else ""
-    name = plan.stream_arn.rpartition("/")[2]
-    click.echo(
-        f"stream {shown(name)}: {_shards(len(steps))} to {place_text(plan.to)}{ended}",
-        err=err,
-    )
-    for step in steps[: common.MOST_NAMED]:
-        click.echo(f"  {step.row.key.shard_id}  {_from(step)}", err=err)
-    if len(steps) > common.MOST_NAMED:
-        click.echo(f"  … and {len(steps) - common.MOST_NAMED} more", err=err)
-
-
-def _from(step: Step) -> str:
-    row = step.row
-    if step.is_new:
-        return "not met yet"
-    place = row.position or row.start
-    state = "ended" if row.ended else f"now at {place_text(place)}"
-    owner = f", owned by {shown(row.owner_id)}" if row.owner_id else ""
-    return f"{state}{owner}"
-
-
-def _shards(count: int) -> str:
-    return "1 shard" if count == 1 else f"{count} shards"
-
-
-def place_text(place: Position | Start) -> str:
-    """Return a place as --to takes it."""
-    from kinesumer.model import Start
-    from kinesumer.wire.rows import timestamp_text
-
-    if not isinstance(place, Start):
-        number, part = place
-        return number if part is None else f"{number}:{part}"
-    return place.type if place.timestamp is None else timestamp_text(place.timestamp)
 
 
 def _report(wanted: Wanted, outcome: Outcome) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import pytest
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
-from kinesumer.cli.moments import moment
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.dead_letters.file import FileLetters
 from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
 from kinesumer.model import HASH_KEYS, Start, Stream
+from kinesumer.operations.moments import moment
 
 if TYPE_CHECKING:
     from pathlib import Path

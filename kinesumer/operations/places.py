@@ -1,0 +1,64 @@
+"""Places in streams as people name them, and what a seek will do, in words."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import ConfigurationError, shown
+from kinesumer.model import Position, Start, stream_name
+from kinesumer.operations.moments import start_at
+from kinesumer.wire.rows import timestamp_text
+
+if TYPE_CHECKING:
+    from kinesumer.control import SeekPlan
+    from kinesumer.core.seeking import Step
+
+POSITION = re.compile(r"([0-9]{2,})(?::([0-9]+))?")
+MOST_NAMED = 10
+"""Shards that a text names; JSON names all."""
+
+
+def read_place(text: str, shard: str | None) -> Position | Start:
+    """Return the place that --to names. Raises ConfigurationError."""
+    position = POSITION.fullmatch(text)
+    if position is None:
+        return start_at("--to", text)
+    if shard is None:
+        raise ConfigurationError(f"--to {text} is a position: say of which --shard")
+    number, part = position.groups()
+    return Position(number, None if part is None else int(part))
+
+
+def place_text(place: Position | Start) -> str:
+    """Return a place as --to takes it."""
+    if not isinstance(place, Start):
+        number, part = place
+        return number if part is None else f"{number}:{part}"
+    return place.type if place.timestamp is None else timestamp_text(place.timestamp)
+
+
+def shards_text(count: int) -> str:
+    """Return how many shards: "1 shard", "12 shards"."""
+    return "1 shard" if count == 1 else f"{count} shards"
+
+
+def seek_lines(plan: SeekPlan) -> list[str]:
+    """Return what a seek does in one stream: a line for all, then for some shards."""
+    steps = plan.steps
+    again = sum(step.row.ended for step in steps)
+    ended = f", {again} of them ended and read again" if again else ""
+    name = shown(stream_name(plan.stream_arn))
+    head = f"stream {name}: {shards_text(len(steps))} to {place_text(plan.to)}{ended}"
+    lines = [f"{step.row.key.shard_id}  {_from(step)}" for step in steps[:MOST_NAMED]]
+    left = len(steps) - MOST_NAMED
+    return [head, *lines, *([f"… and {left} more"] if left > 0 else [])]
+
+
+def _from(step: Step) -> str:
+    row = step.row
+    if step.is_new:
+        return "not met yet"
+    state = "ended" if row.ended else f"now at {place_text(row.position or row.start)}"
+    owner = f", owned by {shown(row.owner_id)}" if row.owner_id else ""
+    return f"{state}{owner}"
