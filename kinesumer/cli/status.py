@@ -24,7 +24,7 @@ WATCH_SECONDS = 2.0
 @options.table
 @options.region
 @options.as_json
-@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
+@click.option("--watch", is_flag=True, help="Go on: a picture, or a line of JSON.")
 @options.lag
 @options.roles
 @options.external_id
@@ -40,13 +40,20 @@ def status(
 ) -> None:
     """Show who consumes what, and how far behind: it reads only.
 
-    Takes about a heartbeat (two seconds), to see whose heart beats. --json is described
-    in docs/status-json.md; with --watch it prints one object a line.
+    Takes about a heartbeat (two seconds), to see whose heart beats. --watch draws the
+    dashboard's picture every two seconds, until q or Ctrl-C. --json is described in
+    docs/status-json.md; with --watch it prints one object a line.
     """
     from kinesumer.operations.question import Question
     from kinesumer.operations.reaching import read_roles
 
-    question = Question(app, table, read_roles(role, external_id), lag=lag)
+    roles = read_roles(role, external_id)
+    if watch and not as_json:
+        from kinesumer.cli.picture.watching import watch as draw
+
+        asyncio.run(draw(app, table, region, roles, lag=lag))
+        return
+    question = Question(app, table, roles, lag=lag)
     asyncio.run(_status(question, region, _shower(as_json, watch), watch))
 
 
@@ -54,9 +61,9 @@ def _shower(as_json: bool, watch: bool) -> Callable[[dict[str, Any]], None]:
     if as_json:
         indent = None if watch else 2
         return lambda found: click.echo(json.dumps(found, indent=indent))
-    from kinesumer.cli.tables import show, show_again
+    from kinesumer.cli.tables import show
 
-    return show_again if watch else show
+    return show
 
 
 async def _status(

@@ -23,14 +23,6 @@ def show(report: dict[str, Any]) -> None:
     console.print(_all(report))
 
 
-def show_again(report: dict[str, Any]) -> None:
-    """Print a report in place of the one before."""
-    console = Console()
-    if console.is_terminal:
-        console.clear()
-    show(report)
-
-
 def _all(report: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
         _plain(f"app {report['app']} in table {report['table']}", "bold"),

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kinesumer.cli.picture.drawing import Frame, draw
-from kinesumer.cli.picture.glyphs import ASCII, Glyphs, colour, duration
-from kinesumer.dashboard.colours import SLOTS
+from kinesumer.cli.picture.glyphs import ASCII, LETTERS, Glyphs, colour, duration
+from kinesumer.dashboard.colours import HUES, PATTERNS
 from kinesumer.dashboard.model import Event, History, Line
 from kinesumer.dashboard.page import About, Seen
 from kinesumer.dashboard.page import draw as page
@@ -310,7 +310,8 @@ def test_names_of_others_cannot_move_the_cursor() -> None:
 
 
 def test_every_client_has_a_letter_and_a_colour_of_its_own() -> None:
-    assert len({colour(slot) for slot in range(SLOTS)}) == SLOTS
+    slots = HUES * PATTERNS
+    assert len({colour(slot) for slot in range(slots)}) == len(LETTERS) == slots
 
 
 def test_wide_names_keep_the_columns_straight() -> None:

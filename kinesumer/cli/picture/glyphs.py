@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from colorsys import hls_to_rgb
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -11,9 +10,11 @@ if TYPE_CHECKING:
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
 """One for each colour slot: every band can be read without colours."""
 
-HUES = (0.58, 0.08, 0.40, 0.80, 0.15, 0.50, 0.92, 0.30)
-SHADES = (0.45, 0.30, 0.65, 0.22)
-LIGHT = 0.5
+DEEP = "2f62d0 b4560c 1b7a50 b0317d 0d7490 886400 6b4fc6 54701a".split()
+PALE = "80a7ff f0a262 60cd98 ee8cc4 5bc6de dfbb52 b39df5 b0ca60".split()
+"""The page's hues in its light and its dark theme."""
+FURTHER = 0.45
+"""How far the third shade goes from deep to black, and the fourth from pale to white."""
 TROUBLE = "bold white on red3"
 
 STATES = {
@@ -48,20 +49,20 @@ def letter(slot: int) -> str:
 
 
 def colour(slot: int) -> str:
-    """Return the colour of a slot: eight hues, then the same in other shades."""
-    red, green, blue = hls_to_rgb(*_hue_and_light(slot), 0.75)
-    return f"#{int(red * 255):02x}{int(green * 255):02x}{int(blue * 255):02x}"
+    """Return the colour of a slot: the page's eight hues, then other shades of them."""
+    shade, hue = divmod(slot % len(LETTERS), len(DEEP))
+    base = (PALE if shade % 2 else DEEP)[hue]
+    parts = [int(base[at : at + 2], 16) for at in (0, 2, 4)]
+    if shade >= 2:
+        goal = 255 if shade % 2 else 0
+        parts = [round(part + (goal - part) * FURTHER) for part in parts]
+    return "#" + "".join(f"{part:02x}" for part in parts)
 
 
 def painted(slot: int) -> str:
     """Return the style of text on a slot's colour."""
-    ink = "black" if _hue_and_light(slot)[1] >= LIGHT else "white"
+    ink = "black" if slot // len(DEEP) % 2 else "white"
     return f"bold {ink} on {colour(slot)}"
-
-
-def _hue_and_light(slot: int) -> tuple[float, float]:
-    hue, shade = slot % len(HUES), slot // len(HUES) % len(SHADES)
-    return HUES[hue], SHADES[shade]
 
 
 def height(millis: int, glyphs: Glyphs) -> str:
