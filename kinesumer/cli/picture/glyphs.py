@@ -14,7 +14,7 @@ DEEP = "2f62d0 b4560c 1b7a50 b0317d 0d7490 886400 6b4fc6 54701a".split()
 PALE = "80a7ff f0a262 60cd98 ee8cc4 5bc6de dfbb52 b39df5 b0ca60".split()
 """The page's hues in its light and its dark theme."""
 FURTHER = 0.45
-"""How far the third shade goes from deep to black, and the fourth from pale to white."""
+"""How far the third shade goes to black, and the fourth to white."""
 TROUBLE = "bold white on red3"
 
 STATES = {
