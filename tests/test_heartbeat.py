@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
 from kinesumer.heartbeat import Alive, Died, Failed
-from kinesumer.wire import rows, writes
+from kinesumer.wire import operators, rows, writes
 from tests.body import Body
 from tests.engine import APP, ARN, World, in_virtual_time
 
@@ -159,6 +159,29 @@ async def test_the_next_registration_asks_for_the_streams_set_meanwhile(
     await world.table.write(writes.fence(APP, body.row, "now"))
     await world.until(lambda: body.row.session != row.session)
     assert body.row.streams == {"arn:other"}
+
+
+@pytest.mark.parametrize("drained", [True, False])
+@in_virtual_time
+async def test_a_drained_process_stays_so_in_its_next_session(
+    world: World, *, drained: bool
+) -> None:
+    body = Body(world)
+    row = await body.registered()
+    await world.table.write(operators.drain(APP, row, drained=drained))
+    await world.table.write(writes.fence(APP, body.row, "now"))
+    await world.until(lambda: body.row.session != row.session)
+    assert body.row.drained is drained
+
+
+@in_virtual_time
+async def test_a_process_that_starts_again_is_not_drained(world: World) -> None:
+    body = Body(world)
+    row = await body.registered()
+    await world.table.write(operators.drain(APP, row, drained=True))
+    await end(body)
+    again = Body(world)
+    assert not (await again.registered()).drained
 
 
 @in_virtual_time

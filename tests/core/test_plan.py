@@ -89,6 +89,12 @@ def test_a_plan_tiles_every_stream_in_order_of_index(assignor: Any) -> None:
     }
 
 
+def test_the_drained_get_nothing() -> None:
+    members = [member("c0", drained=True), member("c1"), member("c2", state="silent")]
+    assert ids(plan.takers(members)) == "c1"
+    assert plan.takers(members[:1]) == []
+
+
 def test_who_leaves_keeps_a_place_but_no_range() -> None:
     members = [member("c0", state="leaving"), member("c1")]
     made = plan.make_plan(members, FOUR, "range", frozenset({A}))
@@ -177,7 +183,8 @@ def test_a_death_is_answered_at_once_even_with_a_join() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{"state": "leaving"}, {"weight": 2}, {"streams": BOTH}]
+    "wish",
+    [{"state": "leaving"}, {"weight": 2}, {"streams": BOTH}, {"drained": True}],
 )
 def test_other_wishes_are_answered_at_once(wish: dict[str, Any]) -> None:
     assert plan.change(group(1), group(1, **wish)).other
@@ -274,6 +281,11 @@ def test_ranges_of_who_leaves_are_still_read_while_others_stay(
     if states == ("up", "degraded"):
         joined.append(member("c4"))
     assert plan.is_read([*halves(*states), *joined], [A]) is read
+
+
+def test_the_drained_read_on_until_others_have_their_shards() -> None:
+    drained, other = halves("up", "up")
+    assert plan.is_read([drained._replace(drained=True), other], [A])
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -67,6 +67,13 @@ def test_a_member_without_a_label_has_no_such_attribute() -> None:
     assert "label" not in row
 
 
+def test_a_session_after_a_drained_one_of_the_same_process_is_drained() -> None:
+    drained = MINE._replace(drained=True, beat=0)
+    row = write_over(None, writes.register(APP, drained, None, NOW)).row
+    assert row is not None
+    assert rows.read_member(row) == drained
+
+
 def test_a_query_says_itself_that_everything_is_its_own() -> None:
     streams = frozenset({"b", "a"})
     query = MINE._replace(kind=rows.QUERY, streams=streams, beat=0)
