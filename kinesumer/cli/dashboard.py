@@ -56,6 +56,7 @@ def dashboard(
 
 async def _serve(about: About, region: str | None, roles: Roles, port: int) -> None:
     from kinesumer.clock import SystemClock
+    from kinesumer.dashboard.changes import Desk
     from kinesumer.dashboard.fleet import StoredFleet
     from kinesumer.dashboard.guard import Guard
     from kinesumer.dashboard.server import Server, listen, serving
@@ -69,7 +70,9 @@ async def _serve(about: About, region: str | None, roles: Roles, port: int) -> N
         watcher = Watcher(about, fleet, clock)
         with listen(port) as opened:
             guard = Guard(opened.getsockname()[1])
-            async with serving(Server(watcher, guard), watcher, opened) as looking:
+            desk = Desk(about.app, clients, store, roles) if about.control else None
+            server = Server(watcher, guard, desk)
+            async with serving(server, watcher, opened) as looking:
                 click.echo(guard.link(about.control))
                 await _until_signal(looking)
 

@@ -6,18 +6,25 @@ import asyncio
 import socket
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
 from aiohttp import web
 
+from kinesumer.dashboard.changes import Change
 from kinesumer.dashboard.guard import protect
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from kinesumer.dashboard.changes import Desk
     from kinesumer.dashboard.guard import Guard
     from kinesumer.dashboard.watcher import Watcher
+
+    Do = Callable[[Desk, Change], Awaitable[dict[str, Any]]]
+
+T = TypeVar("T")
 
 ADDRESS = "127.0.0.1"
 TYPES = {
@@ -29,6 +36,16 @@ TYPES = {
 RETRY_MILLIS = 1000
 """How soon a browser asks again when the connection broke."""
 SHUTDOWN_SECONDS = 1.0
+
+
+class Invitation(msgspec.Struct, forbid_unknown_fields=True):
+    """What the printed link's fragment holds."""
+
+    invitation: str
+
+
+INVITATIONS = msgspec.json.Decoder(Invitation)
+CHANGES: msgspec.json.Decoder[Change] = msgspec.json.Decoder(Change)
 
 
 class File(NamedTuple):
@@ -50,8 +67,10 @@ def page_files() -> dict[str, File]:
 class Server:
     """Answers one fleet's pages."""
 
-    def __init__(self, watcher: Watcher, guard: Guard) -> None:
-        self._watcher, self._guard = watcher, guard
+    def __init__(
+        self, watcher: Watcher, guard: Guard, desk: Desk | None = None
+    ) -> None:
+        self._watcher, self._guard, self._desk = watcher, guard, desk
         self._files = page_files()
 
     def application(self) -> web.Application:
@@ -64,6 +83,9 @@ class Server:
                 web.get("/", self._page),
                 web.get("/states", self._states),
                 web.get("/{name}", self._file),
+                web.post("/token", self._exchange),
+                web.post("/foretell", self._foretell),
+                web.post("/change", self._change),
             ]
         )
         return app
@@ -92,6 +114,52 @@ class Server:
                 async for state in states:
                     await response.write(b"data: %b\n\n" % state)
         return response
+
+    async def _exchange(self, request: web.Request) -> web.Response:
+        """Give the token for the invitation in the printed link, once."""
+        invitation = (await _decoded(request, INVITATIONS)).invitation
+        token = self._guard.exchange(invitation) if self._desk else None
+        if token is None:
+            return _refusal(403, "this link was used before, or is another server's")
+        return web.json_response({"token": token})
+
+    async def _foretell(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._told)
+
+    async def _change(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._done)
+
+    async def _answered(self, request: web.Request, do: Do) -> web.Response:
+        """Let somebody with the token do something."""
+        if self._desk is None:
+            return _refusal(403, "read-only: start it again with --allow-changes")
+        if not self._guard.may_change(request):
+            return _refusal(403, "changes need the token: open the printed link")
+        change = await _decoded(request, CHANGES)
+        try:
+            return web.json_response(await do(self._desk, change))
+        except KinesumerError as error:
+            return _refusal(409, str(error))
+
+    async def _told(self, desk: Desk, change: Change) -> dict[str, Any]:
+        return {"lines": await desk.foretell(change)}
+
+    async def _done(self, desk: Desk, change: Change) -> dict[str, Any]:
+        done = await desk.carry_out(change)
+        self._watcher.hurry()
+        return {"done": done}
+
+
+async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return a request's body. Raises HTTPBadRequest."""
+    try:
+        return decoder.decode(await request.read())
+    except msgspec.MsgspecError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
+def _refusal(status: int, problem: str) -> web.Response:
+    return web.json_response({"error": shown(problem)}, status=status)
 
 
 def _answer(file: File) -> web.Response:

@@ -1,6 +1,7 @@
 // Follows the server's states, and lets each part of the page show its own.
 
 import { asLag, asRate, Chart, millis, rates } from "./charts.js";
+import { actions, enter, mayChange, permission } from "./control.js";
 import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
 import { clock, count, duration, shown } from "./format.js";
@@ -21,8 +22,12 @@ function show(state) {
   document.title = `${shown(state.app)} · kinesumer`;
   say(find("app"), shown(state.app));
   say(find("where"), shown([`table ${state.table}`, state.region].filter(Boolean).join(" · ")));
-  say(find("mode"), state.control ? "changes allowed" : "read-only");
-  set(find("mode"), "data-mode", state.control ? "control" : "read");
+  say(find("mode"), permission(state));
+  set(find("mode"), "data-mode", mayChange(state) ? "control" : "read");
+  actions(find("fleet-actions"), state, [
+    state.paused ? ["Resume all", { do: "resume" }] : ["Pause all", { do: "pause" }],
+    ["Seek all", { do: "seek" }],
+  ], "streams");
   showNotices(state);
   showTotals(state);
   keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",
@@ -112,4 +117,5 @@ function follow() {
 }
 
 showLegend();
+await enter();
 follow();

@@ -1,6 +1,6 @@
 // The clients: who leads, whose heart beats, who has how much.
 
-import { actions } from "./control.js";
+import { actions, mayChange } from "./control.js";
 import { h, keyed, pill, say, set } from "./dom.js";
 import { count, duration, shown } from "./format.js";
 import { swatch } from "./palette.js";
@@ -28,7 +28,7 @@ export class Members {
     this.labels = members.some((member) => member.label);
     this.weights = members.some((member) => member.weight !== 1);
     const heads = ["Client", "State", "Heartbeat", "Shards", "Behind",
-      ...(this.labels ? ["Zone"] : []), ...(this.weights ? ["Weight"] : []), ...(state.control ? [""] : [])];
+      ...(this.labels ? ["Zone"] : []), ...(this.weights ? ["Weight"] : []), ...(mayChange(state) ? [""] : [])];
     keyed(this.heads, heads, (text) => text,
       (text) => h("th", { scope: "col", class: /Shards|Behind|Weight/.test(text) ? "number" : null },
         text || h("span", { class: "hidden" }, "Actions")), () => {});
@@ -86,7 +86,7 @@ export class Members {
     say(parts.weight, count(member.weight));
     parts.label.hidden = !this.labels;
     parts.weight.hidden = !this.weights;
-    parts.actions.parentElement.hidden = !this.state.control;
+    parts.actions.parentElement.hidden = !mayChange(this.state);
     const drained = member.states.includes("drained");
     actions(parts.actions, this.state, member.query ? [] : [
       [drained ? "Undo drain" : "Drain", { do: drained ? "undrain" : "drain", client: member.client_id }],
