@@ -14,7 +14,7 @@ from kinesumer.core import lineage, plan, seeking
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.identity import refuse_query
 from kinesumer.keeper import check_identity, write_all
-from kinesumer.model import Position, Start
+from kinesumer.model import Position, Start, stream_name
 from kinesumer.shard_rows import read_all
 from kinesumer.wire import operators, rows, writes
 
@@ -48,7 +48,7 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         if not self.stream_arn:
             return "all streams"
-        stream = f"stream {shown(self.stream_arn.rpartition('/')[2])}"
+        stream = f"stream {shown(stream_name(self.stream_arn))}"
         return f"shard {self.shard_id} of {stream}" if self.shard_id else stream
 
 
@@ -157,7 +157,7 @@ async def find_stream(context: Context, name: str) -> StreamRow:
     Raises ConfigurationError if the app has none, or several of this name.
     """
     known = await read_streams(context)
-    found = [row for row in known if name in (row.arn, row.arn.rpartition("/")[2])]
+    found = [row for row in known if name in (row.arn, stream_name(row.arn))]
     if len(found) == 1:
         return found[0]
     if not known:

@@ -101,6 +101,10 @@ class ClientsAliveError(FatalError):
     """Clients of the app, or a KCL fleet's workers, live where they must be stopped."""
 
 
+class GroupResetError(FatalError):
+    """The app is being deleted: ``kinesumer reset`` runs, or was interrupted."""
+
+
 class ShardsLostError(KinesumerError):
     """Positions couldn't be stored: other clients own these shards by now.
 

@@ -10,6 +10,7 @@ from kinesumer.core.liveness import Pulses, Watch
 from kinesumer.errors import (
     GoFleetAliveError,
     GroupHeldError,
+    GroupResetError,
     StateStoreReplacedError,
     StoreUnavailableError,
     shown,
@@ -17,9 +18,10 @@ from kinesumer.errors import (
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kinesumer.context import Context
+    from kinesumer.ports import Row
     from kinesumer.wire.rows import Pulse
 
 GO_FRESH_SECONDS = 60.0
@@ -36,7 +38,8 @@ class Identity(NamedTuple):
 async def check_group(context: Context, known: Identity | None) -> Identity:
     """Return the group's identity, made by the first client; compare it if known.
 
-    Raises StateStoreReplacedError if it is another one than before.
+    Raises StateStoreReplacedError if it is another one than before, and GroupResetError
+    while its rows are being deleted.
     """
     table_id = await context.until_available(context.store.verify)
     if known is None:
@@ -44,7 +47,13 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
         row = (await context.write(write)).row
     else:
         row = await context.read(rows.group_key(context.app))
-    found = Identity(table_id, rows.read_group(row).group_id if row else "")
+    group = rows.read_group(row) if row else None
+    if group is not None and group.resetting:
+        raise GroupResetError(
+            f"app {context.app!r} is being reset: start again when kinesumer reset has "
+            "ended; if it was interrupted, run it again"
+        )
+    found = Identity(table_id, group.group_id if group else "")
     if known is not None and found != known:
         raise StateStoreReplacedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
@@ -65,11 +74,7 @@ async def refuse_go_fleet(context: Context) -> None:
         lambda: context.store.query(partition, consistent=True)
     )
     now = context.clock.wall()
-    fresh = [
-        str(row["sk"])
-        for row in found
-        if abs(now - rows.timestamp_seconds(row.get("last_update"))) < GO_FRESH_SECONDS
-    ]
+    fresh = living_go_clients(found, now)
     if fresh:
         raise GoFleetAliveError(
             f"clients of Kinesumer for Go are alive under app {context.app!r}: "
@@ -79,6 +84,15 @@ async def refuse_go_fleet(context: Context) -> None:
 
 
 START_AGAIN = "stop the query and start again, or use another app name"
+
+
+def living_go_clients(found: Iterable[Row], now: float) -> list[str]:
+    """Return the ids of the clients in a Go fleet's partition that seem to live."""
+    return [
+        str(row["sk"])
+        for row in found
+        if abs(now - rows.timestamp_seconds(row.get("last_update"))) < GO_FRESH_SECONDS
+    ]
 
 
 async def refuse_query(context: Context, advice: str = START_AGAIN) -> None:

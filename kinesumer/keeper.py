@@ -227,7 +227,7 @@ async def _lay_baseline(
 
 async def _go_positions(context: Context, stream: OpenStream) -> dict[str, Position]:
     """Return the checkpoints that Kinesumer for Go left for this app and stream."""
-    partition = f"check_point#{context.app}#{stream.name}"
+    partition = rows.go_partition(context.app, stream.name)
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )

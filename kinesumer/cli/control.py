@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.errors import ConfigurationError, shown
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def check_target(stream: str | None, shard: str | None, everything: bool) -> Non
 def named(shards: Sequence[ShardRow]) -> str:
     """Return how many shards these are, and who has them."""
     texts = [
-        f"{row.key.shard_id} of {row.key.stream_arn.rpartition('/')[2]} by {owner}"
+        f"{row.key.shard_id} of {stream_name(row.key.stream_arn)} by {owner}"
         if (owner := row.owner_id)
         else row.key.shard_id
         for row in shards[:MOST_NAMED]

@@ -11,6 +11,7 @@ import click
 from kinesumer.cli import control as common
 from kinesumer.cli import options
 from kinesumer.errors import shown
+from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
     from kinesumer.control import Marked
@@ -141,7 +142,7 @@ def _pauses(left: list[ShardRow], found: Snapshot) -> str:
     texts = dict.fromkeys(
         {
             "all": "all streams",
-            "stream": f"stream {row.key.stream_arn.rpartition('/')[2]}",
+            "stream": f"stream {stream_name(row.key.stream_arn)}",
             "shard": row.key.shard_id,
         }[pause.of]
         + (f" ({pause.reason})" if pause.reason else "")

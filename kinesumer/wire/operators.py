@@ -56,6 +56,21 @@ def resume(key: Key) -> Write:
     return Write(key, Test("pk", "exists"), remove=("paused", "pause_reason"))
 
 
+def begin_reset(app: str) -> Write:
+    """Have clients that start from now on refused: the rows are about to be deleted."""
+    return Write(rows.group_key(app), Test("pk", "exists"), {"resetting": True})
+
+
+def give_up_reset(app: str) -> Write:
+    """Let clients start again: nothing was deleted."""
+    return Write(rows.group_key(app), Test("pk", "exists"), remove=("resetting",))
+
+
+def delete(key: Key) -> Write:
+    """Delete a row of an app that is being reset."""
+    return Write(key, Test("pk", "exists"), delete=True)
+
+
 def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Write:
     """Have a shard read on from elsewhere, and open it again if it has ended.
 

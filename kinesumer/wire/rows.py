@@ -120,6 +120,8 @@ class GroupRow(NamedTuple):
     group_id: str
     paused: bool = False
     pause_reason: str = ""
+    resetting: bool = False
+    """An operator deletes the app's rows: nobody may start, this row goes last."""
 
 
 class StreamRow(NamedTuple):
@@ -172,6 +174,11 @@ def group_key(app: str) -> Key:
 def stream_key(app: str, arn: str) -> Key:
     """Return the key of a stream's row."""
     return Key(f"group#{app}", STREAM_PREFIX + arn)
+
+
+def go_partition(app: str, stream: str) -> str:
+    """Return the partition of a stream's positions of Kinesumer for Go."""
+    return f"check_point#{app}#{stream}"
 
 
 def shard_partition(app: str, arn: str) -> str:
@@ -291,6 +298,7 @@ def read_group(row: Row) -> GroupRow:
         group_id=get(row, "group_id", str),
         paused=get(row, "paused", bool, False),
         pause_reason=get(row, "pause_reason", str, ""),
+        resetting=get(row, "resetting", bool, False),
     )
 
 

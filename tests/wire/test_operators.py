@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.model import Position, Start
@@ -11,6 +9,7 @@ from kinesumer.wire import operators, rows, writes
 from tests.wire.write_cases import (
     APP,
     ARN,
+    GROUP_ROW,
     MEMBER_ROW,
     MINE,
     SHARD,
@@ -19,9 +18,6 @@ from tests.wire.write_cases import (
     STREAM_ROW,
     write_over,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Row
 
 STREAM_KEY = rows.stream_key(APP, ARN)
 
@@ -55,10 +51,16 @@ def test_a_shard_and_a_group_tell_that_they_are_paused() -> None:
     row = write_over(SHARD_ROW, pause).row
     assert row is not None
     assert rows.read_shard(row)[-2:] == (True, "bad records")
-    group: Row = {"pk": "group#app", "sk": "group", "group_id": "g", "version": 1}
-    row = write_over(group, operators.pause(rows.group_key(APP), "")).row
+    row = write_over(GROUP_ROW, operators.pause(rows.group_key(APP), "")).row
     assert row is not None
-    assert rows.read_group(row) == ("g", True, "")
+    assert rows.read_group(row) == ("g", True, "", False)
+
+
+def test_a_group_tells_that_it_is_being_reset_until_that_is_given_up() -> None:
+    row = write_over(GROUP_ROW, operators.begin_reset(APP)).row
+    assert row is not None
+    assert rows.read_group(row).resetting
+    assert write_over(row, operators.give_up_reset(APP)).row == GROUP_ROW
 
 
 def test_a_seek_to_a_time_keeps_the_owner_and_leaves_the_epoch_to_nobody() -> None:

@@ -98,6 +98,8 @@ STREAM_ROW = row_of(
     rows.stream_key(APP, ARN), stream_created_at="1700000000.5", start="TRIM_HORIZON"
 )
 
+GROUP_ROW = row_of(rows.group_key(APP), group_id="g", version=1)
+
 
 def without(row: Row, name: str) -> Row:
     return {key: value for key, value in row.items() if key != name}
@@ -358,6 +360,19 @@ CASES = {
         operators.resume(rows.stream_key(APP, ARN)),
         {"paused": STREAM_ROW | {"paused": True}, "not paused": STREAM_ROW},
         {"no row": None},
+    ),
+    "begin a reset": Case(
+        operators.begin_reset(APP), {"a row": GROUP_ROW}, {"no row": None}
+    ),
+    "give a reset up": Case(
+        operators.give_up_reset(APP),
+        {"begun": GROUP_ROW | {"resetting": True}},
+        {"deleted meanwhile": None},
+    ),
+    "delete": Case(
+        operators.delete(rows.group_key(APP)),
+        {"a row": GROUP_ROW},
+        {"deleted before": None},
     ),
     "seek": Case(
         operators.seek(APP, SHARD, Start.TRIM_HORIZON, waits=False),
