@@ -156,6 +156,29 @@ class Kinesumer:
             await asyncio.shield(self._starting)
         await group.refresh(streams)
 
+    async def pause(
+        self, stream: str | None = None, shard: str | None = None, reason: str = ""
+    ) -> None:
+        """Have no client of the app consume a shard, a stream or all, until resumed.
+
+        ``stream`` is a name or an ARN, ``shard`` the id of one of its shards. Returns
+        when it is stored: the owners finish what is in user code, and release the
+        shards. It outlives restarts of all clients. ``reason`` is shown to people.
+        Raises ConfigurationError for what the app doesn't know.
+        """
+        from kinesumer import control
+
+        await control.pause(self._running().context, stream, shard, reason)
+
+    async def resume(self, stream: str | None = None, shard: str | None = None) -> None:
+        """End the pause of a shard, a stream or all, and no other one.
+
+        Raises ConfigurationError for what the app doesn't know.
+        """
+        from kinesumer import control
+
+        await control.resume(self._running().context, stream, shard)
+
     async def leave(self) -> None:
         """Hand all shards over while still consuming, then end the iteration.
 
