@@ -30,9 +30,9 @@ def test_a_batch_tells_its_shard_and_what_a_sink_stores_with_it() -> None:
     batch = batch_of(hold(), 1, 2)
     assert (batch.stream, batch.stream_arn) == ("orders", ARN)
     assert batch.shard_id == "shardId-000000000000"
-    shard, last = (ARN, "shardId-000000000000"), batch.records[-1].position
-    assert batch.fence == (shard, 1, APP, last)
-    assert (batch.fence.stream_arn, batch.fence.shard_id) == shard
+    fence, shard = batch.fence, (ARN, "shardId-000000000000")
+    assert (fence.stream_arn, fence.shard_id) == shard
+    assert fence == (shard, 1, APP, Position("2"))
     assert batch.with_records(batch.records[:1]).fence.position == Position("1")
     assert batch.with_records([]).fence.position is None
     assert len(batch) == 2

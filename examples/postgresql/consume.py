@@ -1,0 +1,101 @@
+"""Records of streams into PostgreSQL, each exactly once.
+
+    psql --file tables.sql
+    python consume.py billing orders payments
+
+The database is the one that libpq's variables name (PGHOST, PGDATABASE, PGUSER …), the
+state store's table is that of KINESUMER_TABLE. Start it as often as you like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+# --8<-- [start:store]
+import psycopg
+
+from kinesumer import Batch, Config, Kinesumer, Position, Record, Start
+
+SESSION = (
+    # What is committed survives a crash of the server: the group goes on behind it.
+    " -c synchronous_commit=on"
+    # A process that was stopped in a transaction doesn't keep rows locked for ever …
+    " -c idle_in_transaction_session_timeout=10s"
+    # … and nobody waits for longer than that.
+    " -c lock_timeout=30s"
+)
+
+CLAIM = """
+    INSERT INTO kinesumer_positions AS known (app, stream_arn, shard_id, epoch)
+    VALUES (%(app)s, %(stream_arn)s, %(shard_id)s, %(epoch)s)
+    ON CONFLICT (app, stream_arn, shard_id)
+    DO UPDATE SET epoch = excluded.epoch WHERE known.epoch <= excluded.epoch
+    RETURNING position
+"""
+ADVANCE = """
+    UPDATE kinesumer_positions SET position = %(position)s
+    WHERE (app, stream_arn, shard_id) = (%(app)s, %(stream_arn)s, %(shard_id)s)
+"""
+OUTPUT = "INSERT INTO orders (partition_key, arrived_at, data) VALUES (%s, %s, %s)"
+CONFIG = Config()
+
+
+class FormerOwnerError(Exception):
+    """A later owner of the shard has written: this process must write nothing more."""
+
+
+async def store(connection: psycopg.AsyncConnection, batch: Batch) -> None:
+    """Store a batch's output and its position in one transaction.
+
+    What is stored already is skipped. Raises FormerOwnerError.
+    """
+    fence = batch.fence
+    shard = {
+        "app": fence.app,
+        "stream_arn": fence.stream_arn,
+        "shard_id": fence.shard_id,
+        "epoch": fence.epoch,
+    }
+    async with connection.transaction():
+        # Locks the shard's row until the end: whoever comes later waits, and then sees
+        # our position.
+        found = await (await connection.execute(CLAIM, shard)).fetchone()
+        if found is None:
+            raise FormerOwnerError(f"epoch {fence.epoch} of {fence.shard} is over")
+        stored = Position.of_text(found[0]) if found[0] else None
+        new = [r for r in batch.records if stored is None or r.position > stored]
+        if new:
+            await write(connection, new)
+            end = {**shard, "position": new[-1].position.text}
+            await connection.execute(ADVANCE, end)
+
+
+async def write(connection: psycopg.AsyncConnection, records: list[Record]) -> None:
+    """Write what is made of records: only here, only in the transaction."""
+    async with connection.cursor() as cursor:
+        rows = [(r.partition_key, r.arrived_at, r.data) for r in records]
+        await cursor.executemany(OUTPUT, rows)
+
+
+async def consume(app: str, streams: list[str]) -> None:
+    """Consume until SIGTERM. Whatever fails ends the process: start it again."""
+    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
+    connection = await psycopg.AsyncConnection.connect(autocommit=True, options=SESSION)
+    async with connection, Kinesumer(app=app, table=table, config=CONFIG) as client:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: loop.create_task(client.leave())
+        )
+        records = client.consume(streams, start=Start.TRIM_HORIZON)
+        async for batch in records.batches():
+            await store(connection, batch)
+            # Asking for the next batch marks this one as done: it is stored by then.
+
+
+# --8<-- [end:store]
+
+if __name__ == "__main__":
+    asyncio.run(consume(sys.argv[1], sys.argv[2:]))
