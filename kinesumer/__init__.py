@@ -18,7 +18,9 @@ from kinesumer.errors import (
     GoFleetAliveError,
     GroupHeldError,
     GroupResetError,
+    HandlerFailedError,
     KinesumerError,
+    LetterNotStoredError,
     LetterTooLargeError,
     PositionRefusedError,
     ShardsLostError,
@@ -28,6 +30,7 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamReplacedError,
 )
+from kinesumer.handling import Middleware, Retries
 from kinesumer.model import Fence, Position, Record, ShardKey, Start, Stream
 
 __all__ = [
@@ -47,13 +50,17 @@ __all__ = [
     "GoFleetAliveError",
     "GroupHeldError",
     "GroupResetError",
+    "HandlerFailedError",
     "Kinesumer",
     "KinesumerError",
+    "LetterNotStoredError",
     "LetterTooLargeError",
+    "Middleware",
     "Position",
     "PositionRefusedError",
     "Record",
     "Records",
+    "Retries",
     "ShardKey",
     "ShardsLostError",
     "Start",

@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesumer.clock import SystemClock
@@ -14,19 +15,28 @@ from kinesumer.context import Context, Health, logger
 from kinesumer.delivery import Delivery, Records
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.group import Group
+from kinesumer.handling import Retries
 from kinesumer.heart_runner import ThreadHeart
 from kinesumer.model import Start
 from kinesumer.streams import as_streams
 from kinesumer.wire.rows import QUERY_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from kinesumer.aws.session import Clients
+    from kinesumer.buffer import Batch
+    from kinesumer.dead_letters.targets import Taker as LetterTaker
+    from kinesumer.delivery import Taker
+    from kinesumer.handling import Middleware
+    from kinesumer.handling.failing import OnFailure
+    from kinesumer.handling.tracing import Traceparent
     from kinesumer.model import Record, Stream
     from kinesumer.streams import StreamLike
     from kinesumer.telemetry import OpenTelemetry
+
+    Handle = Callable[[Record], object] | Callable[[Batch], object]
 
 LONGEST_NAME_BYTES = 255
 
@@ -69,7 +79,7 @@ class Kinesumer:
         self._clients: Clients | None = None
         self._group: Group | None = None
         self._records: Records | None = None
-        self._delivery: Delivery | None = None
+        self._delivery: Taker | None = None
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
@@ -106,31 +116,94 @@ class Kinesumer:
         StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
         and their kind. Raises ConfigurationError for what can't be consumed.
         """
+        wanted = self._checked(streams, start)
+        delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
+        self._delivery = delivery
+        self._records = Records(delivery, partial(self._start, delivery, wanted, start))
+        return self._records
+
+    async def run(
+        self,
+        streams: StreamLike | Sequence[StreamLike],
+        handler: Handle,
+        *,
+        start: Start = Start.LATEST,
+        batch: bool | None = None,
+        concurrency: int = 1,
+        on_failure: OnFailure | None = None,
+        dead_letters: str | LetterTaker | None = None,
+        retries: Retries = Retries(),  # noqa: B008 - frozen
+        middleware: Sequence[Middleware] = (),
+        traceparent: str | Traceparent | None = None,
+    ) -> None:
+        """Call ``handler`` with each record or batch, until the client leaves.
+
+        Its first parameter's annotation, ``Record`` or ``Batch``, says which one, or
+        ``batch`` does. Plain functions run in threads. A record is done when the call
+        has returned; one that can't be handled, after ``retries`` and after a failing
+        batch was parted to find it, goes to ``dead_letters`` (``file:PATH``,
+        ``sqs:URL``, ``kinesis:STREAM``, ``s3://BUCKET/PREFIX``, or an async function of
+        a DeadLetter), or stops its shard or the client, as ``on_failure`` says (by
+        default "dead-letter" if there is a target, else "stop-client").
+        ``concurrency`` is how many calls run at a time within one shard; the records of
+        one partition key keep their order. ``traceparent`` says where a producer's W3C
+        trace stands: a path into JSON, or a function of the record.
+
+        Raises HandlerFailedError, LetterNotStoredError, what ``consume()`` raises, and
+        ConfigurationError for what can't work.
+        """
+        from kinesumer.handling.handling import Handling
+        from kinesumer.handling.terms import read_terms
+
+        if self.config.commit == "manual":
+            raise ConfigurationError(
+                'run() marks records by itself: leave Config(commit="manual") out'
+            )
+        terms = read_terms(
+            handler,
+            batch=batch,
+            concurrency=concurrency,
+            on_failure=on_failure,
+            dead_letters=dead_letters,
+            retries=retries,
+            middleware=middleware,
+            traceparent=traceparent,
+        )
+        wanted = self._checked(streams, start)
+        handling = self._delivery = Handling(
+            terms,
+            app=self.app,
+            clock=SystemClock(),
+            random=random.Random(),
+            drain=self.config.drain_timeout,
+        )
+        await handling.run(partial(self._start, handling, wanted, start))
+
+    def _checked(
+        self, streams: StreamLike | Sequence[StreamLike], start: Start
+    ) -> list[Stream]:
         if not self._entered:
             raise ConfigurationError("use the client in `async with Kinesumer(...)`")
-        if self._records is not None:
+        if self._delivery is not None:
             raise ConfigurationError(
-                "consume() was called before; call refresh() to change the streams"
+                "consume() or run() was called before; call refresh() to change the "
+                "streams"
             )
         if not isinstance(start, Start):
             raise ConfigurationError(f"start={start!r} is no Start")
-        wanted = as_streams(streams)
-        delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
+        return as_streams(streams)
 
-        async def begin() -> None:
-            # A task of its own: who gives up waiting for a first record may ask again.
-            if self._starting is None:
-                starting = self._begin(delivery, wanted, start)
-                self._starting = asyncio.create_task(starting)
-            try:
-                await asyncio.shield(self._starting)
-            except asyncio.CancelledError:
-                # leave() gave the start up; else it is who asks that was cancelled.
-                if not self._starting.cancelled():
-                    raise
-
-        self._delivery, self._records = delivery, Records(delivery, begin)
-        return self._records
+    async def _start(self, taker: Taker, streams: list[Stream], start: Start) -> None:
+        # A task of its own: who gives up waiting for a first record may ask again.
+        if self._starting is None:
+            starting = self._begin(taker, streams, start)
+            self._starting = asyncio.create_task(starting)
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            # leave() gave the start up; else it is who asks that was cancelled.
+            if not self._starting.cancelled():
+                raise
 
     def mark(self, record: Record) -> None:
         """Mark a record as done, in any order (``commit="manual"``).
@@ -155,6 +228,7 @@ class Kinesumer:
         if self._starting is not None:
             await asyncio.shield(self._starting)
         await group.refresh(streams)
+        group.delivery.look_at(group.streams.values())
 
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
@@ -192,13 +266,12 @@ class Kinesumer:
             if self._starting is not None:
                 self._starting.cancel()
 
-    async def _begin(
-        self, delivery: Delivery, streams: list[Stream], start: Start
-    ) -> None:
-        self._group = await self._wire(delivery)
+    async def _begin(self, taker: Taker, streams: list[Stream], start: Start) -> None:
+        self._group = await self._wire(taker)
         await self._group.start(streams, start)
+        taker.look_at(self._group.streams.values())
 
-    async def _wire(self, delivery: Delivery) -> Group:
+    async def _wire(self, delivery: Taker) -> Group:
         # Heavy, and not needed by who only imports the package.
         from kinesumer.aws.dynamodb import borrowed_store, open_store
         from kinesumer.aws.kinesis import open_source
@@ -228,6 +301,7 @@ class Kinesumer:
         heart = ThreadHeart(context, lambda: borrowed_store(loan, self.table))
         group = Group(context, lambda s: open_source(clients, s), heart, delivery)
         telemetry.watch(lambda: read_gauges(group))
+        await delivery.open(clients)
         return group
 
     async def _stop(self) -> None:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Iterable,
         Iterator,
     )
     from types import AsyncGeneratorType
 
+    from kinesumer.aws.session import Clients
     from kinesumer.buffer import Batch, Buffer
     from kinesumer.holding import Holding
     from kinesumer.model import Record
     from kinesumer.ports import Clock
+    from kinesumer.streams import OpenStream
     from kinesumer.telemetry import Telemetry
 
 PAUSE_SECONDS = 0.05
@@ -50,6 +53,14 @@ class Taker(Worker, Protocol):
 
         It is called on the client's event loop.
         """
+        ...
+
+    async def open(self, clients: Clients) -> None:
+        """Open what user code's records may need, before anything is read."""
+        ...
+
+    def look_at(self, streams: Iterable[OpenStream]) -> None:
+        """Warn of streams that can't be consumed as the user means to."""
         ...
 
     def close(self, fatal: BaseException | None = None) -> None:
@@ -95,6 +106,12 @@ class Delivery:
         """Say where batches come from, and whom to tell that much was done."""
         self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
         self.thread = threading.get_ident()
+
+    async def open(self, clients: Clients) -> None:
+        """Nothing is needed."""
+
+    def look_at(self, streams: Iterable[OpenStream]) -> None:
+        """One record after the other can be had of any stream."""
 
     def oldest_work(self) -> Work | None:
         """Return the record or batch that user code is at; None if it waits."""

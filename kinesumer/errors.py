@@ -153,6 +153,16 @@ class ShardMissingError(KinesumerError):
     """Kinesis no longer knows the shard (its records have all expired)."""
 
 
+# --- handlers ------------------------------------------------------------------------
+
+
+class HandlerFailedError(KinesumerError):
+    """The handler given to ``run()`` raised at a record as often as it may be tried.
+
+    ``__cause__`` is what it raised. The checkpoint stands before the record.
+    """
+
+
 # --- dead letters --------------------------------------------------------------------
 
 
@@ -162,6 +172,13 @@ class LettersUnavailableError(TransientError):
 
 class LetterTooLargeError(KinesumerError):
     """A dead letter is larger than its target takes: choose a file or S3."""
+
+
+class LetterNotStoredError(KinesumerError):
+    """A record that no call could handle can't be stored as a dead letter either.
+
+    ``__cause__`` says why. The checkpoint stands before the record.
+    """
 
 
 class CorruptLetterError(KinesumerError):

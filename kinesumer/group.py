@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kinesumer.context import Context
-    from kinesumer.delivery import Delivery
+    from kinesumer.delivery import Taker
     from kinesumer.heart_runner import HeartRunner
     from kinesumer.holding import Holding
     from kinesumer.model import Record, ShardKey, Stream
@@ -55,7 +55,7 @@ class Group:
         context: Context,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
         heart: HeartRunner,
-        delivery: Delivery,
+        delivery: Taker,
     ) -> None:
         config = context.config
         self.context = context

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Link, Tracer
 
     from kinesumer.ports import Clock
 
@@ -43,6 +44,11 @@ THROTTLES = "kinesumer.throttles"
 CORRUPT_ROWS = "kinesumer.corrupt_rows"
 """{row}: rows of the state store that couldn't be read, each time one was met. What
 they are about stands still until they are mended; the log names them."""
+
+HANDLER_FAILURES = "kinesumer.handler_failures"
+"""{call}: calls of a handler given to ``run()`` that raised; most are repeated."""
+DEAD_LETTERS = "kinesumer.dead_letters"
+"""{record}: records that no call could handle and that were stored as dead letters."""
 
 # --- durations ------------------------------------------------------------------
 
@@ -86,6 +92,13 @@ HAND_OVER_SPAN = "kinesumer.hand_over"
 """One shard given up, as in HAND_OVER_DURATION."""
 COMMIT_SPAN = "kinesumer.commit"
 """The positions of all shards that are due, with their number."""
+HANDLE_SPAN = "kinesumer.handle"
+"""User code at a batch, or at records of a batch one after the other (``run()`` only).
+At a batch it is linked to what its records' producers did, as far as ``traceparent``
+tells."""
+HANDLE_RECORD_SPAN = "kinesumer.handle_record"
+"""User code at a record whose producer is known by ``traceparent``: a child of the
+producer's span, linked to HANDLE_SPAN."""
 
 # --- attributes -----------------------------------------------------------------
 
@@ -95,6 +108,7 @@ REGION = "cloud.region"
 ACCOUNT = "cloud.account.id"
 SERVICE = "kinesumer.service"
 SHARDS = "kinesumer.shards"
+RECORDS = "kinesumer.records"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Buckets of the durations: from one quick request to ``drain_timeout``."""
@@ -161,6 +175,24 @@ class Telemetry:
 
     def heartbeat(self) -> AbstractContextManager[object]:
         """Measure a heartbeat, if it is answered."""
+        return nullcontext()
+
+    def handler_failed(self, stream_arn: str) -> None:
+        """Count a call of a handler that raised."""
+
+    def buried(self, stream_arn: str) -> None:
+        """Count a record that was stored as a dead letter."""
+
+    def handle(
+        self, stream_arn: str, records: int, traceparents: Iterable[str] = ()
+    ) -> AbstractContextManager[object]:
+        """Trace user code at some records; link it to their producers."""
+        return nullcontext()
+
+    def handle_record(
+        self, stream_arn: str, traceparent: str
+    ) -> AbstractContextManager[object]:
+        """Trace user code at one record, as a part of what its producer did."""
         return nullcontext()
 
 
@@ -247,6 +279,38 @@ class OpenTelemetry(Telemetry):
         """Measure a heartbeat, if it is answered."""
         return self._measured(self._to.heartbeat_duration, self._app)
 
+    def handler_failed(self, stream_arn: str) -> None:
+        """Count a call of a handler that raised."""
+        self._to.handler_failures.add(1, self._of(stream_arn))
+
+    def buried(self, stream_arn: str) -> None:
+        """Count a record that was stored as a dead letter."""
+        self._to.dead_letters.add(1, self._of(stream_arn))
+
+    def handle(
+        self, stream_arn: str, records: int, traceparents: Iterable[str] = ()
+    ) -> AbstractContextManager[object]:
+        """Trace user code at some records; link it to their producers."""
+        return self._to.tracer.start_as_current_span(
+            HANDLE_SPAN,
+            attributes={**self._of(stream_arn), RECORDS: records},
+            links=links_to(traceparents),
+        )
+
+    def handle_record(
+        self, stream_arn: str, traceparent: str
+    ) -> AbstractContextManager[object]:
+        """Trace user code at one record, as a part of what its producer did."""
+        from opentelemetry import trace
+
+        here = trace.get_current_span().get_span_context()
+        return self._to.tracer.start_as_current_span(
+            HANDLE_RECORD_SPAN,
+            context=_producer(traceparent),
+            attributes=self._of(stream_arn),
+            links=[trace.Link(here)] if here.is_valid else (),
+        )
+
     @contextmanager
     def _measured(self, to: Histogram, attributes: Attributes) -> Iterator[None]:
         started = self._clock.now()
@@ -274,6 +338,8 @@ class Instruments:
         self.lost_leases = counter(LOST_LEASES, "{shard}")
         self.throttles = counter(THROTTLES, "{request}")
         self.corrupt_rows = counter(CORRUPT_ROWS, "{row}")
+        self.handler_failures = counter(HANDLER_FAILURES, "{call}")
+        self.dead_letters = counter(DEAD_LETTERS, "{record}")
         self.round_duration = _duration(meter, ROUND_DURATION)
         self.hand_over_duration = _duration(meter, HAND_OVER_DURATION)
         self.commit_duration = _duration(meter, COMMIT_DURATION)
@@ -310,6 +376,33 @@ def process_instruments() -> Instruments:
     from opentelemetry import metrics, trace
 
     return Instruments(metrics.get_meter("kinesumer"), trace.get_tracer("kinesumer"))
+
+
+MOST_LINKS = 128
+"""OpenTelemetry's limit of links a span."""
+
+
+def links_to(traceparents: Iterable[str]) -> list[Link]:
+    """Return links to producers' spans, each once; what names none is left out."""
+    from opentelemetry import trace
+
+    links: list[Link] = []
+    for traceparent in dict.fromkeys(traceparents):
+        span = trace.get_current_span(_producer(traceparent))
+        if span.get_span_context().is_valid and len(links) < MOST_LINKS:
+            links.append(trace.Link(span.get_span_context()))
+    return links
+
+
+def _producer(traceparent: str) -> Context:
+    """Return the context that a W3C traceparent header names; none if it names none."""
+    from opentelemetry.context import Context as NewContext
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
+
+    carrier = {"traceparent": traceparent}
+    return TraceContextTextMapPropagator().extract(carrier, NewContext())
 
 
 def stream_attributes(arn: str) -> Attributes:

@@ -26,7 +26,7 @@ from kinesumer.wire import rows
 from tests.engine import APP, ARN, FaultyStore, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.delivery import Delivery
+    from kinesumer.delivery import Taker
     from kinesumer.wire.rows import ShardRow
 
 P = "shardId-000000000000"
@@ -42,9 +42,9 @@ class InMemory(Kinesumer):
         self.world = world
         self.store = FaultyStore(world.table)
 
-    async def _wire(self, delivery: Delivery) -> Group:
+    async def _wire(self, delivery: Taker) -> Group:
         await asyncio.sleep(0.5)
-        delivery._clock = self.world.clock
+        delivery._clock = self.world.clock  # type: ignore[attr-defined]
         made = self.world.context(self.client_id, store=self.store)
         context = replace(made, config=self.config)
         return Group(context, self._open, TaskHeart(context), delivery)
