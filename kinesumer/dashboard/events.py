@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesumer.dashboard.sightings import Sighting
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.wire.rows import GroupRow, MemberRow, StreamRow
 
 
 def between(before: Sighting, after: Sighting) -> list[Event]:
@@ -26,6 +26,7 @@ def between(before: Sighting, after: Sighting) -> list[Event]:
             _gone(before, after),
             _changed(before, after),
             _led(before, after),
+            _paused("everything", None, before.found.group, after.found.group),
             _streams(before, after),
             chain.from_iterable(shard_events(arn, before, after) for arn in arns),
         )
@@ -67,6 +68,10 @@ def _changed(before: Sighting, after: Sighting) -> Iterator[Event]:
         name = shown(member.client_id)
         if member.state != old.state:
             yield _of(member, *_state(name, member.state))
+        if member.drained != old.drained:
+            kind = "drained" if member.drained else "undrained"
+            said = "is drained" if member.drained else "may have shards again"
+            yield _of(member, kind, f"{name} {said}")
         was, is_ = (member.session in seen.silent for seen in (before, after))
         if is_ and not was:
             age = after.age(member.session)
@@ -99,12 +104,28 @@ def _led(before: Sighting, after: Sighting) -> Iterator[Event]:
 
 
 def _streams(before: Sighting, after: Sighting) -> Iterator[Event]:
-    known = {stream.arn for stream in before.found.streams}
+    known = {stream.arn: stream for stream in before.found.streams}
     for stream in after.found.streams:
+        name = f"stream {stream_name(stream.arn)}"
+        yield from _paused(name, stream.arn, known.get(stream.arn), stream)
         if stream.arn not in known:
             count = len(after.found.shards[stream.arn])
             text = f"stream {stream_name(stream.arn)} is new here, with {count} shards"
             yield Event(kind="joined", text=text, stream=stream.arn)
+
+
+def _paused(
+    name: str,
+    arn: str | None,
+    old: GroupRow | StreamRow | None,
+    new: GroupRow | StreamRow | None,
+) -> Iterator[Event]:
+    was, is_ = (row is not None and row.paused for row in (old, new))
+    if new is not None and is_ and not was:
+        why = f": {shown(new.pause_reason)}" if new.pause_reason else ""
+        yield Event(kind="paused", text=f"{name} is paused{why}", stream=arn)
+    elif was and not is_:
+        yield Event(kind="resumed", text=f"{name} is resumed", stream=arn)
 
 
 def _of(member: MemberRow, kind: str, text: str) -> Event:

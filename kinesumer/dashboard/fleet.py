@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kinesumer.operations.snapshot import Snapshot
     from kinesumer.ports import Clock, StateStore
 
+COUNTING_SECONDS = 10.0
+"""Clients store positions every five seconds: in between, none has moved."""
+
 
 class Measured(NamedTuple):
     """What reading the streams themselves tells."""
@@ -52,6 +55,8 @@ class StoredFleet:
         self._app, self._clients, self._store = app, clients, store
         self._clock, self._roles = clock, roles
         self._throughput = Throughput(clients, roles)
+        self._rates: Mapping[str, float] = {}
+        self._counted = -COUNTING_SECONDS
 
     async def read(self) -> Snapshot:
         """Return all rows. Raises KinesumerError."""
@@ -59,14 +64,21 @@ class StoredFleet:
 
     async def measure(self, found: Snapshot) -> Measured:
         """Ask Kinesis about the shards; what can't be read is a problem in the lags."""
+        lags, _ = await asyncio.gather(
+            read_lags(self._clients, found.shards, self._roles), self._count(found)
+        )
+        return Measured(lags, self._rates)
+
+    async def _count(self, found: Snapshot) -> None:
+        """Look how fast positions go on, over two commits of theirs at least."""
+        now = self._clock.now()
+        if now - self._counted < COUNTING_SECONDS:
+            return
+        self._counted = now
         positions = {
             row.key: row.position
             for page in found.shards.values()
             for row in page
             if row.position is not None
         }
-        lags, rates = await asyncio.gather(
-            read_lags(self._clients, found.shards, self._roles),
-            self._throughput.measure(positions, self._clock.now()),
-        )
-        return Measured(lags, rates)
+        self._rates = await self._throughput.measure(positions, now)

@@ -30,7 +30,32 @@ def shard_events(arn: str, before: Sighting, after: Sighting) -> Iterator[Event]
     ended = [row for old, row in pairs if row.ended and not old.ended]
     if ended:
         yield _event(arn, "ended", f"{_named(ended)} read to the end")
-    yield from chain(_moved(arn, rows, before), _stuck(arn, rows, before, after))
+    yield from chain(
+        _of_operators(arn, pairs),
+        _moved(arn, rows, before),
+        _stuck(arn, rows, before, after),
+    )
+
+
+def _of_operators(arn: str, pairs: Pairs) -> Iterator[Event]:
+    """Yield pauses of single shards, and what was sought to be read again."""
+    paused = [row for old, row in pairs if row.paused and not old.paused]
+    resumed = [row for old, row in pairs if old.paused and not row.paused]
+    sought = [row for old, row in pairs if _went_back(old, row)]
+    for kind, found in (("paused", paused), ("resumed", resumed)):
+        if found:
+            yield _event(arn, kind, f"{_named(found)} {kind}")
+    if sought:
+        yield _event(arn, "sought", f"{_named(sought)} sought back")
+
+
+def _went_back(old: ShardRow, new: ShardRow) -> bool:
+    """Tell a seek: nothing else takes a position back."""
+    if old.ended and not new.ended:
+        return True
+    if old.position is None:
+        return False
+    return new.position is None or new.position < old.position
 
 
 def _reshards(arn: str, fresh: Sequence[ShardRow]) -> Iterator[Event]:

@@ -8,9 +8,10 @@ const [WIDE, HIGH, LEFT, BOTTOM, TOP] = [600, 176, 56, 22, 8];
 
 /** A chart of one figure of every stream. */
 export class Chart {
-  constructor(title, pick, say_) {
+  constructor(title, { pick, now, text }) {
     this.pick = pick;
-    this.value = say_;
+    this.now = now;
+    this.value = text;
     const id = `chart-${crypto.randomUUID()}`;
     this.drawing = svg("svg", { "aria-hidden": "true", preserveAspectRatio: "none" });
     this.body = h("tbody");
@@ -45,7 +46,8 @@ export class Chart {
     say(name.lastChild, shown(line.name));
     const known = line.values.filter((value) => value !== null);
     const top = known.length ? Math.max(...known) : null;
-    say(now, this.value(line.values.at(-1) ?? null));
+    const band = this.state.streams.find((known) => known.stream_arn === line.stream_arn);
+    say(now, this.value(band ? this.now(band) : null));
     say(highest, this.value(top));
     say(at, top === null ? "–" : clock(this.state.history.times[line.values.indexOf(top)], false));
   }
@@ -55,7 +57,7 @@ export class Chart {
     this.drawing.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
     const { history, at } = this.state;
     const lines = this.pick(history);
-    const top = nice(Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))), this.pick === millis);
+    const top = nice(Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))), this.pick === LAG.pick);
     const x = (time) => LEFT + (wide - LEFT - 4) * (1 - (at - time) / HOUR);
     const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
     const parts = [0, 0.5, 1].flatMap((part) => [
@@ -84,10 +86,12 @@ export class Chart {
   }
 }
 
-export const millis = (history) => history.millis_behind;
-export const rates = (history) => history.records_per_second;
-export const asLag = (value) => (value === null ? "unknown" : value === 0 ? "0 s" : duration(value));
-export const asRate = (value) => (value === null ? "unknown" : count(value));
+export const LAG = {
+  pick: (history) => history.millis_behind, now: (band) => band.millis_behind, text: duration,
+};
+export const RATE = {
+  pick: (history) => history.records_per_second, now: (band) => band.records_per_second, text: count,
+};
 
 const GAP_SECONDS = 60;
 

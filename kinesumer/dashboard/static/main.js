@@ -1,6 +1,6 @@
 // Follows the server's states, and lets each part of the page show its own.
 
-import { asLag, asRate, Chart, millis, rates } from "./charts.js";
+import { Chart, LAG, RATE } from "./charts.js";
 import { actions, enter, mayChange, permission } from "./control.js";
 import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
@@ -15,7 +15,7 @@ const cards = new Map();
 const light = (clientId) => cards.forEach((card) => card.light(clientId));
 const members = new Members(find("members"), find("members-aside"), light);
 const events = new Events(find("events"), find("live"));
-const charts = [new Chart("Behind", millis, asLag), new Chart("Records a second", rates, asRate)];
+const charts = [new Chart("Behind", LAG), new Chart("Records a second", RATE)];
 find("charts").append(...charts.map((chart) => chart.element));
 
 function show(state) {
