@@ -160,8 +160,6 @@ async def find_stream(context: Context, name: str) -> StreamRow:
     found = [row for row in known if name in (row.arn, stream_name(row.arn))]
     if len(found) == 1:
         return found[0]
-    if not known:
-        raise _unknown_app(context)
     arns = shown(", ".join(row.arn for row in found or known))
     if found:
         raise ConfigurationError(f"there are several streams {name}: say {arns}")
@@ -171,13 +169,18 @@ async def find_stream(context: Context, name: str) -> StreamRow:
 
 
 async def read_streams(context: Context) -> list[StreamRow]:
-    """Return the rows of all streams that the app consumed. Raises CorruptRowError."""
+    """Return the rows of all streams that the app has consumed.
+
+    Raises ConfigurationError if there are none, and CorruptRowError.
+    """
     partition = rows.group_key(context.app).pk
     found = await context.until_available(
         lambda: context.store.query(
             partition, first=rows.STREAM_PREFIX, consistent=True
         )
     )
+    if not found:
+        raise _unknown_app(context)
     return [rows.read_stream(row) for row in found]
 
 
