@@ -53,7 +53,7 @@ def _went_back(old: ShardRow, new: ShardRow) -> bool:
     """Tell a seek: nothing else takes a position back."""
     if old.ended and not new.ended:
         return True
-    if old.position is None:
+    if old.position is None or new.ended:
         return False
     return new.position is None or new.position < old.position
 
