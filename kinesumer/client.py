@@ -310,10 +310,13 @@ class Kinesumer:
             await asyncio.gather(self._starting, return_exceptions=True)
         if self._group is None:
             return
-        asker = self._group.delivery.asker
+        await self._group.stop(wait_for_user=self._is_in_use())
+
+    def _is_in_use(self) -> bool:
+        """Tell whether a task other than this one may have records in its hands."""
+        asker = self._delivery.asker if self._delivery is not None else None
         elsewhere = asker is not asyncio.current_task()
-        in_use = asker is not None and not asker.done() and elsewhere
-        await self._group.stop(wait_for_user=in_use)
+        return asker is not None and not asker.done() and elsewhere
 
     def _running(self) -> Group:
         if self._group is None:

@@ -73,6 +73,10 @@ class Holding:
         """Note that user code got everything before this offset."""
         self._handed = max(self._handed, count)
 
+    def take_back(self, count: int) -> None:
+        """Note that user code got no more than what is before this offset."""
+        self._handed = min(self._handed, count)
+
     def hand_back(self) -> None:
         """Note that user code has nothing of it any more, though not all is done."""
         self._handed = 0

@@ -1,0 +1,196 @@
+"""The user's face without asyncio: the same client, on an event loop of its own."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from kinesumer import client as asynchronous
+from kinesumer.blocking.crossing import Crossing
+from kinesumer.blocking.delivery import ThreadDelivery
+from kinesumer.blocking.records import Asking, Records
+from kinesumer.clock import SystemClock
+from kinesumer.config import Config
+from kinesumer.errors import ConfigurationError
+from kinesumer.handling import Retries
+from kinesumer.model import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from kinesumer.client import Handle
+    from kinesumer.dead_letters.targets import Taker as LetterTaker
+    from kinesumer.handling import Middleware
+    from kinesumer.handling.failing import OnFailure
+    from kinesumer.handling.tracing import Traceparent
+    from kinesumer.model import Record
+    from kinesumer.streams import StreamLike
+
+
+class _Client(asynchronous.Kinesumer):
+    """A client that delivers to a thread."""
+
+    closer: threading.Thread | None = None
+    """The thread that ends the block."""
+
+    def asked_by_thread(
+        self,
+        crossing: Crossing,
+        streams: StreamLike | Sequence[StreamLike],
+        start: Start,
+    ) -> Asking:
+        wanted = self._checked(streams, start)
+        auto = self.config.commit == "auto"
+        delivery = ThreadDelivery(SystemClock(), marks_by_asking=auto, mark=self.mark)
+        self._delivery = delivery
+        return Asking(crossing, delivery, partial(self._start, delivery, wanted, start))
+
+    def _is_in_use(self) -> bool:
+        if not isinstance(self._delivery, ThreadDelivery):
+            return super()._is_in_use()
+        user = self._delivery.user
+        return user is not None and user is not self.closer and user.is_alive()
+
+
+class Kinesumer:
+    """A client for code without asyncio: use it in ``with Kinesumer(...) as client:``.
+
+    Takes what ``kinesumer.Kinesumer`` takes, and raises the same errors. Its methods
+    may be called from any thread; the records are for one.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        table: str,
+        region: str | None = None,
+        client_id: str | None = None,
+        session: object | None = None,
+        config: Config = Config(),  # noqa: B008 - frozen
+    ) -> None:
+        self._client = _Client(
+            app,
+            table=table,
+            region=region,
+            client_id=client_id,
+            session=session,
+            config=config,
+        )
+        self._crossing = Crossing(self._client)
+        self._asking: Asking | None = None
+
+    @property
+    def app(self) -> str:
+        """The group's name."""
+        return self._client.app
+
+    @property
+    def client_id(self) -> str:
+        """The client's id."""
+        return self._client.client_id
+
+    def __enter__(self) -> Self:
+        self._crossing.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.closer = threading.current_thread()
+        self._crossing.__exit__(kind, error, trace)
+
+    def consume(
+        self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
+    ) -> Records:
+        """Return the records of streams: names, ARNs or ``Stream`` objects.
+
+        ``start`` says where the group begins with a stream that it has no positions
+        for. Nothing happens before the first record is asked for: then it raises
+        StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
+        and their kind. Raises ConfigurationError for what can't be consumed.
+        """
+        self._crossing.check_open()
+        self._asking = self._client.asked_by_thread(self._crossing, streams, start)
+        return Records(self._asking)
+
+    def run(
+        self,
+        streams: StreamLike | Sequence[StreamLike],
+        handler: Handle,
+        *,
+        start: Start = Start.LATEST,
+        batch: bool | None = None,
+        concurrency: int = 1,
+        on_failure: OnFailure | None = None,
+        dead_letters: str | LetterTaker | None = None,
+        retries: Retries = Retries(),  # noqa: B008 - frozen
+        middleware: Sequence[Middleware] = (),
+        traceparent: str | Traceparent | None = None,
+    ) -> None:
+        """Call ``handler`` with each record or batch, until the client leaves.
+
+        As ``kinesumer.Kinesumer.run()``. Plain functions run in threads of their own,
+        one per shard or more, not in the one that calls this.
+        """
+        running = partial(
+            self._client.run,
+            streams,
+            handler,
+            start=start,
+            batch=batch,
+            concurrency=concurrency,
+            on_failure=on_failure,
+            dead_letters=dead_letters,
+            retries=retries,
+            middleware=middleware,
+            traceparent=traceparent,
+        )
+        self._crossing.call(running)
+
+    def mark(self, record: Record) -> None:
+        """Mark a record as done, in any order, in any thread (``commit="manual"``).
+
+        The checkpoint is the end of the contiguous done prefix of its shard.
+        """
+        if self._client.config.commit != "manual":
+            raise ConfigurationError('mark() needs Config(commit="manual")')
+        assert record.fence
+        if self._asking is None:
+            raise ConfigurationError("nothing is consumed yet: iterate over consume()")
+        self._asking.delivery.mark_soon(record, self._crossing.loop)
+
+    def commit(self) -> None:
+        """Store what is done, and return when it is stored.
+
+        Raises ShardsLostError naming shards whose positions couldn't be stored because
+        other clients own them by now.
+        """
+        self._crossing.call(self._client.commit)
+
+    def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
+        """Consume these streams from now on, in place of the ones before."""
+        self._crossing.call(self._client.refresh, streams)
+
+    def pause(
+        self, stream: str | None = None, shard: str | None = None, reason: str = ""
+    ) -> None:
+        """Pause a stream, a shard or all for the whole group, until it is resumed."""
+        self._crossing.call(partial(self._client.pause, stream, shard, reason))
+
+    def resume(self, stream: str | None = None, shard: str | None = None) -> None:
+        """Let the group consume again what was paused."""
+        self._crossing.call(partial(self._client.resume, stream, shard))
+
+    def leave(self) -> None:
+        """Begin to hand all shards over, and return at once.
+
+        The iteration goes on meanwhile, and ends by itself. Signal handlers may call
+        it: ``signal.signal(signal.SIGTERM, lambda *_: client.leave())``.
+        """
+        self._crossing.begin(self._client.leave)

@@ -1,0 +1,160 @@
+"""Hands records to a thread: whole batches come over from the event loop.
+
+What is said here of two threads needs no lock, since each step is one step of Python's:
+the thread takes a record and then looks whether the shard was revoked; the loop revokes
+it and then looks how many were taken. So one of them always sees the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.delivery import Delivery
+from kinesumer.watchdog import thread_stack
+
+if TYPE_CHECKING:
+    import asyncio
+    import threading
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.buffer import Batch
+    from kinesumer.holding import Holding
+    from kinesumer.model import Record
+    from kinesumer.ports import Clock
+    from kinesumer.watchdog import Work
+
+    Call = Callable[..., Any]
+    """Runs a coroutine function on the loop; None once there is no loop."""
+    Hold = Callable[..., Awaitable[bool]]
+
+MARKS_SECONDS = 0.02
+"""Marks come over together, so often at most."""
+
+
+class ThreadDelivery(Delivery):
+    """The batch that a thread is at. Its coroutines run on the client's event loop.
+
+    ``mark`` is called there with each record that ``mark_soon()`` was told.
+    """
+
+    def __init__(
+        self, clock: Clock, *, marks_by_asking: bool, mark: Callable[[Record], None]
+    ) -> None:
+        super().__init__(clock, marks_by_asking=marks_by_asking)
+        self.now = clock.now
+        self.user: threading.Thread | None = None
+        """The thread that asks for records."""
+        self._holding: Holding
+        """Of the batch at hand."""
+        self._mark = mark
+        self._marks: deque[Record] = deque()
+        self._are_coming = False
+
+    def oldest_work(self) -> Work | None:
+        """Return the record or batch that the thread is at; None if it waits."""
+        work, user = super().oldest_work(), self.user
+        if work is None or user is None or user.ident is None:
+            return work
+        ident = user.ident
+        return work._replace(stack=lambda: thread_stack(ident))
+
+    # --- what the thread calls, with a way to the loop --------------------------------
+
+    def take(self, call: Call) -> Record | None:
+        """Return the next record; asking for it marks the one before as done.
+
+        Only what ends a batch, or a lease, crosses over to the loop. None at the end.
+        """
+        while True:
+            for record in self._ahead:
+                holding, moment = self._holding, self.now()
+                late = moment >= holding.lease.deadline
+                if late or holding.revoked or self._closed:
+                    if not self._wait(call, self._hold, holding):
+                        break
+                    moment = self.now()
+                self.busy_since = moment
+                return record
+            if not call(self._fetch):
+                return None
+
+    def take_batch(self, call: Call) -> Batch | None:
+        """Return the next batch; asking for it marks the one before as done."""
+        while True:
+            batch: Batch | None = call(self.next_batch)
+            if batch is None or self._is_permitted(batch.holding):
+                return batch
+            if self._wait(call, self._hold_batch, batch):
+                return batch
+
+    def _wait(self, call: Call, hold: Hold, what: Any) -> bool:
+        """Wait on the loop until permitted; False if it never will be."""
+        while call(hold, what):
+            if self._is_permitted(self._holding):  # it took a moment to come back
+                return True
+        return False
+
+    def _is_permitted(self, holding: Holding) -> bool:
+        return holding.lease.permits(self.now()) and not holding.revoked
+
+    # --- what is called on the loop ---------------------------------------------------
+
+    async def _fetch(self) -> bool:
+        """Leave the batch at hand and get the next one; False at the end."""
+        self._in_hand = 0
+        while (batch := await self._next()) is not None:
+            if rest := self._rest(batch):
+                self._ahead, self._held_back = iter(rest), 0
+                self._in_hand = 1
+                return True
+        return False
+
+    async def _next(self) -> Batch | None:
+        batch = await super()._next()
+        if batch is not None:
+            self._holding = batch.holding
+        return batch
+
+    async def _hold(self, holding: Holding) -> bool:
+        """Keep back the record that was just taken until the lease permits it."""
+        self._in_hand, self._held_back = 0, 1
+        self._hand_back(holding)
+        if not await self._permitted(holding):
+            return False
+        self._in_hand, self._held_back = 1, 0
+        return True
+
+    async def _hold_batch(self, batch: Batch) -> bool:
+        """Keep back a batch that was fetched until the lease permits it."""
+        self._ahead, self._in_hand = iter(batch.records), 0
+        self._hand_back(batch.holding)
+        if not await self._permitted(batch.holding):
+            return False
+        self._ahead, self._in_hand = iter([]), len(batch)
+        self.busy_since = self.now()
+        return True
+
+    def _hand_back(self, holding: Holding) -> None:
+        """What was counted while the thread looked whether it may have it isn't its."""
+        assert self._batch is not None
+        holding.take_back(self._base + self._handed(self._batch))
+
+    # --- marks ----------------------------------------------------------------------
+
+    def mark_soon(self, record: Record, loop: asyncio.AbstractEventLoop) -> None:
+        """Note from any thread that a record is done."""
+        self._marks.append(record)
+        if not self._are_coming:
+            self._are_coming = True
+            loop.call_soon_threadsafe(loop.call_later, MARKS_SECONDS, self._take_marks)
+
+    def _take_marks(self) -> None:
+        self._are_coming = False
+        while self._marks:
+            self._mark(self._marks.popleft())
+
+    def take_stock(self) -> None:
+        """Bring the holdings of what is at hand and what was marked up to date."""
+        self._take_marks()
+        super().take_stock()
