@@ -11,7 +11,12 @@ from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.keeper import check_identity
 from kinesumer.migration.adoption import refuse_clients
 from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
-from kinesumer.migration.kcl_fleet import by_stream, refuse_workers, streams_to_open
+from kinesumer.migration.kcl_fleet import (
+    by_stream,
+    refuse_workers,
+    see,
+    streams_to_open,
+)
 from kinesumer.migration.kcl_writes import changed, created
 from kinesumer.migration.marks import children_of, lay_out, mark_of
 from kinesumer.migration.peeking import peek
@@ -55,8 +60,9 @@ class LeaseExport(NamedTuple):
         Raises ClientsAliveError while the fleet lives, KinesumerError where a stream
         of the table isn't one of the group's, and what reading a stream raises.
         """
-        seen = await refuse_workers(self.table, self.look_seconds)
-        opened = streams_to_open(seen.table, self.streams, self.region)
+        first = await see(self.table)
+        opened = streams_to_open(first.table, self.streams, self.region)
+        seen = await refuse_workers(self.table, first, self.look_seconds)
         leases = by_stream(seen.table.leases)
         found = [
             await _Stream(context, await open_(name), stream, leases[stream]).draft(
@@ -80,7 +86,7 @@ class Handover(NamedTuple):
         May be repeated after a crash in the middle. Raises KinesumerError.
         """
         await refuse_clients(context)
-        await refuse_workers(self.table, before=self.seen)
+        await refuse_workers(self.table, self.seen)
         changes = [change for stream in self.streams for change in stream.changes]
         for change in changes:
             if not await self.table.write(change.write):

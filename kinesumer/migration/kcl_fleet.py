@@ -34,26 +34,24 @@ async def see(leases: LeaseTable) -> Sight:
 
 
 async def refuse_workers(
-    leases: LeaseTable, seconds: float = 0.0, before: Sight | None = None
+    leases: LeaseTable, before: Sight, seconds: float = 0.0
 ) -> Sight:
-    """Look at the table again after some time; return it unchanged.
+    """Look at the table again after some time; return what was seen.
 
     Raises ClientsAliveError if anything in it has changed: leases' counters grow as
     long as workers live.
     """
-    before = before or await see(leases)
     await asyncio.sleep(seconds)
     now = await see(leases)
-    moved = [
-        key
-        for key in sorted({*before.items, *now.items})
-        if before.items.get(key) != now.items.get(key)
-    ]
+    both = {*before.items, *now.items}
+    moved = [key for key in both if before.items.get(key) != now.items.get(key)]
     if moved:
+        leases_first = {lease.key for lease in now.table.leases}
+        name = min(moved, key=lambda key: (key not in leases_first, key))
         raise ClientsAliveError(
             f"the KCL fleet of table {leases.name} is alive: {len(moved)} rows of "
-            f"{len(now.items)} have changed{_within(seconds)}, {shown(moved[0])} "
-            "among them; stop all its workers first"
+            f"{len(now.items)} have changed{_within(seconds)}, {shown(name)} among "
+            "them; stop all its workers first"
         )
     return now
 

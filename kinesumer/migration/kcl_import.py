@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.migration.drafting import draft
 from kinesumer.migration.kcl import mark_of
-from kinesumer.migration.kcl_fleet import by_stream, refuse_workers, streams_to_open
+from kinesumer.migration.kcl_fleet import (
+    by_stream,
+    refuse_workers,
+    see,
+    streams_to_open,
+)
 from kinesumer.migration.marks import Mark
 from kinesumer.migration.takeover import Takeover
 
@@ -39,8 +44,9 @@ class LeaseImport(NamedTuple):
         Raises ClientsAliveError while the fleet lives, ConfigurationError for what is
         no lease table, and KinesumerError for a stream that can't be read.
         """
-        seen = await refuse_workers(self.table, self.look_seconds)
-        opened = streams_to_open(seen.table, self.streams, self.region)
+        first = await see(self.table)
+        opened = streams_to_open(first.table, self.streams, self.region)
+        seen = await refuse_workers(self.table, first, self.look_seconds)
         leases = by_stream(seen.table.leases)
         drafts = [
             await self._stream(context, await open_(name), leases[stream])
@@ -48,7 +54,7 @@ class LeaseImport(NamedTuple):
         ]
 
         async def check() -> None:
-            await refuse_workers(self.table, before=seen)
+            await refuse_workers(self.table, seen)
 
         return Takeover(f"lease table {self.table.name}", drafts, check)
 
