@@ -26,10 +26,9 @@ from kinesumer.shard_rows import read_all
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.aws.lease_table import LeaseTable
     from kinesumer.context import Context
     from kinesumer.migration.kcl import Lease, StreamId
-    from kinesumer.migration.kcl_fleet import Sight
+    from kinesumer.migration.kcl_fleet import Leases, Sight
     from kinesumer.migration.kcl_writes import LeaseChange
     from kinesumer.migration.takeover import Open
     from kinesumer.ports import StreamSource
@@ -49,7 +48,7 @@ class StreamLeases(NamedTuple):
 class LeaseExport(NamedTuple):
     """Where positions go, and of which streams."""
 
-    table: LeaseTable
+    table: Leases
     streams: Sequence[str] = ()
     region: str | None = None
     look_seconds: float = 0.0
@@ -76,7 +75,7 @@ class LeaseExport(NamedTuple):
 class Handover(NamedTuple):
     """Leases as they are to be."""
 
-    table: LeaseTable
+    table: Leases
     seen: Sight
     streams: list[StreamLeases]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.aws.kinesis import parse_stream_name
 from kinesumer.errors import ClientsAliveError, ConfigurationError, shown
@@ -12,11 +12,17 @@ from kinesumer.migration.kcl import read_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.aws.lease_table import Item, LeaseTable
+    from kinesumer.aws.lease_table import Item, LeaseWrite
     from kinesumer.migration.kcl import Lease, StreamId, Table
 
-LOOK_SECONDS = 20.0
-"""Workers renew a lease every third of the failover time: of 10 s by default."""
+
+class Leases(Protocol):
+    """A lease table: see ``aws.lease_table``."""
+
+    name: str
+
+    async def scan(self) -> list[Item]: ...
+    async def write(self, write: LeaseWrite) -> bool: ...
 
 
 class Sight(NamedTuple):
@@ -27,15 +33,13 @@ class Sight(NamedTuple):
     table: Table
 
 
-async def see(leases: LeaseTable) -> Sight:
+async def see(leases: Leases) -> Sight:
     """Read the table. Raises ConfigurationError if it is no lease table."""
     found = await leases.scan()
     return Sight({_key(item): _ordered(item) for item in found}, read_table(found))
 
 
-async def refuse_workers(
-    leases: LeaseTable, before: Sight, seconds: float = 0.0
-) -> Sight:
+async def refuse_workers(leases: Leases, before: Sight, seconds: float = 0.0) -> Sight:
     """Look at the table again after some time; return what was seen.
 
     Raises ClientsAliveError if anything in it has changed: leases' counters grow as

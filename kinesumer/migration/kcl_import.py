@@ -18,10 +18,10 @@ from kinesumer.migration.takeover import Takeover
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.aws.lease_table import LeaseTable
     from kinesumer.context import Context
     from kinesumer.migration.drafting import Draft
     from kinesumer.migration.kcl import Lease
+    from kinesumer.migration.kcl_fleet import Leases
     from kinesumer.migration.takeover import Open
     from kinesumer.ports import StreamSource
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class LeaseImport(NamedTuple):
     """What to take out of a lease table."""
 
-    table: LeaseTable
+    table: Leases
     streams: Sequence[str] = ()
     """Names, ARNs, or what leases call them; all where none is named."""
     region: str | None = None

@@ -32,7 +32,7 @@ PLAIN = "49017952649043560000000000000000000000000000002200000001"
 
 
 def importing(table: MemoryLeases, *streams: str, **options: float) -> LeaseImport:
-    return LeaseImport(table, streams, "us-east-1", **options)  # type: ignore[arg-type]
+    return LeaseImport(table, streams, "us-east-1", **options)
 
 
 def stored(world: World, arn: str = ORDERS, app: str = "a") -> dict[str, ShardRow]:
