@@ -6,9 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 from kinesumer.core.ownership import Pauses
+from kinesumer.errors import GroupHeldError
+from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kinesumer.context import Context
 
 PAUSES_SECONDS = 600.0
@@ -28,6 +32,26 @@ async def read_pauses(context: Context, *, consistent: bool) -> Pauses:
             for row in context.all_readable(rows.read_stream, streams)
             if row.paused
         ),
+    )
+
+
+async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
+    """Raise GroupHeldError if an operator has paused any shard of these streams."""
+    pauses = await context.until_available(
+        lambda: read_pauses(context, consistent=True)
+    )
+    for arn in arns:
+        if pauses.everything or arn in pauses.streams:
+            raise _paused(context, arn)
+        stored = await read_shards(context, arn, consistent=True)
+        if paused := [row.key.shard_id for row in stored.rows if row.paused]:
+            raise _paused(context, f"{', '.join(paused)} of {arn}")
+
+
+def _paused(context: Context, what: str) -> GroupHeldError:
+    return GroupHeldError(
+        f"app {context.app!r} is paused ({what}), and a query can't leave shards out: "
+        "resume it with kinesumer resume, and start the query again"
     )
 
 

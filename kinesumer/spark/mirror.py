@@ -28,6 +28,7 @@ from kinesumer.context import Context, Health, logger
 from kinesumer.identity import check_group, refuse_go_fleet
 from kinesumer.keeper import check_identity
 from kinesumer.model import Start
+from kinesumer.paused import refuse_paused
 from kinesumer.spark.membership import Membership
 from kinesumer.spark.sources import sources
 from kinesumer.spark.stored import stored_offset
@@ -72,7 +73,10 @@ class Mirror:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Register, unless others hold the group or a stream was made anew."""
+        """Register, unless others hold the group or a stream was made anew.
+
+        Raises GroupHeldError also where an operator has paused what it would read.
+        """
         context = self._context
         self._identity = await check_group(context, None)
         await refuse_go_fleet(context)
@@ -81,6 +85,12 @@ class Mirror:
             if row is not None:
                 check_identity(rows.read_stream(row), stream.info)
         await self._membership.join()
+        try:
+            # From now on operators see the query, and pause nothing.
+            await refuse_paused(context, self._streams)
+        except BaseException:
+            await self._membership.leave()
+            raise
         self._tasks = [
             self._loop.create_task(self._run(arn), name="kinesumer-mirror")
             for arn in self._streams

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import control
 from kinesumer.errors import (
     CorruptRowError,
     GroupHeldError,
@@ -196,6 +197,27 @@ async def test_a_second_query_is_refused(world: World) -> None:
         await Query(world).start()
     await query.batch()
     assert not world.members()[rows.QUERY_ID].dead
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [((None, None), ARN), (("orders", None), ARN), (("orders", P), f"{P} of {ARN}")],
+)
+@in_virtual_time
+async def test_a_query_doesnt_start_while_something_of_it_is_paused(
+    world: World, target: tuple[str | None, str | None], named: str
+) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    operator = world.context("operator")
+    await control.pause(operator, *target)
+    with pytest.raises(GroupHeldError, match=f"is paused \\({named}\\).*resume"):
+        await Query(world, query.log).start()
+    assert world.members()[rows.QUERY_ID].dead
+    await control.resume(operator, *target)
+    await Query(world, query.log).start()
+    with pytest.raises(GroupHeldError, match="stop the query first"):
+        await control.pause(operator, *target)
 
 
 @in_virtual_time
