@@ -130,9 +130,8 @@ async def _export(
     look: float,
 ) -> None:
     from kinesumer.aws.lease_table import open_leases
-    from kinesumer.migration.adoption import refuse_clients
     from kinesumer.migration.kcl_export import LeaseExport
-    from kinesumer.operations.acting import acting
+    from kinesumer.operations.acting import acting, refuse_clients
     from kinesumer.operations.reaching import reached
 
     async with reached(wanted.table, wanted.region) as (clients, store):

@@ -41,8 +41,7 @@ def opening(clients: Clients, roles: Roles) -> Open:
 
 async def take_over(wanted: Wanted, drafting: Drafting) -> None:
     """Draft a takeover, show it, ask, and do it. Raises KinesumerError."""
-    from kinesumer.migration.adoption import refuse_clients
-    from kinesumer.operations.acting import acting
+    from kinesumer.operations.acting import acting, refuse_clients
     from kinesumer.operations.reaching import reached
 
     async with reached(wanted.table, wanted.region) as (clients, store):

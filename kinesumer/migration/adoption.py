@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.errors import ClientsAliveError, KinesumerError, shown
-from kinesumer.identity import check_group, find_living
+from kinesumer.errors import KinesumerError
+from kinesumer.identity import check_group
 from kinesumer.keeper import check_identity, write_all
 from kinesumer.model import Start
 from kinesumer.shard_rows import read_all
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kinesumer.context import Context
     from kinesumer.model import StreamInfo
-    from kinesumer.wire.rows import Pulse, ShardRow
+    from kinesumer.wire.rows import ShardRow
 
 
 class Change(NamedTuple):
@@ -78,8 +78,8 @@ async def compare(
 async def write(context: Context, adoption: Adoption) -> None:
     """Write what differs, and verify that it stands there.
 
-    Nobody may consume meanwhile: see ``refuse_clients``. Raises KinesumerError where
-    somebody did.
+    Nobody may consume meanwhile: see ``acting.refuse_clients``. Raises KinesumerError
+    where somebody did.
     """
     if adoption.is_done:
         return
@@ -133,23 +133,3 @@ def _place(row: ShardRow) -> tuple[object, ...]:
     if row.ended:
         return (True,)
     return row.ended, row.ready, row.position, start
-
-
-async def refuse_clients(context: Context) -> None:
-    """Raise ClientsAliveError while clients or a query consume under the app.
-
-    Those that died without a word are marked dead, which takes their lease (8 s).
-    """
-
-    async def members() -> list[Pulse]:
-        partition = rows.member_key(context.app, "").pk
-        found = await context.until_available(
-            lambda: context.store.query(partition, consistent=True)
-        )
-        return [rows.read_pulse(row) for row in found]
-
-    if living := await find_living(context, members):
-        names = ", ".join(pulse.client_id for pulse in living)
-        raise ClientsAliveError(
-            f"clients of app {context.app!r} are alive: {shown(names)}; stop them first"
-        )

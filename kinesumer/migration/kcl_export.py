@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.control import read_streams
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.keeper import check_identity
-from kinesumer.migration.adoption import refuse_clients
 from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
 from kinesumer.migration.kcl_fleet import (
     by_stream,
@@ -20,6 +19,7 @@ from kinesumer.migration.kcl_fleet import (
 from kinesumer.migration.kcl_writes import changed, created
 from kinesumer.migration.marks import children_of, lay_out, mark_of
 from kinesumer.migration.peeking import peek
+from kinesumer.operations.acting import refuse_clients
 from kinesumer.operations.asking import Asking
 from kinesumer.shard_rows import read_all
 

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.errors import KinesumerError
-from kinesumer.migration.adoption import refuse_clients, write
+from kinesumer.migration.adoption import write
 from kinesumer.migration.drafting import Draft, draft
+from kinesumer.operations.acting import refuse_clients
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:

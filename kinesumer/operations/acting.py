@@ -10,9 +10,13 @@ from kinesumer.client import checked_name
 from kinesumer.clock import SystemClock
 from kinesumer.config import Config
 from kinesumer.context import Context, Health
+from kinesumer.errors import ClientsAliveError, shown
+from kinesumer.identity import find_living
+from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from kinesumer.ports import StateStore
+    from kinesumer.wire.rows import Pulse
 
 OPERATOR = "operator"
 
@@ -30,3 +34,23 @@ def acting(app: str, store: StateStore) -> Context:
         new_id=lambda: uuid.uuid4().hex,
         health=Health(clock),
     )
+
+
+async def refuse_clients(context: Context) -> None:
+    """Raise ClientsAliveError while clients or a query consume under the app.
+
+    Those that died without a word are marked dead, which takes their lease (8 s).
+    """
+
+    async def members() -> list[Pulse]:
+        partition = rows.member_key(context.app, "").pk
+        found = await context.until_available(
+            lambda: context.store.query(partition, consistent=True)
+        )
+        return [rows.read_pulse(row) for row in found]
+
+    if living := await find_living(context, members):
+        names = ", ".join(pulse.client_id for pulse in living)
+        raise ClientsAliveError(
+            f"clients of app {context.app!r} are alive: {shown(names)}; stop them first"
+        )

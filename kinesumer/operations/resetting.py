@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.errors import ClientsAliveError, shown
 from kinesumer.identity import refuse_go_fleet
 from kinesumer.keeper import write_all
-from kinesumer.migration.adoption import refuse_clients
 from kinesumer.model import stream_name
+from kinesumer.operations.acting import refuse_clients
 from kinesumer.ports import Key
 from kinesumer.wire import operators, rows, writes
 
