@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from kinesumer.wire.rows import ShardRow, StreamRow
 
-KIND = "kinesumer-positions"
-
 Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 Part = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_RECORD)]
 
@@ -69,11 +67,10 @@ class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
-class Positions(
-    msgspec.Struct, kw_only=True, tag_field="kind", tag=KIND, forbid_unknown_fields=True
-):
+class Positions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """All of an app's positions at a moment."""
 
+    kind: Literal["kinesumer-positions"]
     version: Literal[1]
     app: str
     exported_at: str
@@ -88,6 +85,7 @@ def of_group(
 ) -> Positions:
     """Return the positions that a group has stored."""
     return Positions(
+        kind="kinesumer-positions",
         version=1,
         app=app,
         exported_at=moment,
