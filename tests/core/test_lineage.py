@@ -62,6 +62,23 @@ def test_a_listing_counts_only_if_its_leaves_tile_the_hash_space(
     assert lineage.is_complete(listing) is complete
 
 
+def test_a_listing_is_current_if_it_knows_the_newest_row() -> None:
+    rows = [row(shard) for shard in SPLIT]
+    assert lineage.is_current(SPLIT, rows)
+    assert lineage.is_current(SPLIT, [])
+    assert not lineage.is_current([PARENT], [row(LOW)])
+    assert not lineage.is_current([PARENT, LOW], [])
+
+
+def test_children_open_when_the_parents_read_after_them_have_ended() -> None:
+    child, parents = row(MERGED), [row(LOW, ended=True), row(HIGH, ended=True)]
+    assert lineage.to_open([child], parents, ()) == [child]
+    assert lineage.to_open([child], parents[:1], ()) == [child]
+    assert lineage.to_open([child], parents[:1], {"high"}) == []
+    assert lineage.to_open([child], [row(LOW), parents[1]], ()) == []
+    assert lineage.to_open([child._replace(ready=True)], parents, ()) == []
+
+
 # --- first rows ---
 
 
