@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
+from kinesumer.aws.answers import service_time
 from kinesumer.aws.direct import DirectCalls
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import (
@@ -109,7 +109,7 @@ class KinesisSource:
         )
         with understood("DescribeStreamSummary", SourceUnavailableError):
             summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
-            now = _service_time(answer)
+            now = service_time(answer)
         # From now on the ARN is sent: no other account's stream can be meant.
         self._stream = self._stream._replace(arn=summary.arn)
         return StreamInfo(
@@ -321,9 +321,3 @@ class _Shard(msgspec.Struct, rename="pascal"):
             tuple(parent for parent in parents if parent),
             "EndingSequenceNumber" in self.sequence_number_range,
         )
-
-
-def _service_time(answer: Mapping[str, Any]) -> float:
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    moment = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
-    return moment.timestamp()

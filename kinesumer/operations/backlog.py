@@ -36,6 +36,8 @@ class Look(NamedTuple):
     """Whether they were counted, rather than estimated from samples."""
     problem: str = ""
     """Why it couldn't be looked at, or what is lost."""
+    lost: bool = False
+    """Retention has passed what was to be read next."""
 
 
 class Course(NamedTuple):
@@ -76,6 +78,18 @@ def sample(page: Page, since: float, now: float) -> Sample:
     until = now - page.millis_behind / 1000
     size = sum(len(record.data) for record in page.records)
     return Sample(len(page.records), size, until - since)
+
+
+def behind(page: Page, now: float) -> int:
+    """Return for how many milliseconds a page's first record has waited.
+
+    Kinesis tells how far the page's last one is behind: of the only record that is to
+    be read it says 0, however old it is.
+    """
+    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
+    if arrived is None:
+        return page.millis_behind
+    return max(page.millis_behind, round((now - arrived) * 1000))
 
 
 def is_at_tip(page: Page) -> bool:

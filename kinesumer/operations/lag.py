@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
-from kinesumer.operations.asking import Asking, each_stream
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream
+from kinesumer.operations.backlog import behind
 from kinesumer.operations.reaching import NO_ROLES, Roles
 
 if TYPE_CHECKING:
@@ -45,22 +46,28 @@ async def read_lags(
     retention: dict[str, int] = {}
 
     async def of_stream(arn: str, source: KinesisSource) -> None:
-        retention[arn] = (await source.describe()).retention_hours
+        info = await source.describe()
+        retention[arn] = info.retention_hours
+        clock = ServiceClock(info.now)
         rows = [row for row in shards[arn] if not row.ended]
-        found = await asyncio.gather(*(_of_shard(asking, source, r) for r in rows))
-        for row, behind in zip(rows, found, strict=True):
-            if behind is not None:
-                millis[row.key] = behind
+        found = await asyncio.gather(
+            *(_of_shard(asking, source, r, clock) for r in rows)
+        )
+        for row, waited in zip(rows, found, strict=True):
+            if waited is not None:
+                millis[row.key] = waited
 
     faults = await each_stream(clients, shards, of_stream, roles)
     problems = {arn: str(error) for arn, error in faults.items()}
     return Lags(millis, problems, retention)
 
 
-async def _of_shard(asking: Asking, source: StreamSource, row: ShardRow) -> int | None:
+async def _of_shard(
+    asking: Asking, source: StreamSource, row: ShardRow, clock: ServiceClock
+) -> int | None:
     """Read one record after the position; None if Kinesis has none of it any more."""
     after = row.position or row.start
     try:
-        return (await asking.read(source, row.key, after, 1)).millis_behind
+        return behind(await asking.read(source, row.key, after, 1), clock.now())
     except (ShardMissingError, TrimmedPositionError):
         return None

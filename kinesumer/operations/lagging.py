@@ -7,11 +7,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.operations import snapshot
-from kinesumer.operations.asking import Asking, each_stream
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream
 from kinesumer.operations.backlog import UNKNOWN, Course, Look, course
 from kinesumer.operations.reaching import NO_ROLES, Roles
 from kinesumer.operations.report import state
-from kinesumer.operations.sampling import ServiceClock, count, look
+from kinesumer.operations.sampling import count, look
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -13,11 +13,19 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Start
-from kinesumer.operations.backlog import Look, Sample, estimate, is_at_tip, sample
+from kinesumer.operations.backlog import (
+    Look,
+    Sample,
+    behind,
+    estimate,
+    is_at_tip,
+    sample,
+)
 
 if TYPE_CHECKING:
-    from kinesumer.model import ShardKey
-    from kinesumer.operations.asking import Asking
+    from kinesumer.errors import KinesumerError
+    from kinesumer.model import Position, ShardKey
+    from kinesumer.operations.asking import Asking, ServiceClock
     from kinesumer.ports import StreamSource
     from kinesumer.wire.rows import ShardRow
 
@@ -36,17 +44,6 @@ TIP_SECONDS = 10.0
 """What arrived within the last seconds tells what arrives now."""
 
 
-class ServiceClock:
-    """Kinesis's own time, carried on by this machine's clock."""
-
-    def __init__(self, now: float) -> None:
-        self._ahead = now - time.monotonic()
-
-    def now(self) -> float:
-        """Return seconds since 1970."""
-        return time.monotonic() + self._ahead
-
-
 async def look(
     asking: Asking, source: StreamSource, row: ShardRow, clock: ServiceClock
 ) -> Look:
@@ -55,10 +52,15 @@ async def look(
     try:
         page = await asking.read(source, row.key, after, 1)
     except OF_A_SHARD as error:
-        return Look(time.monotonic(), None, after, problem=str(error))
+        return _failed(after, error)
     exact = is_at_tip(page)
     records = len(page.records) if exact else None
-    return Look(time.monotonic(), page.millis_behind, after, records, exact)
+    return Look(time.monotonic(), behind(page, clock.now()), after, records, exact)
+
+
+def _failed(after: Position | Start, error: KinesumerError) -> Look:
+    lost = isinstance(error, ShardMissingError | TrimmedPositionError)
+    return Look(time.monotonic(), None, after, problem=str(error), lost=lost)
 
 
 async def count(
@@ -71,22 +73,22 @@ async def count(
     after = row.position or row.start
     try:
         first = await asking.read(source, row.key, after, 1)
-        at = time.monotonic()
+        at, millis = time.monotonic(), behind(first, clock.now())
         if is_at_tip(first):
-            return Look(at, first.millis_behind, after, len(first.records), True)
+            return Look(at, millis, after, len(first.records), True)
         more = await _more(asking, source, row.key, first)
         read = len(first.records) + len(more.records)
         if is_at_tip(more):
-            return Look(at, first.millis_behind, after, read, True)
+            return Look(at, millis, after, read, True)
         now = clock.now()
-        here = sample(more, now - first.millis_behind / 1000, now)
+        here = sample(more, now - millis / 1000, now)
         middle = now - more.millis_behind / 2000
         between = await since(asking, source, row.key, middle, clock)
         there = await arriving(asking, source, row.key, clock)
     except OF_A_SHARD as error:
-        return Look(time.monotonic(), None, after, problem=str(error))
+        return _failed(after, error)
     records = estimate(read, more.millis_behind, [here, between, there])
-    return Look(at, first.millis_behind, after, records)
+    return Look(at, millis, after, records)
 
 
 async def arriving(

@@ -9,6 +9,7 @@ from kinesumer.operations.backlog import (
     MOST_PER_SECOND,
     Look,
     Sample,
+    behind,
     course,
     estimate,
     is_at_tip,
@@ -93,3 +94,11 @@ def test_one_look_shows_no_trend() -> None:
 
 def test_what_is_gone_has_no_lag() -> None:
     assert course(look(0, 50_000), look(10, None)).trend == "unknown"
+
+
+def test_a_lag_is_the_age_of_the_first_record_that_waits() -> None:
+    waiting = Page([Record("1", b"", None, 70.0), Record("2", b"", None, 90.0)], "n", 0)
+    assert behind(waiting, now=100.0) == 30_000
+    assert behind(waiting._replace(millis_behind=40_000), now=100.0) == 40_000
+    assert behind(page(0, 5), now=100.0) == 5
+    assert behind(page(1, 5), now=100.0) == 5

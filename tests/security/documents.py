@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 IAM = Path(__file__).parents[2] / "schema" / "iam"
-POLICIES = ("consumer", "init", "producer", "reader-role", "writer-role")
+POLICIES = (
+    "consumer",
+    "init",
+    "operator",
+    "producer",
+    "reader-role",
+    "writer-role",
+)
 
 Document = dict[str, Any]
 

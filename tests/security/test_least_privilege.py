@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from kinesumer import AccessDeniedError, Kinesumer, Start
 from kinesumer.wire.state_table import STATE_STORE
 from tests.cli.conftest import words
-from tests.security.conftest import INITIALIZING, QUICK, READING, Accounts
+from tests.security.conftest import INITIALIZING, QUICK, READING, USER, Accounts
 from tests.security.documents import Grant, document, grants
 
 if TYPE_CHECKING:
@@ -127,6 +128,41 @@ def test_status_names_the_one_action_that_it_lacks(
             if stream["stream_arn"] != accounts.payments:
                 on_it = f"{removed.action} on {stream['stream_arn']}"
                 assert on_it in stream["lag_problem"]
+
+
+def test_the_doctor_finds_nothing_with_what_consumers_and_operators_may(
+    accounts: Accounts, run: Run
+) -> None:
+    accounts.enforce(READING)
+    accounts.enforce({USER: "operator"})
+    result = run("doctor", "orders", "clicks", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["findings"] == []
+
+
+def test_the_doctor_names_each_action_that_is_missing(
+    accounts: Accounts, run: Run
+) -> None:
+    for removed in [*grants("consumer"), *grants("operator")]:
+        if removed.action == "sts:AssumeRole":
+            continue
+        accounts.aws.allow()
+        accounts.enforce({USER: "consumer"}, removed)
+        accounts.enforce({USER: "operator"}, removed)
+        if removed.policy == "operator":
+            time.sleep(1.0)
+        result = run("doctor", "orders", "--json")
+        # DescribeLimits is answered once a second.
+        found = [
+            finding
+            for finding in json.loads(result.output)["findings"]
+            if "couldn't be tried" not in finding["text"]
+        ]
+        assert len(found) == 1, removed
+        assert removed.action in found[0]["subject"]
+        optional = removed.policy == "operator"
+        assert found[0]["severity"] == ("note" if optional else "critical")
+        assert result.exit_code == (0 if optional else 4)
 
 
 def begin(accounts: Accounts) -> None:

@@ -22,6 +22,9 @@ PLACEHOLDERS = {
     "${WRITER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
 }
 GRANTS = set(grants(*POLICIES))
+NEEDS_NO_GRANT = "sts:GetCallerIdentity"
+"""Everybody may, whatever policies say."""
+NAMES_NO_RESOURCE = "kinesis:DescribeLimits"
 
 
 def covers(grant: Grant, call: AwsCall) -> bool:
@@ -57,7 +60,10 @@ def all_calls(
 
 def test_every_call_of_the_suite_is_granted(aws_calls: set[AwsCall]) -> None:
     refused = {
-        call for call in aws_calls if not any(covers(grant, call) for grant in GRANTS)
+        call
+        for call in aws_calls
+        if call.action != NEEDS_NO_GRANT
+        and not any(covers(grant, call) for grant in GRANTS)
     }
 
     assert not refused
@@ -97,4 +103,4 @@ def test_a_reader_role_is_assumed_only_with_the_external_id() -> None:
 def test_no_policy_grants_by_a_pattern() -> None:
     wide = {grant for grant in GRANTS if "*" in grant.action + grant.resource}
 
-    assert not wide
+    assert {grant.action for grant in wide} == {NAMES_NO_RESOURCE}

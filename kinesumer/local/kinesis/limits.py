@@ -16,6 +16,7 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "CreateStream": 5,
         "DecreaseStreamRetentionPeriod": 5,
         "DeleteStream": 5,
+        "DescribeLimits": 1,
         "DescribeStream": 10,
         "DescribeStreamSummary": 20,
         "IncreaseStreamRetentionPeriod": 5,

@@ -51,6 +51,10 @@ class DescribeStreamSummary(Request):
     """DescribeStreamSummary."""
 
 
+class DescribeLimits(msgspec.Struct, kw_only=True):
+    """DescribeLimits."""
+
+
 class ListStreams(msgspec.Struct, rename="pascal", kw_only=True):
     """ListStreams."""
 
@@ -174,12 +178,13 @@ class UpdateMaxRecordSize(Request):
     max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB")
 
 
-AnyRequest = Request | ListStreams
+AnyRequest = Request | DescribeLimits | ListStreams
 _TYPES: tuple[type[AnyRequest], ...] = (
     CreateStream,
     DeleteStream,
     DescribeStream,
     DescribeStreamSummary,
+    DescribeLimits,
     ListStreams,
     ListShards,
     PutRecord,

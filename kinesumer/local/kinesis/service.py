@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any] | bytes
 _ON_DEMAND_SHARDS = 4
+_ON_DEMAND_STREAMS = 50
 
 
 class Caller(NamedTuple):
@@ -39,7 +40,7 @@ class Kinesis:
 
     def target(self, request: rq.AnyRequest, caller: Caller) -> tuple[str, str | None]:
         """Return the ARN (or ``*``) and the shard that a request is about."""
-        if isinstance(request, rq.ListStreams):
+        if isinstance(request, rq.ListStreams | rq.DescribeLimits):
             return "*", None
         if isinstance(request, rq.GetRecords):
             iterator = ShardIterator.decode(request.shard_iterator)
@@ -53,6 +54,8 @@ class Kinesis:
         """Carry out a request; raise AwsError if it is refused."""
         self._expire(now)
         self._throttle_control(type(request).__name__, caller, now)
+        if isinstance(request, rq.DescribeLimits):
+            return self._describe_limits(caller)
         if isinstance(request, rq.ListStreams):
             return self._list_streams(request, caller)
         if isinstance(request, rq.CreateStream):
@@ -100,13 +103,22 @@ class Kinesis:
         stream.settle(now)
         return stream
 
-    def _require_shards_left(self, caller: Caller, shards: int) -> None:
+    def _streams(self, caller: Caller) -> list[Stream]:
         prefix = stream_arn(caller, "")
-        used = sum(
-            len(stream.open)
-            for arn, stream in self.streams.items()
-            if arn.startswith(prefix)
-        )
+        return [s for arn, s in self.streams.items() if arn.startswith(prefix)]
+
+    def _describe_limits(self, caller: Caller) -> Answer:
+        streams = self._streams(caller)
+        on_demand = sum(stream.mode == "ON_DEMAND" for stream in streams)
+        return {
+            "ShardLimit": self.limits.shards_per_account,
+            "OpenShardCount": sum(len(stream.open) for stream in streams),
+            "OnDemandStreamCount": on_demand,
+            "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
+        }
+
+    def _require_shards_left(self, caller: Caller, shards: int) -> None:
+        used = sum(len(stream.open) for stream in self._streams(caller))
         if used + shards > self.limits.shards_per_account:
             raise AwsError(
                 "LimitExceededException",
@@ -158,12 +170,8 @@ class Kinesis:
         return {}
 
     def _list_streams(self, request: rq.ListStreams, caller: Caller) -> Answer:
-        prefix = stream_arn(caller, "")
         after = request.next_token or request.exclusive_start_stream_name
-        found = sorted(
-            (s for arn, s in self.streams.items() if arn.startswith(prefix)),
-            key=lambda stream: stream.name,
-        )
+        found = sorted(self._streams(caller), key=lambda stream: stream.name)
         left = [stream for stream in found if stream.name > after]
         page = left[: request.limit]
         answer: dict[str, Any] = {

@@ -1,0 +1,58 @@
+"""Who one is to AWS, and what the account may have: asked by ``kinesumer doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.aws.answers import service_time
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.errors import SourceUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.aws.session import Clients
+
+TRANSIENT = (Kind.THROTTLED, Kind.UNAVAILABLE)
+
+
+class Caller(NamedTuple):
+    """Whose credentials are in use."""
+
+    arn: str
+    account: str
+    now: float
+    """The service's time at the answer, in whole seconds since 1970."""
+
+
+class AccountLimits(NamedTuple):
+    """How many open shards an account has in a region, and may have."""
+
+    open_shards: int
+    shard_limit: int
+
+
+async def read_caller(clients: Clients) -> Caller:
+    """Ask STS who calls: everybody may. Raises CredentialsError."""
+    client = (await clients.open("sts")).client
+    answer = await _call("sts:GetCallerIdentity", client.get_caller_identity)
+    with understood("GetCallerIdentity", SourceUnavailableError):
+        return Caller(answer["Arn"], answer["Account"], service_time(answer))
+
+
+async def read_limits(clients: Clients, region: str | None = None) -> AccountLimits:
+    """Ask Kinesis for the limits of one's own account in a region."""
+    client = (await clients.open("kinesis", region)).client
+    answer = await _call("kinesis:DescribeLimits", client.describe_limits)
+    with understood("DescribeLimits", SourceUnavailableError):
+        return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))
+
+
+async def _call(action: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await call()
+    except FOREIGN as error:
+        fault = fault_of(error)
+        if fault.kind in TRANSIENT:
+            raise SourceUnavailableError(f"{action}: {said(fault)}") from error
+        raise fatal(fault, action, "the account") from error

@@ -1,0 +1,123 @@
+"""``kinesumer doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.cli import options
+from kinesumer.errors import shown
+
+if TYPE_CHECKING:
+    from kinesumer.operations.doctor.examination import Result, Wanted
+
+VERSION = 1
+
+
+@click.command()
+@click.argument("streams", metavar="[STREAM…]", nargs=-1)
+@click.option(
+    "--app",
+    envvar="KINESUMER_APP",
+    show_envvar=True,
+    help="The group to examine; without one, only what every group needs is.",
+)
+@options.table
+@options.region
+@options.as_json
+@click.option(
+    "--interval",
+    type=click.FloatRange(1.0),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two looks at the app: what lasts is told of.",
+)
+@options.roles
+@options.external_id
+def doctor(
+    streams: tuple[str, ...],
+    app: str | None,
+    table: str,
+    region: str | None,
+    as_json: bool,
+    interval: float,
+    role: tuple[str, ...],
+    external_id: str | None,
+) -> None:
+    """Look for what is wrong, and say what to do: it changes nothing.
+
+    Examines an app's streams and those named. The exit status is 0 if all is well, 3
+    with warnings, 4 if records aren't read or are in danger; 1 if it couldn't look.
+    """
+    from kinesumer.operations.doctor.examination import Wanted
+    from kinesumer.operations.doctor.finding import worst
+    from kinesumer.operations.reaching import read_roles
+
+    roles = read_roles(role, external_id)
+    wanted = Wanted(table, app, streams, roles, interval)
+    result = asyncio.run(_examine(wanted, region))
+    if as_json:
+        click.echo(json.dumps(_report(wanted, result), indent=2))
+    else:
+        _tell(wanted, result)
+    click.get_current_context().exit(worst(result.findings))
+
+
+async def _examine(wanted: Wanted, region: str | None) -> Result:
+    from kinesumer.aws.session import Clients
+    from kinesumer.operations.doctor.examination import examine
+
+    async with Clients(region=region) as clients:
+        return await examine(clients, wanted)
+
+
+def _report(wanted: Wanted, result: Result) -> dict[str, Any]:
+    from kinesumer.operations.doctor.finding import worst
+
+    return {
+        "version": VERSION,
+        "app": wanted.app,
+        "table": wanted.table,
+        "caller": result.caller.arn if result.caller else None,
+        "app_examined": result.examined,
+        "checks": list(result.checks),
+        "worst": worst(result.findings).name.lower() if result.findings else None,
+        "findings": [
+            finding._asdict() | {"severity": finding.severity.name.lower()}
+            for finding in result.findings
+        ],
+    }
+
+
+STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
+
+
+def _tell(wanted: Wanted, result: Result) -> None:
+    from rich.console import Group
+
+    from kinesumer.cli.terminal import console, plain
+
+    parts = []
+    for finding in result.findings:
+        head = plain(f"{finding.severity.name}", STYLES[finding.severity.name])
+        head.append(f"  {finding.check}: {shown(finding.subject)}", style="bold")
+        parts += [
+            head,
+            plain(f"  {finding.text}"),
+            plain(f"  → {finding.advice}"),
+            plain(""),
+        ]
+    who = f"as {result.caller.arn}" if result.caller else "without credentials"
+    of = f"app {wanted.app} in table" if result.examined else "table"
+    count = len(result.findings)
+    told = f"{count} findings" if count != 1 else "1 finding"
+    parts.append(
+        plain(f"{of} {wanted.table}, {who}: {told if count else 'all is well'}")
+    )
+    parts.append(plain(f"checked: {', '.join(result.checks)}"))
+    if wanted.app and not result.examined:
+        parts.append(plain(f"not examined: app {wanted.app}", "red"))
+    console().print(Group(*parts))

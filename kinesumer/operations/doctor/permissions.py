@@ -1,0 +1,82 @@
+"""Actions that the credentials in use may not do, found by doing them harmlessly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    StateStoreMissingError,
+    StateStoreSchemaError,
+    StreamMissingError,
+)
+from kinesumer.operations.doctor.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kinesumer.errors import KinesumerError
+
+OPTIONAL = {"kinesis:DescribeLimits": "without it, shard limits aren't checked"}
+"""Actions that only the doctor asks for."""
+
+
+class Trial(NamedTuple):
+    """What came of trying an action."""
+
+    action: str
+    resource: str
+    error: KinesumerError | None = None
+
+
+def denied(trials: Iterable[Trial]) -> Iterator[Finding]:
+    """Tell which actions are missing, and which couldn't be tried."""
+    for trial in trials:
+        if trial.error is None:
+            continue
+        if isinstance(trial.error, AccessDeniedError):
+            yield _denied(trial.error)
+        elif isinstance(trial.error, StreamMissingError):
+            yield Finding(
+                "permissions",
+                Severity.CRITICAL,
+                trial.resource,
+                str(trial.error),
+                "correct its name, account or region, or --role; if it was deleted, "
+                "stop asking for it",
+            )
+        elif not isinstance(trial.error, ELSEWHERE):
+            yield Finding(
+                "permissions",
+                Severity.NOTE if trial.action in OPTIONAL else Severity.WARNING,
+                f"{trial.action} on {trial.resource}",
+                f"couldn't be tried: {trial.error}",
+                "run the doctor again; if it lasts, look at what is said",
+            )
+
+
+def _denied(error: AccessDeniedError) -> Finding:
+    optional = OPTIONAL.get(error.action)
+    subject = f"{error.action} on {error.resource}"
+    if optional is not None:
+        return Finding(
+            "permissions",
+            Severity.NOTE,
+            subject,
+            f"not allowed: {optional}",
+            "allow it to operators (schema/iam/operator.json)",
+        )
+    reason = f": {error.reason}" if error.reason else ""
+    return Finding(
+        "permissions",
+        Severity.CRITICAL,
+        subject,
+        f"not allowed{reason}",
+        f"allow {error.action} on it for the credentials in use, or name the role that "
+        "reads the stream with --role; schema/iam/ has the policies",
+    )
+
+
+ELSEWHERE = (CredentialsError, StateStoreMissingError, StateStoreSchemaError)
+"""Findings of their own."""
