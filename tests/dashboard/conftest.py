@@ -84,6 +84,7 @@ async def shown_page(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",
         reduced_motion="reduce",
+        timezone_id="UTC",
     )
     page = await context.new_page()
     complaints: list[str] = []

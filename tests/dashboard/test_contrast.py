@@ -1,0 +1,55 @@
+"""The page's colours, in both themes: text can be read against what it stands on."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+STYLE = resources.files("kinesumer.dashboard").joinpath("static/page.css").read_text()
+LIGHT, DARK = STYLE.split("@media (prefers-color-scheme: dark)")[:2]
+AA = 4.5
+
+TEXT = ["ink", "soft", "accent", "good", "warn", "bad"]
+PAIRS = [
+    *((text, ground) for text in TEXT for ground in ("card", "page")),
+    *(("ink", f"{tone}-wash") for tone in ("good", "warn", "bad")),
+    *((tone, f"{tone}-wash") for tone in ("good", "warn", "bad")),
+    ("ink", "faint"),
+    ("soft", "faint"),
+    ("card", "ink"),
+    ("card", "accent"),
+    *(("on-hue", f"hue-{hue}") for hue in range(8)),
+]
+
+
+def colours(style: str) -> dict[str, str]:
+    return dict(re.findall(r"--([a-z0-9-]+): #([0-9a-f]{6});", style))
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(("text", "ground"), PAIRS)
+def test_text_has_the_contrast_that_wcag_aa_asks_for(text: str, ground: str) -> None:
+    for theme in (colours(LIGHT), colours(LIGHT) | colours(DARK)):
+        lighter, darker = sorted(
+            (luminance(theme[text]), luminance(theme[ground])), reverse=True
+        )
+        assert (lighter + 0.05) / (darker + 0.05) >= AA
+
+
+@pytest.mark.parametrize("hue", range(8))
+def test_a_clients_colour_stands_out_from_the_card(hue: int) -> None:
+    for theme in (colours(LIGHT), colours(LIGHT) | colours(DARK)):
+        lighter, darker = sorted(
+            (luminance(theme[f"hue-{hue}"]), luminance(theme["card"])), reverse=True
+        )
+        assert (lighter + 0.05) / (darker + 0.05) >= 3
