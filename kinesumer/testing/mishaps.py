@@ -5,10 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer import control
+from kinesumer.model import Position, Start
+from kinesumer.testing.operating import Operator
+from kinesumer.testing.trace import WHOLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.testing.faults import Weather
+    from kinesumer.testing.operating import Work
     from kinesumer.testing.process import Process
     from kinesumer.testing.simulation import Simulation
 
@@ -285,6 +291,85 @@ class Mishap:
         if victim := self._victim():
             victim.hang()
             self._later(lasts, victim.go_on)
+
+    # --- operators ---
+
+    def pause(self, lasts: float) -> None:
+        """Pause a shard, a stream or all, and resume it after a while."""
+        target = self._target()
+        self._order("pause", lambda o: control.pause(o.context, *target, "trial"))
+        self._later(lasts, self._resume, target)
+
+    def resume(self, _lasts: float) -> None:
+        """Resume all that is paused."""
+        self._order("resume", Operator.resume)
+
+    def _resume(self, target: tuple[str | None, str | None]) -> None:
+        self._order("resume", lambda o: control.resume(o.context, *target))
+
+    def _target(self) -> tuple[str | None, str | None]:
+        if self.random.random() < 0.2:
+            return None, None
+        name = self.random.choice(self.sim.streams)
+        stream = self.sim.kinesis.stream(name)
+        if self.random.random() < 0.3:
+            return name, None
+        return name, self.random.choice(stream.open).shard.shard_id
+
+    def drain(self, lasts: float) -> None:
+        """Drain a client, now and then the last one; undo that after a while."""
+        if victim := self._victim():
+            even_last = self.random.random() < 0.2
+            self._drain(victim.client_id, undo=False, even_last=even_last)
+            self._later(lasts, self._drain, victim.client_id)
+
+    def undrain(self, _lasts: float) -> None:
+        """Undo all drains."""
+        self._order("undrain", Operator.undrain)
+
+    def _drain(
+        self, client_id: str, *, undo: bool = True, even_last: bool = False
+    ) -> None:
+        self._order(
+            f"{'undo' if undo else 'drain'} {client_id}",
+            lambda o: control.drain(
+                o.context, client_id, undo=undo, even_last=even_last
+            ),
+        )
+
+    def seek(self, _lasts: float) -> None:
+        """Have a stream or one of its shards read on from elsewhere."""
+        name = self.random.choice(self.sim.streams)
+        shard_id = None
+        if self.random.random() < 0.6:
+            opened = self.sim.kinesis.stream(name).open
+            shard_id = self.random.choice(opened).shard.shard_id
+        to = self._somewhere(name, shard_id)
+        self._order(f"seek {to}", lambda o: o.seek(name, to, shard_id))
+
+    def _somewhere(self, name: str, shard_id: str | None) -> Position | Start:
+        if shard_id is not None and self.random.random() < 0.5:
+            log = self.sim.judge.shards[self.sim.arn(name), shard_id].log
+            if log:
+                _, number, part = self.random.choice(log)
+                return Position(number, None if part == WHOLE else part)
+        ago = 120 * self.random.random()
+        moment = max(0.0, self.sim.kinesis.clock.wall() - ago)
+        return self.random.choice(
+            (
+                Start.LATEST,
+                Start.TRIM_HORIZON,
+                Start(type="AT_TIMESTAMP", timestamp=moment),
+            )
+        )
+
+    def _order(self, what: str, work: Work) -> None:
+        """Have an operator do something; now and then it is killed in the middle."""
+        operator = Operator(self.sim, what, work)
+        if self.random.random() < 0.2:
+            operator.die_after(self.random.randrange(60))
+        elif self.random.random() < 0.5:
+            operator.store.weather.set(lost=0.2, unanswered=0.2)
 
 
 MISHAPS: dict[str, Callable[[Mishap, float], None]] = {

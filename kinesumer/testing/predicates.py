@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kinesumer.ports import All, Test
 from kinesumer.testing.membership import Membership
 from kinesumer.testing.permits import TOLERANCE, Permits, number
+from kinesumer.testing.seeks import Seeks
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Judge:
         """The world was changed behind everybody's back: nothing is judged now."""
         self.writer: Machine | None = None
         """Whose write is being applied."""
+        self.seeks = Seeks(self)
         membership = Membership(self, assignor)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
@@ -145,6 +147,8 @@ class Judge:
                 f"but {tenure.cursor} is next (expired: {trace.expired})",
             )
         tenure.cursor = index + 1
+        if epoch < trace.sought_epoch:
+            return  # it was handed out before the seek was noticed
         if trace.delivered[index]:
             self.redelivered += 1
         trace.delivered[index] = 1
@@ -155,7 +159,7 @@ class Judge:
             return
         trace = self.shards[record.fence.shard]
         index = trace.index[record.sequence_number, record.sub_sequence_number]
-        trace.mark(index)
+        trace.mark(index, record.fence.epoch)
         trace.tenures[record.fence.epoch].mark(index)
 
     def _check_permit(
@@ -170,7 +174,8 @@ class Judge:
                 f"{-left:.3f} s after its last moment",
             )
         row = trace.row or _NO_ROW
-        if row.get("owner") != session or row.get("epoch") != tenure.epoch:
+        # A seek raises the epoch; until somebody claims that, nobody else delivers.
+        if row.get("owner") != session or max(trace.tenures) != tenure.epoch:
             self.fail(
                 "I3",
                 f"{machine.name} delivers {trace.shard_id} in epoch {tenure.epoch} of "
@@ -182,6 +187,8 @@ class Judge:
             parent = self.shards.get((arn, parent_id))
             if parent is None or parent.pruned or self._has_expired(parent):
                 continue
+            if trace.sought < parent.reopened:
+                continue  # it was opened before, and its own seek is to come
             if parent.row is not None and not parent.row["ended"]:
                 self.fail("I8", f"{trace.shard_id} delivers before {parent_id} ended")
             if parent.row is None and parent.log:
@@ -246,6 +253,10 @@ class Judge:
         if before is None:
             if trace.pruned and not trace.forgotten:
                 self.fail("I1", f"{trace.shard_id} is created again after its end")
+            self.seeks.created(trace, after)
+            return
+        if self.seeks.is_seek(write):
+            self.seeks.sought(trace, before, after)
             return
         self._check_forward(trace, before, after)
         if self.loop.halted is not None:
@@ -307,18 +318,19 @@ class Judge:
             self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
             return
         previous = str(before.get("owner", ""))
-        if previous:
+        taken = bool(previous) and previous != session
+        if taken:
             self._check_death(trace, previous)
         first = trace.first_of(before)
         now = self.loop.real
-        if previous:
-            trace.tenures[epoch - 1].ended_at = now
+        if previous and trace.tenures:
+            trace.tenures[max(trace.tenures)].ended_at = now
         trace.tenures[epoch] = Tenure(
             epoch, session, self.writer, first, first, now, done_until=first
         )
         # What has expired since it was delivered isn't delivered again.
         repeats = sum(trace.delivered[max(first, trace.expired) :])
-        self.takeovers += bool(previous)
+        self.takeovers += taken
         self.handovers += not previous and epoch > 1
         if repeats > self.max_uncommitted:
             self.fail(

@@ -239,7 +239,10 @@ def _undone(sim: Simulation, name: str) -> Iterator[tuple[ShardTrace, int]]:
     row = next(row for row in rows if row["sk"] == key)
     for (stream, _), trace in sim.judge.shards.items():
         if stream == arn:
-            undone = trace.undone(trace.since(str(row["start"])), len(trace.log))
+            first = trace.owed
+            if first is None:
+                first = trace.since(str(row["start"]))
+            undone = trace.undone(first, len(trace.log))
             if undone is not None:
                 yield trace, undone
 

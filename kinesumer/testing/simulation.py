@@ -12,6 +12,7 @@ from zlib import crc32
 from kinesumer.config import Config
 from kinesumer.model import HASH_KEYS, Start
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.operating import Operator
 from kinesumer.testing.predicates import Judge
 from kinesumer.testing.process import Process
 from kinesumer.testing.schedule import PER_MINUTE
@@ -104,6 +105,7 @@ class Simulation:
         self.produced = 0
         self._ids = count(1)
         self._names = count(0)
+        self._operators = count(0)
         for name, shards in zip(self.streams, shape.shards, strict=True):
             self.kinesis.create_stream(name, shards)
             self._tell_of_shards(name)
@@ -119,6 +121,10 @@ class Simulation:
     def new_id(self) -> str:
         """Return an id that nobody else has."""
         return f"id-{next(self._ids)}"
+
+    def new_operator(self) -> str:
+        """Return the name of another operator's machine."""
+        return f"operator-{next(self._operators)}"
 
     def config_of(self, client_id: str) -> Config:
         """Return the configuration of one member, in a zone if there are any."""
@@ -169,8 +175,9 @@ class Simulation:
         while sum(not p.leaving for p in self.living) < min(2, self.shape.members):
             self.start_process()
         self.judge.note("calm", "")
+        Operator(self, "set all right", Operator.set_right)
 
-    def crashed(self, process: Process, error: BaseException) -> None:
+    def crashed(self, process: Process | Operator, error: BaseException) -> None:
         """A process ended with an error that nobody expects."""
         import traceback
 

@@ -80,6 +80,10 @@ def _shard(write: Write) -> str:
 def _shard_write(write: Write) -> str:
     shard, values = _shard(write), write.set
     at = _position(values)
+    if "epoch" in values and "claim" in write.remove:
+        return f"seeks {shard} to {at or values.get('start')}, epoch {values['epoch']}"
+    if "paused" in (*values, *write.remove):
+        return f"{'pauses' if 'paused' in values else 'resumes'} {shard}"
     if "claim" in values:
         return f"claims {shard} for {values.get('owner')}, epoch {values.get('epoch')}"
     if values.get("ended") is True and "owner" in write.remove:

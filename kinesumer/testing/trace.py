@@ -83,6 +83,21 @@ class ShardTrace:
         self.pruned = False
         self.ended_at: float | None = None
         """When its end was stored."""
+        self.owed: int | None = None
+        """Index that the last seek went to, if there was one."""
+        self.sought_epoch = 0
+        """What is delivered and done in epochs before doesn't count."""
+        self.sought = self.reopened = 0
+        """Which seek was the last one, and the last one to undo its end: seeks of all
+        shards are counted."""
+
+    def seek(self, first: int, epoch: int, place: int) -> None:
+        """Note that an operator had it read on from an index, in no session's epoch."""
+        self.owed, self.sought_epoch, self.sought = first, epoch, place
+        self.done_until = first
+        self.done[:first] = b"\1" * first
+        for marks in (self.done, self.delivered):
+            marks[first:] = bytes(len(marks) - first)
 
     def append(self, sequence_number: str, sub: int | None, arrived: float) -> None:
         """Note a record that was produced."""
@@ -127,8 +142,10 @@ class ShardTrace:
         found = self.done.find(0, index, stop) if index < stop else -1
         return None if found < 0 else found
 
-    def mark(self, index: int) -> None:
+    def mark(self, index: int, epoch: int) -> None:
         """Note that user code has done a record."""
+        if epoch < self.sought_epoch:
+            return
         self.done[index] = 1
         while self.done_until < len(self.done) and self.done[self.done_until]:
             self.done_until += 1

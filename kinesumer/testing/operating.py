@@ -1,0 +1,105 @@
+"""An operator at a terminal of its own: pauses, drains and seeks, now and then half."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer import control
+from kinesumer.context import Context, Health
+from kinesumer.errors import KinesumerError
+from kinesumer.model import Position, Start, Stream
+from kinesumer.streams import OpenStream
+from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.testing.simulation import Simulation
+
+    Work = Callable[["Operator"], Awaitable[object]]
+
+
+ARRIVED_SECONDS = 10.0
+
+
+class Operator:
+    """One command of an operator, on a machine that may die in the middle of it."""
+
+    def __init__(self, sim: Simulation, what: str, work: Work) -> None:
+        self.sim, self.what = sim, what
+        self.name = sim.new_operator()
+        self.random = sim.random_for(self.name)
+        self.machine = sim.loop.machine(self.name, 1.0)
+        self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
+        sim.judge.seeks.operators.add(self.machine)
+        self.context = Context(
+            app=sim.shape.app,
+            client_id=self.name,
+            config=sim.config,
+            store=self.store,
+            clock=self.machine,
+            random=self.random,
+            new_id=sim.new_id,
+            health=Health(self.machine),
+        )
+        sim.judge.note("operator", self.name, what)
+        self.task = sim.loop.spawn(self.machine, self._run(work))
+
+    def die_after(self, steps: int) -> None:
+        """Be killed after so many callbacks."""
+        self.machine.after_steps(steps, self.machine.kill)
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await work(self)
+        except KinesumerError as error:
+            self.sim.judge.note("refused", self.name, str(error))
+        except Exception as error:
+            self.sim.crashed(self, error)
+        else:
+            self.sim.judge.note("done", self.name, self.what)
+
+    # --- commands -------------------------------------------------------------------
+
+    async def seek(self, name: str, to: Position | Start, shard_id: str | None) -> None:
+        """Do what ``kinesumer seek`` does."""
+        stream = await self._open(name)
+        planned = await control.plan_seek(self.context, stream, to, shard_id)
+        await control.seek(self.context, planned)
+
+    async def set_right(self) -> None:
+        """Take back what was ordered, once all orders given have arrived."""
+        await asyncio.sleep(ARRIVED_SECONDS)
+        await self.resume()
+        await self.undrain()
+        await control.notify(self.context)
+
+    async def resume(self) -> None:
+        """Resume all that is paused."""
+        context, app = self.context, self.sim.shape.app
+        for row in self.sim.store.rows(f"group#{app}"):
+            if row.get("paused"):
+                arn = str(row["sk"]).removeprefix("stream#")
+                await control.resume(context, arn if arn != row["sk"] else None)
+        for name in self.sim.streams:
+            arn = self.sim.arn(name)
+            for row in self.sim.store.rows(f"shard#{app}#{arn}"):
+                if row.get("paused"):
+                    shard_id = str(row["sk"]).partition("/")[2]
+                    await control.resume(context, arn, shard_id)
+
+    async def undrain(self) -> None:
+        """Undo all drains."""
+        for row in self.sim.store.rows(f"member#{self.sim.shape.app}"):
+            if row.get("drained") and row.get("dead") is not True:
+                try:
+                    await control.drain(self.context, str(row["sk"]), undo=True)
+                except KinesumerError as error:  # it has died meanwhile
+                    self.sim.judge.note("refused", self.name, str(error))
+
+    async def _open(self, name: str) -> OpenStream:
+        source = self.sim.kinesis.source(name)
+        link = LinkedSource(self.machine, self.random, source, Weather())
+        info = await link.describe()
+        return OpenStream(Stream(info.arn), link, info, Start.LATEST)
