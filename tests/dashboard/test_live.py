@@ -104,4 +104,7 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
                 asked = page.get_by_role("dialog", name="Resume orders?")
                 await asked.get_by_role("button", name="Resume orders").click()
                 await expect(orders).to_contain_text("2 owned", timeout=15_000)
+                async with asyncio.timeout(15):
+                    while len(seen) < 2:
+                        await asyncio.sleep(0.05)
     assert seen == [b"one", b"one"]
