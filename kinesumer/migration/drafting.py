@@ -9,9 +9,9 @@ from kinesumer.core import lineage
 from kinesumer.errors import KinesumerError
 from kinesumer.migration.adoption import compare
 from kinesumer.migration.marks import lay_out
-from kinesumer.migration.peeking import Found, peek
 from kinesumer.model import Position, ShardKey, Start
 from kinesumer.operations.asking import Asking
+from kinesumer.operations.peeking import Found, peek
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.migration.adoption import Adoption
     from kinesumer.migration.marks import Mark
-    from kinesumer.migration.peeking import Peek
     from kinesumer.model import StreamInfo
+    from kinesumer.operations.peeking import Peek
     from kinesumer.ports import StreamSource
 
 

@@ -18,9 +18,9 @@ from kinesumer.migration.kcl_fleet import (
 )
 from kinesumer.migration.kcl_writes import changed, created
 from kinesumer.migration.marks import children_of, lay_out, mark_of
-from kinesumer.migration.peeking import peek
 from kinesumer.operations.acting import refuse_clients
 from kinesumer.operations.asking import Asking
+from kinesumer.operations.peeking import peek
 from kinesumer.shard_rows import read_all
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kinesumer.migration.kcl import (
     read_table,
 )
 from kinesumer.migration.marks import Mark
-from kinesumer.migration.peeking import Found, Peek
+from kinesumer.operations.peeking import Found, Peek
 from kinesumer.model import Position, Start
 from tests.migration.fleet import FIXTURE, S0, S1
 

@@ -10,7 +10,7 @@ from kinesumer.errors import (
     ShardMissingError,
     TrimmedPositionError,
 )
-from kinesumer.model import HASH_KEYS, Fence, Position, ShardKey, Source
+from kinesumer.model import HASH_KEYS, Fence, Position, ShardKey, Source, Start
 from kinesumer.wire.aggregation import open_records
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Peek(NamedTuple):
     found: Found
     parts: int | None = None
     """How many user records the aggregate at it holds; None: it is none."""
+    first: str | None = None
+    """The first sequence number that isn't before it; None: nothing follows."""
 
 
 async def peek(
@@ -47,23 +49,29 @@ async def peek(
 ) -> Peek:
     """Look at the record with a sequence number. Raises KinesumerError."""
     try:
-        record = await _record(asking, source, key, number)
+        record = await _first(asking, source, key, Position(number, 0))
     except ShardMissingError:
         return Peek(Found.GONE)
     except TrimmedPositionError:
         return Peek(Found.EXPIRED)
     except PositionRefusedError:
         return Peek(Found.FOREIGN)
-    if record is None or record.sequence_number != number:
+    if record is None:
         return Peek(Found.THERE)
-    return Peek(Found.THERE, _parts(record))
+    first = record.sequence_number
+    return Peek(Found.THERE, _parts(record) if first == number else None, first)
 
 
-async def _record(
-    asking: Asking, source: StreamSource, key: ShardKey, number: str
+async def oldest(asking: Asking, source: StreamSource, key: ShardKey) -> str | None:
+    """Return the first sequence number that a shard has left. Raises KinesumerError."""
+    record = await _first(asking, source, key, Start.TRIM_HORIZON)
+    return record.sequence_number if record else None
+
+
+async def _first(
+    asking: Asking, source: StreamSource, key: ShardKey, place: Position | Start
 ) -> Record | None:
-    """Return the first record that isn't before a sequence number, if there is one."""
-    page = await asking.read(source, key, Position(number, 0), 1)
+    page = await asking.read(source, key, place, 1)
     for _ in range(MOST_PAGES):
         if page.records:
             return page.records[0]
