@@ -130,6 +130,21 @@ def test_status_names_the_one_action_that_it_lacks(
                 assert on_it in stream["lag_problem"]
 
 
+def test_operators_change_groups_with_what_a_consumer_may(
+    accounts: Accounts, impatient: None, run: Run
+) -> None:
+    accounts.enforce(READING)
+    begin(accounts)
+    for command in (
+        ["pause", "--all"],
+        ["seek", "--stream=orders", "--to=TRIM_HORIZON", "--yes"],
+        ["resume", "--all"],
+        ["reset", "--yes"],
+    ):
+        result = run(*command, "--app=app")
+        assert result.exit_code == 0, result.stderr
+
+
 def test_the_doctor_finds_nothing_with_what_consumers_and_operators_may(
     accounts: Accounts, run: Run
 ) -> None:
