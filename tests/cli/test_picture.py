@@ -141,6 +141,19 @@ def test_what_nobody_consumes_stands_out_and_a_move_says_where_to() -> None:
     )
 
 
+def test_a_pause_says_why() -> None:
+    rows = [shard(0, 0, 7, "left"), shard(1, 8, 15, paused=True, pause_reason="x")]
+    found = seen(TWO, rows)
+    assert "2 shards consumed · 1 paused" in picture(found)
+    assert bands(found, 41) == (
+        """\
+  shards |aaaaaaaaaaaaaaa|===============
+    plan |a left         |b right"""
+    )
+    everything = replace(found, paused=True, pause_reason="bad deploy")
+    assert "· paused: bad deploy ·" in picture(everything)
+
+
 def bands(found: State, width: int) -> str:
     """Return the lines of shards and plan only."""
     lines = picture(found, Frame(width, None, ASCII)).splitlines()

@@ -62,7 +62,8 @@ def _head(state: State) -> Text:
     words = [
         *_figures(totals.millis_behind, totals.records_per_second),
         f"{totals.owned} of {_count(totals.shards, 'shard')} consumed",
-        *([f"{totals.paused} paused"] if totals.paused else []),
+        *(_paused(state.pause_reason) if state.paused else []),
+        *([f"{totals.paused} paused"] if totals.paused and not state.paused else []),
         _count(totals.clients, "client"),
         f"{moment:%H:%M:%S} UTC",
         f"table {shown(state.table)}",
@@ -74,6 +75,10 @@ def _titled(name: str, place: str, words: Sequence[str]) -> Text:
     return Text.assemble(
         (shown(name), "bold"), (place, "dim"), "  ", " · ".join(words), no_wrap=True
     )
+
+
+def _paused(reason: str) -> list[str]:
+    return [f"paused: {shown(reason)}" if reason else "paused"]
 
 
 def _count(number: int, noun: str) -> str:
@@ -142,7 +147,7 @@ def _title(stream: Band) -> Text:
     words = [
         *_figures(stream.millis_behind, stream.records_per_second),
         f"{_count(count, 'shard')}{': ' if states else ''}{', '.join(states)}",
-        *(["paused"] if stream.paused else []),
+        *(_paused(stream.pause_reason) if stream.paused else []),
     ]
     return _titled(stream.name, f" ({shown(stream.place)})", words)
 
