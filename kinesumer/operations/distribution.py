@@ -1,0 +1,130 @@
+"""How shards and what arrives in them are spread over clients and their clusters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Cluster = Callable[["Client"], str]
+
+VERSION = 1
+WAYS = ("label", "zone", "prefix")
+_ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]|[a-z]{3,4}[0-9]-az[0-9]")
+"""A zone's name, as us-east-1a, or its id, as use1-az2."""
+_SEPARATOR = re.compile(r"[-._/:@ ]")
+
+
+class Client(NamedTuple):
+    """Who consumes."""
+
+    client_id: str
+    label: str = ""
+    weight: int = 1
+    """Its share of the shards, relative to the others'; 0: it is to have none."""
+
+
+class Held(NamedTuple):
+    """A shard that is consumed, or should be."""
+
+    owner: str
+    """Empty: nobody."""
+    bytes_per_second: float | None = None
+    """What arrives in it; None: nobody knows."""
+
+
+class Spread(NamedTuple):
+    """Who owns what."""
+
+    clients: Sequence[Client]
+    shards: Sequence[Held]
+    problems: Sequence[str] = ()
+
+
+def cluster_by(way: str) -> Cluster:
+    """Return what names a client's cluster: its label, its zone, or how its id begins.
+
+    A zone is looked for in the label, then in the id. ``prefix:2`` takes the first two
+    parts of the id. Raises ConfigurationError.
+    """
+    kind, _, count = way.partition(":")
+    if kind == "prefix" and re.fullmatch(r"[1-9]?", count, re.ASCII):
+        return lambda client: _prefix(client.client_id, int(count or 1))
+    if way == "label":
+        return lambda client: client.label
+    if way == "zone":
+        return lambda client: _zone(client.label) or _zone(client.client_id)
+    raise ConfigurationError(f"--by {way}: neither label nor zone nor prefix[:1-9]")
+
+
+def _prefix(text: str, parts: int) -> str:
+    ends = [match.start() for match in _SEPARATOR.finditer(text)]
+    return text[: ends[parts - 1]] if len(ends) >= parts else text
+
+
+def _zone(text: str) -> str:
+    found = _ZONE.search(text)
+    return found[0] if found else ""
+
+
+def report(found: Spread, by: str) -> dict[str, Any]:
+    """Return the report as JSON: see docs/distribution.md. Raises ConfigurationError.
+
+    A cluster's fair share is that of its clients' weights.
+    """
+    cluster = cluster_by(by)
+    held: dict[str, list[Held]] = {client.client_id: [] for client in found.clients}
+    for shard in found.shards:
+        held.setdefault(shard.owner, []).append(shard)
+    nobody = held.pop("", [])
+    clusters: dict[str, list[Client]] = {}
+    for client in found.clients:
+        clusters.setdefault(cluster(client), []).append(client)
+    whole = sum(client.weight for client in found.clients) or 1
+    return {
+        "version": VERSION,
+        "by": by,
+        "shards": len(found.shards),
+        "unowned": len(nobody),
+        "bytes_per_second": _sum(found.shards),
+        "clusters": [
+            {
+                "cluster": name,
+                "clients": len(members),
+                **_about([shard for m in members for shard in held[m.client_id]]),
+                "fair_shards": round(
+                    sum(m.weight for m in members) * len(found.shards) / whole, 2
+                ),
+                "fewest_of_a_client": min(len(held[m.client_id]) for m in members),
+                "most_of_a_client": max(len(held[m.client_id]) for m in members),
+            }
+            for name, members in sorted(clusters.items())
+        ],
+        "clients": [
+            {
+                "client_id": client.client_id,
+                "cluster": cluster(client),
+                **_about(held[client.client_id]),
+            }
+            for client in sorted(found.clients)
+        ],
+        "problems": list(found.problems),
+    }
+
+
+def _about(shards: Sequence[Held]) -> dict[str, Any]:
+    return {"shards": len(shards), "bytes_per_second": _sum(shards)}
+
+
+def _sum(shards: Iterable[Held]) -> float | None:
+    """Return what arrives in all of them; None if that isn't known of one."""
+    total = 0.0
+    for shard in shards:
+        if shard.bytes_per_second is None:
+            return None
+        total += shard.bytes_per_second
+    return round(total, 1)
