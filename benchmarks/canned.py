@@ -26,6 +26,7 @@ from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
+    from kinesumer.delivery import Taker
     from kinesumer.model import Position
 
 PAGES_PER_SHARD = 8
@@ -75,38 +76,48 @@ class Spent(NamedTuple):
         return self.records / self.cpu_seconds
 
 
-async def consume(layout: Layout, records: int) -> Spent:
-    """Let the engine read, deliver and commit so many records, with telemetry on."""
-    clock, body = SystemClock(), layout.body()
-    bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
-    telemetry = OpenTelemetry("benchmark", clock)
-    store = MemoryStore(clock)
-    context = Context(
-        app="benchmark",
-        client_id="one",
-        config=Config(),
-        store=store,
-        clock=clock,
-        random=random.Random(),
-        new_id=lambda: uuid.uuid4().hex,
-        health=Health(clock, telemetry),
-        telemetry=telemetry,
-    )
+class Engine:
+    """The engine over canned pages, with telemetry on."""
 
-    async def open_source(stream: Stream) -> CannedSource:
-        return CannedSource(stream.name, bodies)
+    def __init__(self, layout: Layout, taker: Taker) -> None:
+        clock, body = SystemClock(), layout.body()
+        self._bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
+        telemetry = OpenTelemetry("benchmark", clock)
+        self.store = MemoryStore(clock)
+        context = Context(
+            app="benchmark",
+            client_id="one",
+            config=Config(),
+            store=self.store,
+            clock=clock,
+            random=random.Random(),
+            new_id=lambda: uuid.uuid4().hex,
+            health=Health(clock, telemetry),
+            telemetry=telemetry,
+        )
+        self._group = Group(context, self._open, TaskHeart(context), taker)
+        telemetry.watch(lambda: read_gauges(self._group))
 
-    delivery = Delivery(clock, marks_by_asking=True)
-    group = Group(context, open_source, TaskHeart(context), delivery)
-    telemetry.watch(lambda: read_gauges(group))
-
-    async def begin() -> None:
+    async def begin(self) -> None:
+        """Start to consume."""
         names = [f"stream-{number}" for number in range(STREAMS)]
-        await group.start(names, Start.TRIM_HORIZON)
+        await self._group.start(names, Start.TRIM_HORIZON)
 
-    spent = await drain(Records(delivery, begin), records)
-    await group.stop(wait_for_user=False)
-    return spent._replace(writes=store.usage.requests["write"])
+    async def stop(self) -> None:
+        """Leave in order."""
+        await self._group.stop(wait_for_user=False)
+
+    async def _open(self, stream: Stream) -> CannedSource:
+        return CannedSource(stream.name, self._bodies)
+
+
+async def consume(layout: Layout, records: int) -> Spent:
+    """Let the engine read, deliver and commit so many records."""
+    delivery = Delivery(SystemClock(), marks_by_asking=True)
+    engine = Engine(layout, delivery)
+    spent = await drain(Records(delivery, engine.begin), records)
+    await engine.stop()
+    return spent._replace(writes=engine.store.usage.requests["write"])
 
 
 async def drain(stream: Records, records: int, skip: int = 1) -> Spent:

@@ -45,13 +45,15 @@ class EachRecord:
         """Go on until the lease lapses, the shard is given up, or a pause is due."""
         now, handler, breath = self._clock.now, self._handler, self._breath
         lane, lease = stint.lane, stint.lane.holding.lease
+        began = now()
         for record in stint.records[stint.done : stop]:
             moment = now()
             if moment >= lease.deadline or moment >= breath.due or lane.is_over:
-                return
+                break
             stint.since = moment
             await handler(record)
             stint.done += 1
+        stint.seconds += now() - began
 
 
 class WholeBatch:
@@ -80,13 +82,15 @@ class EachRecordInThread:
     def _each(self, stint: Stint, stop: int) -> None:
         now, handler = self._now, self._handler
         lane, lease = stint.lane, stint.lane.holding.lease
+        began = now()
         for record in stint.records[stint.done : stop]:
             moment = now()
             if moment >= lease.deadline or lane.is_over:
-                return
+                break
             stint.since = moment
             refuse_awaitable(handler(record))
             stint.done += 1
+        stint.seconds += now() - began
 
 
 class WholeBatchInThread:

@@ -147,8 +147,8 @@ class Handling:
 
     async def _next(self) -> Batch | None:
         """Return the next batch; None at the end."""
-        assert self._buffer is not None
         while not self._closed:
+            assert self._buffer is not None
             batch = await self._buffer.get()
             if batch is not None:
                 return batch
@@ -227,9 +227,8 @@ class Handling:
     def _new_queue(self) -> Queue:
         if self._terms.concurrency == 1:
             return InOrder()
-        handler = self._terms.handler
-        each_waits = handler.is_async and not handler.takes_batches
-        return ByKey(self._terms.concurrency, one_by_one=each_waits)
+        takes_batches = self._terms.handler.takes_batches
+        return ByKey(self._terms.concurrency, paced=not takes_batches)
 
     def _new_worker(self) -> Worker:
         terms, handler = self._terms, self._terms.handler

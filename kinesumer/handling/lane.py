@@ -41,6 +41,8 @@ class Lane:
         self._hurry = hurry
         self._over = asyncio.Event()
         self._watermark = Watermark()
+        self._processed = self._processed_size = 0
+        """Records that are through since that was last told, and their bytes."""
 
     def put(self, batch: Batch) -> None:
         """Queue a batch."""
@@ -69,6 +71,7 @@ class Lane:
         if self.holding.wants_commit:
             self._hurry()
         if self.is_over and not self.stints:
+            self._tell()
             self.holding.hand_back()
 
     def take_stock(self) -> None:
@@ -76,6 +79,7 @@ class Lane:
         for stint in self.stints:
             self._mark(stint)
         self._store()
+        self._tell()
 
     def end(self) -> None:
         """Give user code nothing more of it; what it has may still be finished."""
@@ -87,6 +91,7 @@ class Lane:
         self._queue.clear()
         self._buffer.give_back(self.holding, size)
         if not self.stints:
+            self._tell()
             self.holding.hand_back()
 
     async def sleep(self, seconds: float) -> None:
@@ -103,11 +108,19 @@ class Lane:
         if done > first:
             stint.told = done
             self._watermark.mark(stint.offsets[first:done])
-            new = done - first
-            whole = new == len(stint.records)
-            size = stint.size if whole else memory_size(stint.records[first:done])
-            data_bytes = size - RECORD_OVERHEAD_BYTES * new
-            self._telemetry.processed(stint.batch.stream_arn, new, data_bytes)
+            whole = done - first == len(stint.records)
+            part = stint.records[first:done]
+            self._processed += done - first
+            self._processed_size += stint.size if whole else memory_size(part)
 
     def _store(self) -> None:
         self.holding.progress.done_through(self._watermark.value)
+
+    def _tell(self) -> None:
+        """Count what was processed: not per stint, which may be a record."""
+        count, size = self._processed, self._processed_size
+        if count:
+            self._processed = self._processed_size = 0
+            data_bytes = size - RECORD_OVERHEAD_BYTES * count
+            arn = self.holding.key.stream_arn
+            self._telemetry.processed(arn, count, data_bytes)

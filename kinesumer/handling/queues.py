@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.buffer import memory_size
@@ -78,21 +79,28 @@ class _Line:
         self.offsets: list[int] = []
 
 
+SLICE_SECONDS = 0.005
+MOST_AT_ONCE = 100
+
+
 class ByKey:
     """Any records whose partition keys aren't being handled, each key in order.
 
-    Several keys are handed out at once where each call has its price: fewer, the less
-    there is, so that all workers end at about the same time.
+    Several keys are handed out at once, since each time has its price: fewer, the less
+    there is, so that all workers end at about the same time. ``paced`` hands out no
+    more than takes a moment, so that few keys wait for a slow one though others could
+    take them.
     """
 
-    def __init__(self, workers: int, *, one_by_one: bool) -> None:
+    def __init__(self, workers: int, *, paced: bool) -> None:
         self.size = 0
         self._workers = workers
-        self._one_by_one = one_by_one
-        """Hand out one key at a time."""
+        self._most = 1.0 if paced else math.inf
+        """How many records are handed out at once, unless they are of one key."""
+        self._is_paced = paced
         self._batches: deque[Batch] = deque()
         self._last: Batch
-        self._ready: dict[str | None, _Line] = {}
+        self._ready: OrderedDict[str | None, _Line] = OrderedDict()
         """What waits, by key, the key that has waited longest first."""
         self._busy: dict[str | None, _Line] = {}
         """What has come meanwhile for the keys that are being handled."""
@@ -110,12 +118,11 @@ class ByKey:
             self._open(lane, self._batches.popleft())
         if not self._ready:
             return None
-        most = 1 if self._one_by_one else self._count // (2 * self._workers)
+        most = min(self._most, self._count // (2 * self._workers))
         taken = _Line()
         keys: list[str | None] = []
         while self._ready and (not keys or len(taken.records) < most):
-            key = next(iter(self._ready))
-            line = self._ready.pop(key)
+            key, line = self._ready.popitem(last=False)
             self._busy[key] = _Line()
             keys.append(key)
             taken.records += line.records
@@ -132,6 +139,10 @@ class ByKey:
             if line.records:
                 self._ready[key] = line
                 self._count += len(line.records)
+        if self._is_paced and stint.seconds:
+            fit = SLICE_SECONDS * stint.done / stint.seconds
+            # Not at once: the first records of all may be quick by chance.
+            self._most = min(max(1.0, fit), 2 * self._most, MOST_AT_ONCE)
 
     def clear(self) -> None:
         """Forget what waits."""

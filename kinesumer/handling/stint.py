@@ -28,6 +28,7 @@ class Stint:
         "lane",
         "offsets",
         "records",
+        "seconds",
         "since",
         "size",
         "task",
@@ -60,6 +61,8 @@ class Stint:
         """So many of them the lane knows to be through."""
         self.since: float | None = None
         """Since when user code has been at the same thing; None if it isn't."""
+        self.seconds = 0.0
+        """What it took to go through them one by one, as far as nothing failed."""
         self.doing = "user code"
         self.task: asyncio.Task[object] | None = None
         self.thread = 0
