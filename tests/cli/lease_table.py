@@ -31,6 +31,12 @@ def rows(aws: EmbeddedAws) -> dict[str, Any]:
     return {item["leaseKey"]["S"]: item for item in answer["Items"]}
 
 
+def delete(aws: EmbeddedAws, key: str) -> None:
+    """Delete a lease."""
+    request = {"TableName": LEASES, "Key": {"leaseKey": {"S": key}}}
+    aws.dynamodb("DeleteItem", json.dumps(request).encode())
+
+
 def lease(key: str, checkpoint: str, sub: int = 0, **more: Any) -> dict[str, Any]:
     """Return a lease as KCL 3 writes it."""
     return {

@@ -14,6 +14,7 @@ from botocore.loaders import create_loader
 from kinesumer import Config, Stream
 from kinesumer.wire.state_table import STATE_STORE
 from tests.cli.conftest import environment, run  # noqa: F401  fixtures
+from tests.cli.lease_table import LEASES
 from tests.security.documents import Grant, document, filled, without
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Accounts:
         return {
             # init makes another one than there is.
             "TABLE_ARN": f"{tables}/{'*' if policy == 'init' else STATE_STORE}",
+            "LEASE_TABLE_ARN": f"{tables}/{LEASES}",
             "STREAM_ARN": self.payments if policy.endswith("-role") else own,
             "READER_ROLE_ARN": self.role,
             "WRITER_ROLE_ARN": self.role,

@@ -11,6 +11,7 @@ IAM = Path(__file__).parents[2] / "schema" / "iam"
 POLICIES = (
     "consumer",
     "init",
+    "kcl-migration",
     "operator",
     "producer",
     "reader-role",

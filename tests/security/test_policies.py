@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = {
     "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
+    "${LEASE_TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
     "${STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
     "${READER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
     "${WRITER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
