@@ -58,7 +58,10 @@ class Wanted(NamedTuple):
 @click.option("--external-id", help="The external id that the role asks for.")
 @options.region
 @click.option(
-    "--client-id", help="Unique among live processes; by default a new one each time."
+    "--client-id",
+    envvar="KINESUMER_CLIENT_ID",
+    show_envvar=True,
+    help="Unique among live processes; by default a new one each time.",
 )
 @click.option(
     "--label",
