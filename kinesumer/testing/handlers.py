@@ -32,13 +32,16 @@ def simulate_handler(
     The handler runs in an event loop without real time: it may sleep, and must not do
     I/O. Each client is killed, stopped, cut off and restarted as ``faults`` says
     (``KIND[:PER_MINUTE[:SECONDS]],…``); what the handler is at stays undone, or goes on
-    late. ``data`` makes the nth record's data. Clients start again after the errors in
-    ``restarts_after``; any other error of the handler ends the simulation.
+    late. ``all`` is without ``seek`` here: operators may skip records. ``data`` makes
+    the nth record's data. Clients start again after the errors in ``restarts_after``;
+    any other error of the handler ends the simulation.
 
     Raises what the handler raised, and ViolationError where the library breaks one of
     its own promises. With ``PYTHONHASHSEED=0`` a seed repeats exactly.
     """
-    run = draw_run(shape, seed, minutes, parse_rates(faults, shape.faults_per_minute))
+    rates = parse_rates(faults, shape.faults_per_minute)
+    rates = tuple(r for r in rates if r.kind != "seek" or "seek" in faults)
+    run = draw_run(shape, seed, minutes, rates)
     sim = Simulation(shape, seed, User(handler, data, restarts_after))
     outcome = Outcome(run)
     try:

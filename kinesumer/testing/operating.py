@@ -20,15 +20,13 @@ if TYPE_CHECKING:
     Work = Callable[["Operator"], Awaitable[object]]
 
 
-ARRIVED_SECONDS = 10.0
-
-
 class Operator:
     """One command of an operator, on a machine that may die in the middle of it."""
 
     def __init__(self, sim: Simulation, what: str, work: Work) -> None:
         self.sim, self.what = sim, what
-        self.name = sim.new_operator()
+        self.name = f"operator-{len(sim.operators)}"
+        sim.operators.append(self)
         self.random = sim.random_for(self.name)
         self.machine = sim.loop.machine(self.name, 1.0)
         self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
@@ -50,6 +48,16 @@ class Operator:
         """Be killed after so many callbacks."""
         self.machine.after_steps(steps, self.machine.kill)
 
+    @property
+    def busy(self) -> bool:
+        """Whether it is at its command; not if it was killed."""
+        return self.machine.alive and not self.task.done()
+
+    def calm(self) -> None:
+        """Let its network be well, and nobody kill it."""
+        self.store.weather.clear()
+        self.machine.then = None
+
     async def _run(self, work: Work) -> None:
         try:
             await work(self)
@@ -69,8 +77,9 @@ class Operator:
         await control.seek(self.context, planned)
 
     async def set_right(self) -> None:
-        """Take back what was ordered, once all orders given have arrived."""
-        await asyncio.sleep(ARRIVED_SECONDS)
+        """Take back what was ordered, once nobody orders anything any more."""
+        while any(other.busy for other in self.sim.operators if other is not self):
+            await asyncio.sleep(1)
         await self.resume()
         await self.undrain()
         await control.notify(self.context)

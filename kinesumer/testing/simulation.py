@@ -95,6 +95,7 @@ class Simulation:
         self.judge = Judge(self.loop, self.config.max_uncommitted, shape.assignor)
         self.store.on_write.append(self.judge.applied)
         self.processes: list[Process] = []
+        self.operators: list[Operator] = []
         self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
         self.producing = True
         self.is_calm = False
@@ -105,7 +106,6 @@ class Simulation:
         self.produced = 0
         self._ids = count(1)
         self._names = count(0)
-        self._operators = count(0)
         for name, shards in zip(self.streams, shape.shards, strict=True):
             self.kinesis.create_stream(name, shards)
             self._tell_of_shards(name)
@@ -121,10 +121,6 @@ class Simulation:
     def new_id(self) -> str:
         """Return an id that nobody else has."""
         return f"id-{next(self._ids)}"
-
-    def new_operator(self) -> str:
-        """Return the name of another operator's machine."""
-        return f"operator-{next(self._operators)}"
 
     def config_of(self, client_id: str) -> Config:
         """Return the configuration of one member, in a zone if there are any."""
@@ -174,6 +170,8 @@ class Simulation:
             process.calm()
         while sum(not p.leaving for p in self.living) < min(2, self.shape.members):
             self.start_process()
+        for operator in self.operators:
+            operator.calm()
         self.judge.note("calm", "")
         Operator(self, "set all right", Operator.set_right)
 
