@@ -61,7 +61,7 @@ def _head(state: State) -> Text:
     moment = datetime.fromtimestamp(state.at, UTC)
     words = [
         *_figures(totals.millis_behind, totals.records_per_second),
-        f"{totals.owned} of {_count(totals.shards, 'shard')} consumed",
+        f"{totals.owned:,} of {_count(totals.shards, 'shard')} consumed",
         *(_paused(state.pause_reason) if state.paused else []),
         *([f"{totals.paused} paused"] if totals.paused and not state.paused else []),
         _count(totals.clients, "client"),
