@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.core import lineage, plan, seeking
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.identity import refuse_query
-from kinesumer.keeper import check_identity, write_all
+from kinesumer.keeper import PARALLEL_WRITES, check_identity, write_all
+from kinesumer.lookup import find_shard, find_stream, unknown_app
 from kinesumer.model import Position, Start, stream_name
 from kinesumer.shard_rows import read_all
 from kinesumer.wire import operators, rows, writes
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.core.seeking import Step
     from kinesumer.model import Shard
-    from kinesumer.ports import Key, Row
+    from kinesumer.ports import Key, Row, Write
     from kinesumer.streams import OpenStream
-    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+    from kinesumer.wire.rows import MemberRow, ShardRow
 
 LISTING_SECONDS = 0.5
 LONGEST_REASON = 200
@@ -65,13 +66,18 @@ class Marked(NamedTuple):
 class SeekPlan(NamedTuple):
     """What a seek of one stream, or of one shard of it, will do."""
 
-    stream_arn: str
+    stream: OpenStream
     to: Position | Start
     """LATEST has become a time."""
     generations: list[list[Step]]
     """Parents come before their children."""
     reopens: bool
     """Shards that have ended are read again."""
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self.stream.arn
 
     @property
     def steps(self) -> list[Step]:
@@ -140,64 +146,15 @@ async def _marked_row(
         key = rows.group_key(context.app)
         row = await context.read(key)
         if row is None:
-            raise _unknown_app(context)
+            raise unknown_app(context)
         return Target(), key, row
     arn = (await find_stream(context, stream)).arn
     if shard is None:
         key = rows.stream_key(context.app, arn)
         return Target(arn), key, await context.read(key) or {}
-    found = _find_shard(await read_all(context, arn), arn, shard)
+    found = find_shard(await read_all(context, arn), arn, shard)
     key = writes.shard_row_key(context.app, found)
     return Target(arn, shard), key, await context.read(key) or {}
-
-
-async def find_stream(context: Context, name: str) -> StreamRow:
-    """Return the row of a stream, called by name or ARN.
-
-    Raises ConfigurationError if the app has none, or several of this name.
-    """
-    known = await read_streams(context)
-    found = [row for row in known if name in (row.arn, stream_name(row.arn))]
-    if len(found) == 1:
-        return found[0]
-    arns = shown(", ".join(row.arn for row in found or known))
-    if found:
-        raise ConfigurationError(f"there are several streams {name}: say {arns}")
-    raise ConfigurationError(
-        f"app {context.app!r} has consumed no stream {name!r}; it has {arns}"
-    )
-
-
-async def read_streams(context: Context) -> list[StreamRow]:
-    """Return the rows of all streams that the app has consumed.
-
-    Raises ConfigurationError if there are none, and CorruptRowError.
-    """
-    partition = rows.group_key(context.app).pk
-    found = await context.until_available(
-        lambda: context.store.query(
-            partition, first=rows.STREAM_PREFIX, consistent=True
-        )
-    )
-    if not found:
-        raise _unknown_app(context)
-    return [rows.read_stream(row) for row in found]
-
-
-def _unknown_app(context: Context) -> ConfigurationError:
-    return ConfigurationError(
-        f"the state store knows no app {context.app!r}: nobody has consumed under this "
-        "name there; check app, table and region"
-    )
-
-
-def _find_shard(known: Sequence[ShardRow], arn: str, shard_id: str) -> ShardRow:
-    for row in known:
-        if row.key.shard_id == shard_id:
-            return row
-    raise ConfigurationError(
-        f"the app knows no shard {shard_id!r} of {arn}: kinesumer status shows all"
-    )
 
 
 # --- clients -------------------------------------------------------------------------
@@ -280,18 +237,23 @@ async def plan_seek(
     check_identity(row, info)
     if to == Start.LATEST:
         to = Start(type="AT_TIMESTAMP", timestamp=info.now)
-    # Listed after that time: who isn't listed holds later records only.
-    known, listed = await _known_and_listed(context, stream)
     if shard_id is not None:
-        await _check_shard(
-            context, stream, _find_shard(known, stream.arn, shard_id), to
-        )
-        return SeekPlan(stream.arn, to, seeking.steps(known, (), {shard_id}), reopens)
+        known = await read_all(context, stream.arn)
+        await _check_shard(context, stream, find_shard(known, stream.arn, shard_id), to)
+        return SeekPlan(stream, to, seeking.steps(known, (), {shard_id}), reopens)
     if isinstance(to, Position):
         raise ConfigurationError(f"position {to.sequence_number}: say of which shard")
+    # Listed after that time: who isn't listed holds later records only.
+    return await _plan_stream(context, stream, to, reopens=reopens)
+
+
+async def _plan_stream(
+    context: Context, stream: OpenStream, to: Position | Start, *, reopens: bool
+) -> SeekPlan:
+    known, listed = await _known_and_listed(context, stream)
     new = lineage.repairs(stream.arn, known, listed).create
     wanted = _wanted([*known, *new], listed, reopens=reopens)
-    return SeekPlan(stream.arn, to, seeking.steps(known, new, wanted), reopens)
+    return SeekPlan(stream, to, seeking.steps(known, new, wanted), reopens)
 
 
 async def _known_and_listed(
@@ -335,44 +297,65 @@ async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
     Shards that ended meanwhile stay so where the plan reopens none, and aren't
     returned. May be repeated after a crash in the middle.
     """
-    found = []
-    for generation in planned.generations:
-        sought = await asyncio.gather(
-            *(_seek_one(context, planned, step) for step in generation)
+    found, has_ended = await _seek_all(context, planned)
+    while has_ended and planned.reopens:
+        # Children of it that the plan doesn't know may be read already.
+        planned = await _plan_stream(
+            context, planned.stream, planned.to, reopens=planned.reopens
         )
-        found += [row for row in sought if row is not None]
+        found, has_ended = await _seek_all(context, planned)
     await _open_children(context, planned.stream_arn)
     await notify(context)
     return found
 
 
-async def _seek_one(context: Context, planned: SeekPlan, step: Step) -> ShardRow | None:
-    app, to, row = context.app, planned.to, step.row
-    if step.is_new:
-        assert isinstance(to, Start)
-        row = row._replace(start=to, ready=not step.waits)
-        written = await context.write(writes.create_shard(app, row))
-        assert written.row is not None
-        row = rows.read_shard(written.row)
-        if written.applied:
-            return row
+async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow], bool]:
+    """Return the rows sought, and whether a shard has ended since the plan was made."""
+    limit = asyncio.Semaphore(PARALLEL_WRITES)
+
+    async def one(step: Step) -> ShardRow | None:
+        async with limit:
+            return await _seek_one(context, planned.to, step)
+
+    met: list[ShardRow] = []
+    for generation in planned.generations:
+        sought = await asyncio.gather(*(one(step) for step in generation))
+        met += [row for row in sought if row is not None]
+        if planned.reopens and any(row.ended for row in met):
+            break
+    return [row for row in met if not row.ended], any(row.ended for row in met)
+
+
+async def _seek_one(
+    context: Context, to: Position | Start, step: Step
+) -> ShardRow | None:
+    """Seek a shard unless it has ended since; return its row, if there is one still."""
+    write = _first_write(context.app, to, step)
     while True:
-        written = await context.write(operators.seek(app, row, to, waits=step.waits))
+        written = await context.write(write)
         if written.row is None:
             return None  # deleted, as Kinesis had forgotten it
         row = rows.read_shard(written.row)
-        if written.applied:
+        if written.applied or (row.ended and not step.row.ended):
             return row
-        if row.ended and not planned.reopens:
-            return None
+        write = operators.seek(context.app, row, to, waits=step.waits)
+
+
+def _first_write(app: str, to: Position | Start, step: Step) -> Write:
+    if not step.is_new:
+        return operators.seek(app, step.row, to, waits=step.waits)
+    assert isinstance(to, Start)
+    row = step.row._replace(start=to, ready=not step.waits)
+    return writes.create_shard(app, row)
 
 
 async def _open_children(context: Context, arn: str) -> None:
     """Open shards whose parents have ended again before they were sought themselves.
 
     Their parents are read after them: what a seek beside this one reopens meanwhile
-    refuses the write.
+    refuses the write. Where a parent has no row, a keeper knows more.
     """
     children = await read_all(context, arn)
-    waiting = lineage.to_open(children, await read_all(context, arn), ())
+    pending = {parent for row in children for parent in row.parents}
+    waiting = lineage.to_open(children, await read_all(context, arn), pending)
     await write_all(context, [writes.ready(context.app, row) for row in waiting])

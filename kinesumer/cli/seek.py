@@ -108,6 +108,9 @@ def seek(
         click.echo("a dry run: nothing was changed")
     else:
         click.echo(f"sought {shards_text(len(outcome.sought))}")
+        ended = sum(len(plan.steps) for plan in outcome.plans) - len(outcome.sought)
+        if ended > 0:
+            click.echo(f"{shards_text(ended)} had ended by then: left as they are")
         if wait_seconds and not outcome.left:
             click.echo("no client reads on from where it was")
     common.late(outcome.left, wait_seconds, "from where they were")

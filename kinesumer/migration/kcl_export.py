@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.control import read_streams
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.keeper import check_identity
+from kinesumer.lookup import read_streams
 from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
 from kinesumer.migration.kcl_fleet import (
     by_stream,

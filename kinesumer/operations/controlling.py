@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer import control
+from kinesumer import control, lookup
 from kinesumer.model import Start
 from kinesumer.operations import snapshot
 from kinesumer.streams import open_streams
@@ -47,9 +47,9 @@ async def plan_seeks(
     from kinesumer.aws.kinesis import open_source
 
     if place.stream is None:
-        arns = [row.arn for row in await control.read_streams(context)]
+        arns = [row.arn for row in await lookup.read_streams(context)]
     else:
-        arns = [(await control.find_stream(context, place.stream)).arn]
+        arns = [(await lookup.find_stream(context, place.stream)).arn]
     start = place.to if isinstance(place.to, Start) else Start.LATEST
     opened = await open_streams(
         context,
