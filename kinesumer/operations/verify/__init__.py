@@ -1,0 +1,1 @@
+"""What ``kinesumer verify`` compares: stored positions, and the streams themselves."""
