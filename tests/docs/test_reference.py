@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PUBLIC = (
     "kinesumer",
+    "kinesumer.blocking",
     "kinesumer.dead_letters",
     "kinesumer.handling",
     "kinesumer.local",
@@ -31,9 +32,8 @@ DIRECTIVE = re.compile(r"^::: ([\w.]+)", re.MULTILINE)
 
 
 def documented() -> set[str]:
-    """Return the paths that pages of the reference describe."""
-    pages = (ROOT / "docs" / name for name in ("reference.md", "configuration.md"))
-    return {path for page in pages for path in DIRECTIVE.findall(page.read_text())}
+    """Return the paths that the reference describes, or the guide that it names."""
+    return {path for page in DOCS for path in DIRECTIVE.findall(page.read_text())}
 
 
 def public() -> Iterator[str]:
