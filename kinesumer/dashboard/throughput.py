@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.aws.kinesis import open_source
-from kinesumer.errors import KinesumerError
+from kinesumer.operations.asking import Asking, each_stream
 from kinesumer.operations.reaching import NO_ROLES, Roles
+from kinesumer.operations.sampling import OF_A_SHARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,51 +49,53 @@ class Throughput:
     async def measure(self, positions: Positions, now: float) -> dict[str, float]:
         """Return records a second by stream since the call before; at first nothing.
 
-        A stream that can't be read, or whose shards can't be judged, isn't there.
+        A stream that can't be read, or whose shards can't be judged, isn't there: the
+        lag tells what is wrong with it.
         """
         before, self._before = self._before, (positions, now)
         if before is None or now <= before[1]:
             return {}
         self._turn += 1
         streams = advances(before[0], positions)
-        counts = await asyncio.gather(
-            *(self._stream(arn, moved) for arn, moved in streams.items())
-        )
-        seconds = now - before[1]
-        return {
-            arn: count / seconds
-            for arn, count in zip(streams, counts, strict=True)
-            if count is not None
-        }
+        counts = {arn: 0.0 for arn, moved in streams.items() if not moved}
+        asking = Asking()
 
-    async def _stream(self, arn: str, moved: Sequence[Advance]) -> float | None:
+        async def of_stream(arn: str, source: StreamSource) -> None:
+            count = await self._stream(asking, source, streams[arn])
+            if count is not None:
+                counts[arn] = count
+
+        moving = [arn for arn, moved in streams.items() if moved]
+        await each_stream(self._clients, moving, of_stream, self._roles)
+        seconds = now - before[1]
+        return {arn: count / seconds for arn, count in counts.items()}
+
+    async def _stream(
+        self, asking: Asking, source: StreamSource, moved: Sequence[Advance]
+    ) -> float | None:
         """Return how many records a stream's shards have done, or None."""
-        if not moved:
-            return 0.0
-        try:
-            source = await open_source(self._clients, self._roles.stream(arn))
-            await source.describe()
-        except KinesumerError:
-            return None  # the lag tells what is wrong with the stream
         sample = chosen(moved, self._turn)
-        counts = await asyncio.gather(*(self._shard(source, one) for one in sample))
+        counts = await asyncio.gather(
+            *(self._shard(asking, source, one) for one in sample)
+        )
         known = [count for count in counts if count is not None]
         return len(moved) * sum(known) / len(known) if known else None
 
-    async def _shard(self, source: StreamSource, moved: Advance) -> float | None:
-        arn, shard_id = moved.shard
+    async def _shard(
+        self, asking: Asking, source: StreamSource, moved: Advance
+    ) -> float | None:
+        shard, arn = moved.shard, moved.shard.stream_arn
         limit = sample_records(self._record_bytes.get(arn))
         try:
-            iterator = await source.get_iterator(shard_id, moved.old)
-            page = await source.get_records(iterator, limit)
+            page = await asking.read(source, shard, moved.old, limit)
             if page.records:
                 self._record_bytes[arn] = page.wire_bytes / len(page.records)
             count = counted(page, moved.new)
             if count is not None:
                 return count
             at = moved.new._replace(sub_sequence_number=0)
-            last = await source.get_records(await source.get_iterator(shard_id, at), 1)
-        except KinesumerError:
+            last = await asking.read(source, shard, at, 1)
+        except OF_A_SHARD:
             return None
         return extrapolated(page, last)
 
