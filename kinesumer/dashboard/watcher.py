@@ -31,6 +31,7 @@ MEASURING_SECONDS = 1.0
 """A look waits for Kinesis for so long; what comes later is in the next one."""
 KEPT_EVENTS = 200
 NOBODY = Snapshot([], None, [], {})
+NOTHING = Measured(Lags({}, {}), {})
 
 
 class Watcher:
@@ -39,7 +40,7 @@ class Watcher:
     def __init__(self, about: About, fleet: Fleet, clock: Clock) -> None:
         self._about, self._fleet, self._clock = about, fleet, clock
         self._sighting: Sighting | None = None
-        self._measured = Measured(Lags({}, {}), {})
+        self._measured = NOTHING
         self._measuring: asyncio.Task[Measured] | None = None
         self._hour = Hour()
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -66,9 +67,11 @@ class Watcher:
 
         Who is slow misses states, not changes: each has everything.
         """
-        known = 0 if self._pages else self._number  # which may be an hour old
+        known = 0
+        if not self._pages:
+            known = self._number  # it may be an hour old
+            self._hurry.set()
         self._pages += 1
-        self._hurry.set()
         try:
             while state := await self._later_than(known):
                 known = self._number
@@ -98,18 +101,26 @@ class Watcher:
                     self._drawn, self._number = state, self._number + 1
                     self._news.notify_all()
         finally:
-            if self._measuring is not None:
-                self._measuring.cancel()
+            self._forget_lags()
 
     async def _rest(self) -> None:
         """Wait until the next look is due: no page, no look."""
         timeout = self._every_seconds() if self._pages else None
+        if timeout is None:
+            self._forget_lags()
         try:
             async with asyncio.timeout(timeout):
                 await self._hurry.wait()
         except TimeoutError:
             return
         self._hurry.clear()
+
+    def _forget_lags(self) -> None:
+        """What was measured before a rest tells nothing of the time after it."""
+        self._measured = NOTHING
+        if self._measuring is not None:
+            self._measuring.cancel()
+            self._measuring = None
 
     def _every_seconds(self) -> float:
         found = self._sighting.found if self._sighting else NOBODY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from playwright.async_api import expect
@@ -16,6 +16,8 @@ from tests.dashboard.fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+    from kinesumer.dashboard.changes import Desk
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -250,6 +252,25 @@ async def test_the_page_follows_again_when_the_server_is_back(
         await expect(page.locator("#link")).to_have_attribute("data-state", "live")
         await expect(page.locator("#members")).to_contain_text("worker-3")
     await context.close()
+
+
+async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
+    browser: Browser,
+) -> None:
+    async with served(small(), desk=cast("Desk", object())) as at:
+        async with shown_page(browser, at.url) as page:
+            pause = page.get_by_role("button", name="Pause orders")
+            await expect(pause).to_be_visible()
+            assert "token" not in page.url
+            await page.reload()
+            await expect(pause).to_be_visible()
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.goto(at.url)
+        await expect(page.locator("#mode")).to_contain_text("this link was used before")
+        await expect(page.get_by_role("listbox", name="orders")).to_be_visible()
+        await expect(page.get_by_role("button", name="Pause orders")).to_have_count(0)
+        await context.close()
 
 
 async def test_trouble_is_told_and_what_was_seen_stays(browser: Browser) -> None:

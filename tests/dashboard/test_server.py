@@ -226,6 +226,35 @@ async def test_states_come_as_events_and_only_while_somebody_watches(
         assert state["events"][0]["number"] == 1
 
 
+async def test_lags_of_before_a_rest_are_forgotten(
+    http: aiohttp.ClientSession,
+    at: Served,
+    fleet: CountedFleet,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinesumer.dashboard.watcher.SHORTEST_SECONDS", 0.01)
+    monkeypatch.setattr("kinesumer.dashboard.watcher.MEASURING_SECONDS", 0.01)
+    states = at.watcher.states()
+    assert json.loads(await anext(states))["totals"]["millis_behind"] == 0
+    await states.aclose()
+    await asyncio.sleep(0.1)
+    fleet.slow = True
+    states = at.watcher.states()
+    assert json.loads(await anext(states))["totals"]["millis_behind"] is None
+    await states.aclose()
+
+
+async def test_a_second_page_has_the_newest_state_without_a_look(
+    http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
+) -> None:
+    first, second = at.watcher.states(), at.watcher.states()
+    state = await anext(first)
+    assert await anext(second) == state
+    assert fleet.looks == 1
+    await first.aclose()
+    await second.aclose()
+
+
 async def test_slow_lags_do_not_keep_the_rows_from_being_shown(
     http: aiohttp.ClientSession,
     at: Served,

@@ -5,6 +5,7 @@ import { shown } from "./format.js";
 
 const KEPT = "kinesumer token";
 let token = sessionStorage.getItem(KEPT);
+let refusal = "changes need the printed link";
 
 /** Exchange the printed link's invitation for the token, and forget the invitation. */
 export async function enter() {
@@ -12,7 +13,10 @@ export async function enter() {
   if (!invitation) return;
   history.replaceState(null, "", location.pathname);
   const answer = await ask("token", { invitation });
-  if (!answer.token) return;
+  if (!answer.token) {
+    refusal = answer.error;
+    return;
+  }
   token = answer.token;
   sessionStorage.setItem(KEPT, token);
 }
@@ -20,7 +24,7 @@ export async function enter() {
 /** Tell what this page may do: null if the server takes no changes. */
 export function permission(state) {
   if (!state.control) return "read-only";
-  return token ? "changes allowed" : "read-only: changes need the printed link";
+  return token ? "changes allowed" : `read-only: ${refusal}`;
 }
 
 /** Tell whether this page may change anything. */
