@@ -231,6 +231,21 @@ def test_one_shard_without_an_owner_is_seen_among_a_thousand() -> None:
     assert line.count("?") == 1
 
 
+def test_members_say_whether_they_lead_and_where_they_run() -> None:
+    members = [
+        member("left", 0, 7, label="us-east-1a"),
+        member("right", 8, 15, range=None, index=None, state="leaving"),
+        member("query", 8, 15, kind="query"),
+    ]
+    lines = picture(seen(members, [shard(0, 0, 15, "left")])).splitlines()
+    states = {line.split()[1]: line.split("  ")[-1] for line in lines[2:5]}
+    assert states == {
+        "left": "leader, up, in us-east-1a",
+        "right": "leaving, joining",
+        "query": "Spark query, up",
+    }
+
+
 def test_members_in_trouble_come_first_where_not_all_fit() -> None:
     found = crowd(64, 40)
     members = list(found.members)

@@ -50,6 +50,7 @@ def _line(member: Member, width: int) -> Text:
         *(["leader"] if member.leader else []),
         *(["Spark query"] if member.query else []),
         *member.states,
+        *([f"in {member.label}"] if member.label else []),
     ]
     return Text.assemble(
         (letter(member.slot), painted(member.slot)),
