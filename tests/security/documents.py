@@ -15,6 +15,7 @@ POLICIES = (
     "operator",
     "producer",
     "reader-role",
+    "viewer",
     "writer-role",
 )
 
