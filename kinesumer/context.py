@@ -13,6 +13,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.telemetry import Telemetry
+from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     import random
@@ -117,18 +118,15 @@ class Context:
 
     def readable(self, read: Callable[[Row], T], row: Row | None) -> T | None:
         """Return what a row says; None if it says nothing that can be read."""
-        if row is None:
-            return None
-        try:
-            return read(row)
-        except CorruptRowError as error:
-            self.health.corrupt(error)
-            return None
+        said = self.all_readable(read, () if row is None else (row,))
+        return said[0] if said else None
 
     def all_readable(self, read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
         """Return what rows say, without those that can't be read."""
-        said = (self.readable(read, row) for row in found)
-        return [value for value in said if value is not None]
+        said, wrong = rows.readable(read, found)
+        for _, error in wrong:
+            self.health.corrupt(error)
+        return said
 
     async def until_available(
         self, call: Callable[[], Awaitable[T]], what: str = "state store"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.errors import CorruptRowError
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -30,14 +29,10 @@ async def read_shards(
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=consistent)
     )
-    stored, unreadable = [], set()
-    for row in found:
-        try:
-            stored.append(rows.read_shard(row))
-        except CorruptRowError as error:
-            context.health.corrupt(error)
-            unreadable.add(str(row.get("sk", "")).partition("/")[2])
-    return Stored(stored, frozenset(unreadable))
+    stored, wrong = rows.readable(rows.read_shard, found)
+    for _, error in wrong:
+        context.health.corrupt(error)
+    return Stored(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
 
 
 async def read_all(context: Context, arn: str) -> list[ShardRow]:

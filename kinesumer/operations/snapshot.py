@@ -9,7 +9,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.errors import CorruptRowError, KinesumerError
+from kinesumer.errors import KinesumerError
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -116,6 +116,12 @@ def _places(
 async def take(store: StateStore, app: str) -> Snapshot:
     """Read everything that an app has stored."""
     corrupt: list[str] = []
+
+    def said(read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
+        values, wrong = rows.readable(read, found)
+        corrupt.extend(str(error) for _, error in wrong)
+        return values
+
     members, leader, group = await asyncio.gather(
         store.query(rows.member_key(app, "").pk),
         store.get(rows.leader_key(app)),
@@ -123,21 +129,21 @@ async def take(store: StateStore, app: str) -> Snapshot:
     )
     named = [row for row in group if str(row["sk"]).startswith(rows.STREAM_PREFIX)]
     own = [row for row in group if row["sk"] == rows.GROUP_SK]
-    streams = _readable(rows.read_stream, named, corrupt)
-    groups = _readable(rows.read_group, own, corrupt)
+    streams = said(rows.read_stream, named)
+    groups = said(rows.read_group, own)
     pages = await asyncio.gather(
         *(
             store.query(rows.shard_partition(app, stream.arn), consistent=True)
             for stream in streams
         )
     )
-    leaders = _readable(rows.read_leader, [leader] if leader else [], corrupt)
+    leaders = said(rows.read_leader, [leader] if leader else [])
     return Snapshot(
-        _readable(rows.read_member, members, corrupt),
+        said(rows.read_member, members),
         leaders[0] if leaders else None,
         streams,
         {
-            stream.arn: _readable(rows.read_shard, page, corrupt)
+            stream.arn: said(rows.read_shard, page)
             for stream, page in zip(streams, pages, strict=True)
         },
         tuple(corrupt),
@@ -159,17 +165,4 @@ async def take_known(store: StateStore, app: str, table: str) -> Snapshot:
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:
     """Read the member rows only, without those that can't be read."""
     partition = rows.member_key(app, "").pk
-    return _readable(rows.read_member, await store.query(partition), [])
-
-
-def _readable(
-    read: Callable[[Row], T], found: Iterable[Row], corrupt: list[str]
-) -> list[T]:
-    """Return what rows say, and add to a list what is wrong with the others."""
-    said = []
-    for row in found:
-        try:
-            said.append(read(row))
-        except CorruptRowError as error:
-            corrupt.append(str(error))
-    return said
+    return rows.readable(rows.read_member, await store.query(partition))[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kinesumer.errors import CorruptRowError
 from kinesumer.model import (
     HASH_KEYS,
     Position,
@@ -25,6 +26,11 @@ from kinesumer.wire.attributes import (
     read_seconds,
     read_start,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 GROUP_SK = "group"
 LEADER_SK = "leader"
@@ -232,6 +238,19 @@ def range_text(range_: Range, streams: frozenset[str]) -> str:
         f"{place[arn]}:{first:x}-" + ("" if last == HASH_KEYS - 1 else f"{last:x}")
         for arn, first, last in range_
     )
+
+
+def readable(
+    read: Callable[[Row], T], found: Iterable[Row]
+) -> tuple[list[T], list[tuple[str, CorruptRowError]]]:
+    """Return what rows say, and the ``sk`` of those that can't be read, with why."""
+    said, wrong = [], []
+    for row in found:
+        try:
+            said.append(read(row))
+        except CorruptRowError as error:
+            wrong.append((str(row.get("sk", "")), error))
+    return said, wrong
 
 
 def read_member(row: Row) -> MemberRow:

@@ -387,6 +387,15 @@ def test_times_that_go_wrote_are_understood(text: str | None, seconds: float) ->
     assert rows.timestamp_seconds(text) == pytest.approx(seconds)
 
 
+def test_rows_that_cant_be_read_are_told_apart_from_the_others() -> None:
+    sound: Row = {"pk": "group#app", "sk": "group", "group_id": "g", "version": 1}
+    odd: Row = {"pk": "group#app", "sk": "odd", "group_id": 7}
+    said, wrong = rows.readable(rows.read_group, [odd, sound])
+    assert said == [rows.GroupRow("g")]
+    assert [sk for sk, _ in wrong] == ["odd"]
+    assert "attribute group_id" in str(wrong[0][1])
+
+
 def test_keys_keep_apps_streams_and_accounts_apart() -> None:
     shard = ShardKey(ARN, "shardId-000000000001")
     assert rows.member_key("app", "c") == ("member#app", "c")
