@@ -1,0 +1,72 @@
+"""A web service that consumes streams beside answering requests.
+
+    uvicorn app:app
+
+Each worker process is a client of its own. The table and the app are those of
+KINESUMER_TABLE and KINESUMER_APP.
+"""
+
+from __future__ import annotations
+
+# --8<-- [start:app]
+import asyncio
+import os
+import signal
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Response
+
+from kinesumer import Kinesumer, Record, Start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+STREAMS = ["orders"]
+orders: Counter[str | None] = Counter()
+
+
+async def handle(record: Record) -> None:
+    orders[record.partition_key] += 1
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Consume from the server's start until it shuts down."""
+    name = os.environ.get("KINESUMER_APP", "billing")
+    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
+    async with Kinesumer(name, table=table) as client:
+        running = client.run(STREAMS, handle, start=Start.TRIM_HORIZON)
+        consuming = app.state.consuming = asyncio.create_task(running)
+        consuming.add_done_callback(end_if_failed)
+        yield
+        # Requests are over; records go on coming until the others have the shards.
+        await client.leave()
+        await consuming
+
+
+def end_if_failed(consuming: asyncio.Task[None]) -> None:
+    """End the server when consuming can't go on: what started it starts it again."""
+    if not consuming.cancelled() and consuming.exception() is not None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.get("/orders/{key}")
+async def count(key: str) -> int:
+    return orders[key]
+
+
+@app.get("/health")
+async def health(response: Response) -> str:
+    """Answer 503 once nothing is consumed any more."""
+    if app.state.consuming.done():
+        response.status_code = 503
+        return "consuming has ended"
+    return "consuming"
+
+
+# --8<-- [end:app]
