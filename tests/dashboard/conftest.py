@@ -77,13 +77,18 @@ async def served(
 
 @asynccontextmanager
 async def shown_page(
-    browser: Browser, url: str, *, width: int = 1280, dark: bool = False
+    browser: Browser,
+    url: str,
+    *,
+    width: int = 1280,
+    dark: bool = False,
+    still: bool = True,
 ) -> AsyncIterator[Page]:
     """Open a page; whatever it complains of fails the test."""
     context = await browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",
-        reduced_motion="reduce",
+        reduced_motion="reduce" if still else "no-preference",
         timezone_id="UTC",
     )
     page = await context.new_page()

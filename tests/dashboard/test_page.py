@@ -174,6 +174,57 @@ async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
         await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 3,"))
 
 
+@pytest.mark.parametrize("still", [True, False])
+async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
+    browser: Browser, still: bool
+) -> None:
+    fleet = small()
+    async with (
+        served(fleet) as at,
+        shown_page(browser, at.url, still=still) as page,
+    ):
+        await page.wait_for_timeout(200)
+        fleet.join("worker-3")
+        fleet.plan()
+        fleet.settle()
+        at.watcher.hurry()
+        await expect(page.locator("#members")).to_contain_text("worker-3")
+        pictures = await page.evaluate(
+            """async () => {
+              const canvas = document.querySelector(".space canvas");
+              const seen = new Set();
+              for (let i = 0; i < 60; i++) {
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+                seen.add(canvas.toDataURL());
+                if (seen.size > 3) break;
+              }
+              return seen.size;
+            }"""
+        )
+    assert (pictures <= 1) if still else (pictures > 3)
+
+
+async def test_whatever_takes_a_click_has_a_name(browser: Browser) -> None:
+    fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
+    async with served(fleet, desk=cast("Desk", object())) as at:
+        async with shown_page(browser, at.url) as page:
+            await page.get_by_text("Shards as a table").click()
+            nameless = await page.evaluate(
+                """() => [...document.querySelectorAll("button, [tabindex], a, img")]
+                  .filter((element) => !(element.ariaLabel || element.alt === ""
+                    || element.textContent.trim()
+                    || element.getAttribute("aria-labelledby")))
+                  .map((element) => element.outerHTML)"""
+            )
+            assert nameless == []
+            names = [
+                await button.get_attribute("aria-label")
+                for button in await page.locator("#members button").all()
+            ]
+            assert names == ["Drain worker-1", "Drain worker-2"]
+
+
 async def test_one_shard_of_a_band_takes_part_in_tabbing(browser: Browser) -> None:
     async with served(small()) as at, shown_page(browser, at.url) as page:
         bands = page.get_by_role("listbox")

@@ -75,7 +75,7 @@ function showTotals({ totals, leader }) {
       say(text, value);
       say(small, more);
       set(tile.lastChild, "title", value + more);
-      set(tile, "class", bad ? "bad" : value === "unknown" ? "unknown" : null);
+      set(tile, "class", bad ? "bad" : value === "unknown" ? "unknown" : value.length > 12 ? "long" : null);
     });
 }
 

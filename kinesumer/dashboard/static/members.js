@@ -27,8 +27,9 @@ export class Members {
     const { members } = state;
     this.labels = members.some((member) => member.label);
     this.weights = members.some((member) => member.weight !== 1);
-    const heads = ["Client", "State", "Heartbeat", "Shards", "Behind",
+    const heads = ["Client", "State", "Shards", "Behind", "Heartbeat",
       ...(this.labels ? ["Zone"] : []), ...(this.weights ? ["Weight"] : []), ...(mayChange(state) ? [""] : [])];
+    set(this.table, "class", heads.length > 5 ? "many" : null);
     keyed(this.heads, heads, (text) => text,
       (text) => h("th", { scope: "col", class: /Shards|Behind|Weight/.test(text) ? "number" : null },
         text || h("span", { class: "hidden" }, "Actions")), () => {});
@@ -61,7 +62,7 @@ export class Members {
     parts.beat = h("span", { class: "beat" }, h("span", { class: "track", "aria-hidden": "true" }, parts.fill), parts.age);
     row.append(
       h("th", { scope: "row" }, parts.swatch, parts.name, " ", parts.leads),
-      h("td", {}, parts.states), h("td", {}, parts.beat), parts.shards, parts.behind,
+      h("td", {}, parts.states), parts.shards, parts.behind, h("td", {}, parts.beat),
       parts.label, parts.weight, h("td", {}, parts.actions));
     return row;
   }
@@ -89,7 +90,7 @@ export class Members {
     parts.actions.parentElement.hidden = !mayChange(this.state);
     const drained = member.states.includes("drained");
     actions(parts.actions, this.state, member.query ? [] : [
-      [drained ? "Undo drain" : "Drain", { do: drained ? "undrain" : "drain", client: member.client_id }],
+      [drained ? "Undrain" : "Drain", { do: drained ? "undrain" : "drain", client: member.client_id }],
     ], member.client_id);
   }
 
