@@ -40,13 +40,7 @@ class Wanted(NamedTuple):
 @click.argument("streams", metavar="STREAM…", nargs=-1)
 @options.app
 @options.table
-@click.option(
-    "--output",
-    type=click.Choice(["jsonl", "text", "count"]),
-    default="jsonl",
-    show_default=True,
-    help="One JSON object a record, its data only, or how many there are.",
-)
+@options.output
 @click.option(
     "--start",
     default="LATEST",
@@ -179,7 +173,7 @@ async def _tick(form: Format, out: Output, stopping: Stopping) -> None:
 async def _write(records: Records, form: Format, out: Output) -> None:
     async for batch in records.batches():
         # Asking for the next batch marks this one as done: it is written by then.
-        await out.write(form.batch(batch))
+        await out.write(form.records(batch.records))
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""How ``kinesumer consume`` writes records."""
+"""How ``kinesumer consume`` and ``tail`` write records."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from kinesumer import Batch, Record
+    from kinesumer import Record
 
 
 class Format(Protocol):
-    """Turns batches into what is written."""
+    """Turns records into what is written."""
 
-    def batch(self, batch: Batch) -> bytes:
-        """Return what to write for one batch."""
+    def records(self, records: Sequence[Record]) -> bytes:
+        """Return what to write for some records."""
         ...
 
     def tick(self) -> bytes:
@@ -36,9 +36,9 @@ class Lines:
     def __init__(self, line: Callable[[Record], bytes]) -> None:
         self._line = line
 
-    def batch(self, batch: Batch) -> bytes:
+    def records(self, records: Sequence[Record]) -> bytes:
         """Return a line for each record."""
-        return b"".join([self._line(record) + b"\n" for record in batch.records])
+        return b"".join([self._line(record) + b"\n" for record in records])
 
     def tick(self) -> bytes:
         """Return nothing."""
@@ -57,9 +57,9 @@ class Counts:
         self._started = self._last = now()
         self._count = self._before = 0
 
-    def batch(self, batch: Batch) -> bytes:
-        """Count a batch, and write nothing."""
-        self._count += len(batch.records)
+    def records(self, records: Sequence[Record]) -> bytes:
+        """Count them, and write nothing."""
+        self._count += len(records)
         return b""
 
     def tick(self) -> bytes:

@@ -42,5 +42,12 @@ lag = click.option(
 streams = click.option(
     "--stream", multiple=True, help="Only this stream: a name or an ARN; repeatable."
 )
+output = click.option(
+    "--output",
+    type=click.Choice(["jsonl", "text", "count"]),
+    default="jsonl",
+    show_default=True,
+    help="One JSON object a record, its data only, or how many there are.",
+)
 dry_run = click.option("--dry-run", is_flag=True, help="Show it, and do nothing.")
 yes = click.option("--yes", is_flag=True, help="Don't ask.")

@@ -1,0 +1,1 @@
+"""What ``kinesumer tail`` does: one stream read without a group, children last."""
