@@ -44,11 +44,11 @@ class Reading:
     async def read(self, clients: Clients, store: StateStore) -> None:
         """Read the rows and the lags once.
 
-        A failure is counted and logged, and takes what was known away: metrics must
-        not look fresh that aren't. Only what no waiting mends is raised, and that at
-        the first reading only.
+        A failure is counted, logged when it begins, and takes what was known away:
+        metrics must not look fresh that aren't. Only what no waiting mends is raised,
+        and that at the first reading only.
         """
-        first = not self.account.reads
+        first, worked = not self.account.reads, self.account.look is not None
         reads, errors = self.account.reads + 1, self.account.errors
         try:
             look = await self._look(clients, store)
@@ -56,9 +56,12 @@ class Reading:
             self.account = Account(self._app, reads, errors + 1, None)
             if first and not isinstance(error, TransientError):
                 raise
-            log.warning("app %s couldn't be read: %s", self._app, error)
+            if first or worked:
+                log.warning("app %s couldn't be read: %s", self._app, error)
         else:
             self.account = Account(self._app, reads, errors, look)
+            if not (first or worked):
+                log.warning("app %s can be read again", self._app)
 
     async def _look(self, clients: Clients, store: StateStore) -> Look:
         began = self._clock.now()
