@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "comparison.md").read_text()
-CLAIMS = ("Against the reports of others' users", "Speed and cost")
+CLAIMS = (
+    "Against the reports of others' users",
+    "What comes with it",
+    "Speed and cost",
+)
 REFERENCE = re.compile(r"`((?:tests|benchmarks)/[\w/]+\.py)(?:::(\w+))?`")
 
 
