@@ -31,7 +31,7 @@ export class Members {
       ...(this.labels ? ["Zone"] : []), ...(this.weights ? ["Weight"] : []), ...(mayChange(state) ? [""] : [])];
     set(this.table, "class", heads.length > 5 ? "many" : null);
     keyed(this.heads, heads, (text) => text,
-      (text) => h("th", { scope: "col", class: /Shards|Behind|Weight/.test(text) ? "number" : null },
+      (text) => h("th", { scope: "col", class: /Shards|Behind|Weight/.test(text) ? "number" : text === "Heartbeat" ? "apart" : null },
         text || h("span", { class: "hidden" }, "Actions")), () => {});
     keyed(this.body, members, (member) => member.client_id, (member) => this.row(member), (row, member) => this.fill(row, member));
     this.table.hidden = !members.length;
@@ -62,7 +62,7 @@ export class Members {
     parts.beat = h("span", { class: "beat" }, h("span", { class: "track", "aria-hidden": "true" }, parts.fill), parts.age);
     row.append(
       h("th", { scope: "row" }, parts.swatch, parts.name, " ", parts.leads),
-      h("td", {}, parts.states), parts.shards, parts.behind, h("td", {}, parts.beat),
+      h("td", {}, parts.states), parts.shards, parts.behind, h("td", { class: "apart" }, parts.beat),
       parts.label, parts.weight, h("td", {}, parts.actions));
     return row;
   }
