@@ -59,6 +59,8 @@ class Judge:
         """The world was changed behind everybody's back: nothing is judged now."""
         self.writer: Machine | None = None
         """Whose write is being applied."""
+        self.is_by_key = False
+        """Only records of one partition key follow each other."""
         self.seeks = Seeks(self)
         membership = Membership(self, assignor)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
@@ -133,20 +135,21 @@ class Judge:
             self.fail("I4", f"{machine.name} delivers {name}, which it never claimed")
             return
         if tenure.started_at is None:
-            self._check_parents(shard.stream_arn, trace)
+            if epoch >= trace.sought_epoch:
+                self._check_parents(shard.stream_arn, trace)
             tenure.started_at = self.loop.real
             self.note("first delivery", machine.name, name)
         self._check_permit(machine, trace, tenure)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
-        if index != tenure.cursor and (
-            index < tenure.cursor or index > max(tenure.cursor, trace.expired)
-        ):
+        key = record.partition_key if self.is_by_key else None
+        due = tenure.cursors.get(key, tenure.first)
+        if index < due or (not self.is_by_key and index > max(due, trace.expired)):
             self.fail(
                 "I9",
                 f"{machine.name} delivers {name} record {index}, "
-                f"but {tenure.cursor} is next (expired: {trace.expired})",
+                f"but {due} is next (expired: {trace.expired})",
             )
-        tenure.cursor = index + 1
+        tenure.cursors[key] = index + 1
         if epoch < trace.sought_epoch:
             return  # it was handed out before the seek was noticed
         if trace.delivered[index]:
@@ -326,7 +329,7 @@ class Judge:
         if previous and trace.tenures:
             trace.tenures[max(trace.tenures)].ended_at = now
         trace.tenures[epoch] = Tenure(
-            epoch, session, self.writer, first, first, now, done_until=first
+            epoch, session, self.writer, first, now, done_until=first
         )
         # What has expired since it was delivered isn't delivered again.
         repeats = sum(trace.delivered[max(first, trace.expired) :])

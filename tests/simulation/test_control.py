@@ -125,6 +125,19 @@ def test_a_child_that_was_open_when_its_parent_is_sought_may_be_read(
     assert trace.loop.halted is None
 
 
+def test_a_child_claimed_before_it_was_sought_may_be_read_until_that_is_noticed(
+    trace: Trace,
+) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.end(trace.a)
+    trace.claim(trace.a, "A", 1, "child")
+    seek(trace, 2)
+    seek(trace, 2, shard="child")
+    trace.judge.delivered(trace.a, trace.record(200, 1, "child"))
+    assert trace.loop.halted is None
+
+
 def test_a_shard_that_a_seek_makes_is_owed_from_there_on(trace: Trace) -> None:
     trace.judge.opened("arn:aws:kinesis:us-east-1:123456789012:stream/s", "new", ())
     trace.write(trace.b, "new", NEW)
