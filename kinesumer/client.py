@@ -13,7 +13,11 @@ from kinesumer.clock import SystemClock
 from kinesumer.config import Config
 from kinesumer.context import Context, Health, logger
 from kinesumer.delivery import Delivery, Records
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import (
+    ConfigurationError,
+    KinesumerError,
+    PositionsNotStoredError,
+)
 from kinesumer.group import Group
 from kinesumer.handling import Retries
 from kinesumer.heart_runner import ThreadHeart
@@ -96,7 +100,7 @@ class Kinesumer:
     ) -> None:
         try:
             await self._stop()
-        except TimeoutError as late:
+        except PositionsNotStoredError as late:
             if error is None:
                 raise
             logger.error("%s", late, extra={"client_id": self.client_id})

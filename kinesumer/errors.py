@@ -105,6 +105,13 @@ class GroupResetError(FatalError):
     """The app is being deleted: ``kinesumer reset`` runs, or was interrupted."""
 
 
+class PositionsNotStoredError(KinesumerError, TimeoutError):
+    """The state store didn't take the last positions while the client was stopping.
+
+    Others deliver again what isn't stored, once this client's lease has run out.
+    """
+
+
 class ShardsLostError(KinesumerError):
     """Positions couldn't be stored: other clients own these shards by now.
 

@@ -9,7 +9,7 @@ from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.errors import ShardsLostError
+from kinesumer.errors import PositionsNotStoredError, ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
 from kinesumer.keeper import Keeper
@@ -174,8 +174,8 @@ class Group:
     async def stop(self, *, wait_for_user: bool) -> None:
         """Stop in order: fetching, user code, positions, shards, membership, tasks.
 
-        Raises TimeoutError, after giving up everything, if the state store didn't take
-        the positions within a lease: then others repeat what isn't stored.
+        Raises PositionsNotStoredError, after giving up everything, if the state store
+        didn't take them within a lease: then others repeat what isn't stored.
         """
         self._stopping = True
         self.delivery.close()
@@ -184,7 +184,7 @@ class Group:
             async with asyncio.timeout(drain + self.context.config.lease_seconds):
                 await self._give_up(drain)
         except TimeoutError:
-            raise TimeoutError(
+            raise PositionsNotStoredError(
                 "the state store didn't answer: positions may not be stored, and the "
                 "shards wait until this client's lease has run out"
             ) from None

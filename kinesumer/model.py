@@ -151,7 +151,7 @@ class StreamInfo(NamedTuple):
     """The service's own time at the answer, in seconds since 1970."""
     max_record_bytes: int = 1 << 20
     places_by_key: bool = True
-    """Whether a record's partition key decides on its shard; else keys have no order."""
+    """Whether partition keys decide on shards; otherwise keys have no order."""
 
 
 class Shard(NamedTuple):

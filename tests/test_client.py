@@ -14,6 +14,7 @@ from kinesumer.errors import (
     ConfigurationError,
     GoFleetAliveError,
     KinesumerError,
+    PositionsNotStoredError,
     ShardsLostError,
     StateStoreMissingError,
     StreamMissingError,
@@ -321,7 +322,7 @@ async def test_leaving_from_beside_the_loop_waits_for_the_handler(
 async def test_leaving_while_the_store_is_down_says_so_in_time(world: World) -> None:
     world.put("a", "b")
     began = 0.0
-    with pytest.raises(TimeoutError, match="positions may not be stored"):
+    with pytest.raises(PositionsNotStoredError, match="positions may not be stored"):
         async with InMemory(world) as client:
             await consume(client, 2)
             client.store.down = True

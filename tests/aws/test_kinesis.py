@@ -70,8 +70,11 @@ async def test_a_stream_without_a_record_size_has_the_old_limit(
 
 @pytest.mark.parametrize(
     ("said", "by_key"),
-    [({}, True), ({"RecordDistributionStrategy": "USER_PARTITION_KEY"}, True)]
-    + [({"RecordDistributionStrategy": "AUTO"}, False)],
+    [
+        ({}, True),
+        ({"RecordDistributionStrategy": "USER_PARTITION_KEY"}, True),
+        ({"RecordDistributionStrategy": "AUTO"}, False),
+    ],
 )
 async def test_describe_tells_whether_keys_decide_on_shards(
     aws: AwsStub, source: KinesisSource, said: dict[str, str], *, by_key: bool

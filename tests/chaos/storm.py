@@ -161,7 +161,7 @@ class Storm:
                 self.join(successor)
             # Who leaves while the store is down says so; who is asked before it can
             # listen dies of the signal.
-            if status in (0, 3, -15) or failure.startswith("TimeoutError: "):
+            if status in (0, 3, -15) or failure.startswith("PositionsNotStoredError: "):
                 return
         if client.has("squeezed"):
             self.note("died of memory pressure", f"{client.client_id} {failure}")

@@ -164,5 +164,5 @@ def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
 
     fleet.note(f"without a store it took {took:.1f} s to leave")
     assert a.process.poll() == 1
-    assert a.failure.startswith("TimeoutError: the state store didn't answer")
+    assert a.failure.startswith("PositionsNotStoredError: the state store")
     fleet.verdict()
