@@ -17,8 +17,8 @@ from kinesumer.migration.kcl import (
     read_table,
 )
 from kinesumer.migration.marks import Mark
-from kinesumer.operations.peeking import Found, Peek
 from kinesumer.model import Position, Start
+from kinesumer.operations.peeking import Found, Peek
 from tests.migration.fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)
