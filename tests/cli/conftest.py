@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,11 +12,18 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from click.testing import CliRunner
 
+from kinesumer.aws.kinesis import open_source
 from kinesumer.cli.main import cli
+from kinesumer.cli.options import DEFAULT_TABLE
+from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.local import EmbeddedAws, background
+from kinesumer.model import Position, Start, Stream
+from kinesumer.operations.reaching import reached
+from kinesumer.wire import writes
+from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from click.testing import Result
 
@@ -104,3 +112,29 @@ def lines(process: Process, count: int) -> list[bytes]:
 def finished(process: Process) -> tuple[bytes, bytes]:
     """Wait for its end; return what was left to read."""
     return process.communicate(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def left(aws: EmbeddedAws) -> EmbeddedAws:
+    """App a has read the ten records of two shards of the stream orders."""
+    aws.create_table()
+    aws.create_stream("orders", 2)
+    put = [
+        aws.put("orders", b"order %d" % number, f"customer {number}")
+        for number in range(10)
+    ]
+    asyncio.run(_store("a", dict(put)))
+    return aws
+
+
+async def _store(app: str, last: Mapping[str, str]) -> None:
+    async with reached(DEFAULT_TABLE, None) as (clients, store):
+        source = await open_source(clients, Stream("orders"))
+        info = await source.describe()
+        stream = StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)
+        await store.write(writes.create_group(app, "made by hand"))
+        await store.write(writes.create_stream(app, stream))
+        for row in first_rows(Origin(stream), await source.list_shards()):
+            read = row._replace(position=Position(last[row.key.shard_id]))
+            assert (await store.write(writes.create_shard(app, read))).applied
+        assert (await store.write(writes.baseline(app, stream))).applied

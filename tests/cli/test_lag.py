@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def left(aws: EmbeddedAws, start: Callable[..., Process]) -> EmbeddedAws:
-    """A stream that was consumed to its end and left."""
-    aws.create_table()
-    aws.create_stream("orders", 2)
-    for number in range(10):
-        aws.put("orders", b"%d" % number, f"customer {number}")
-    process = start("consume", "orders", "--app=a", "--start=TRIM_HORIZON")
-    lines(process, 10)
-    process.send_signal(signal.SIGTERM)
-    finished(process)
-    return aws
-
-
 def test_it_counts_what_nobody_reads_and_calls_it_stalled(
     left: EmbeddedAws, run: Run
 ) -> None:

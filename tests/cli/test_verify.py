@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from kinesumer.wire.state_table import STATE_STORE
-from tests.cli.conftest import finished, lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesumer.local import EmbeddedAws
-    from tests.cli.conftest import Process, Run
-
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def left(aws: EmbeddedAws, start: Callable[..., Process]) -> EmbeddedAws:
-    """A stream that was consumed to its end and left."""
-    aws.create_table()
-    aws.create_stream("orders", 2)
-    for number in range(10):
-        aws.put("orders", b"%d" % number, f"customer {number}")
-    process = start("consume", "orders", "--app=a", "--start=TRIM_HORIZON")
-    lines(process, 10)
-    process.send_signal(signal.SIGTERM)
-    finished(process)
-    return aws
+    from tests.cli.conftest import Run
 
 
 def told(run: Run, status: int) -> dict[str, Any]:
