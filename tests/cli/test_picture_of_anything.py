@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.wire.rows import MemberRow, ShardRow
 
 NAMES = ["a", "b", "店舗", "\x1b[31m", "x" * 90]
+BANDS = ("lag ", "shards ", "children ", "plan ", "注文注文 ", "ssssssss ")
 PLACES = st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted)
 
 
@@ -42,7 +43,7 @@ def shards(draw_: st.DrawFn) -> list[ShardRow]:
                 first,
                 last,
                 draw_(st.sampled_from(["", "gone", *NAMES])),
-                stream=draw_(st.sampled_from(["orders", "s" * 80])),
+                stream=draw_(st.sampled_from(["orders", "s" * 80, "注文" * 3])),
                 ready=draw_(st.booleans()),
                 ended=draw_(st.booleans()),
                 paused=draw_(st.booleans()),
@@ -78,5 +79,5 @@ def test_there_is_a_picture_of_anything_and_it_fits(
     for line in lines:
         assert "\x1b" not in line.plain
         label = line.plain.partition(" ")[0]
-        if line.plain.lstrip().startswith(("lag ", "shards ", "children ", "plan ")):
+        if line.plain.lstrip().startswith(BANDS):
             assert line.cell_len <= max(width, LEAST_WIDTH), label

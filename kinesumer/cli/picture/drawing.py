@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from kinesumer.cli.picture import band
@@ -134,11 +135,15 @@ def _medium(stream: Band, state: State, brush: Brush) -> Lines:
 
 def _compact(stream: Band, state: State, brush: Brush) -> Lines:
     line = band.shard_line([s for s in stream.shards if s.lane == 0], brush)
-    return [_labelled(shown(stream.name)[: GUTTER - 1], line)]
+    name = shown(stream.name)
+    if cell_len(name) >= GUTTER:
+        name = set_cell_size(name, GUTTER - 1)
+    return [_labelled(name, line)]
 
 
 def _labelled(label: str, line: Text) -> Text:
-    return Text.assemble((f"{label:>{GUTTER - 1}} ", "dim"), line, no_wrap=True)
+    indent = " " * (GUTTER - 1 - cell_len(label))
+    return Text.assemble((f"{indent}{label} ", "dim"), line, no_wrap=True)
 
 
 def _title(stream: Band) -> Text:
