@@ -96,6 +96,7 @@ def _notes(leases: Sequence[Lease], created_at: float) -> Iterator[str]:
     latest = [lease.shard_id for lease in leases if lease.checkpoint == "LATEST"]
     if latest:
         yield (
-            f"{', '.join(latest)}: never checkpointed since LATEST; begins now, or at "
-            "--start-at if that is given"
+            f"{', '.join(latest)}: never checkpointed since LATEST, so nobody knows "
+            "what was read; without --start-at it begins now, after what has come "
+            "since the fleet stopped"
         )

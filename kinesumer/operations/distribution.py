@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Cluster = Callable[["Client"], str]
 
@@ -81,29 +81,13 @@ def report(found: Spread, by: str) -> dict[str, Any]:
     for shard in found.shards:
         held.setdefault(shard.owner, []).append(shard)
     nobody = held.pop("", [])
-    clusters: dict[str, list[Client]] = {}
-    for client in found.clients:
-        clusters.setdefault(cluster(client), []).append(client)
-    whole = sum(client.weight for client in found.clients) or 1
     return {
         "version": VERSION,
         "by": by,
         "shards": len(found.shards),
         "unowned": len(nobody),
         "bytes_per_second": _sum(found.shards),
-        "clusters": [
-            {
-                "cluster": name,
-                "clients": len(members),
-                **_about([shard for m in members for shard in held[m.client_id]]),
-                "fair_shards": round(
-                    sum(m.weight for m in members) * len(found.shards) / whole, 2
-                ),
-                "fewest_of_a_client": min(len(held[m.client_id]) for m in members),
-                "most_of_a_client": max(len(held[m.client_id]) for m in members),
-            }
-            for name, members in sorted(clusters.items())
-        ],
+        "clusters": list(_clusters(found, cluster, held)),
         "clients": [
             {
                 "client_id": client.client_id,
@@ -114,6 +98,26 @@ def report(found: Spread, by: str) -> dict[str, Any]:
         ],
         "problems": list(found.problems),
     }
+
+
+def _clusters(
+    found: Spread, cluster: Cluster, held: Mapping[str, list[Held]]
+) -> Iterator[dict[str, Any]]:
+    members: dict[str, list[Client]] = {}
+    for client in found.clients:
+        members.setdefault(cluster(client), []).append(client)
+    whole = sum(client.weight for client in found.clients) or 1
+    for name, clients in sorted(members.items()):
+        each = [held[client.client_id] for client in clients]
+        share = sum(client.weight for client in clients) / whole
+        yield {
+            "cluster": name,
+            "clients": len(clients),
+            **_about([shard for shards in each for shard in shards]),
+            "fair_shards": round(share * len(found.shards), 2),
+            "fewest_of_a_client": min(map(len, each)),
+            "most_of_a_client": max(map(len, each)),
+        }
 
 
 def _about(shards: Sequence[Held]) -> dict[str, Any]:

@@ -47,17 +47,13 @@ async def read_spread(
     problems = list(found.corrupt)
     if throughput:
         problems += await _measure(clients, rows, roles, rates)
-    return Spread(
-        [Client(m.client_id, m.label, _weight(m)) for m in found.alive],
-        [
-            Held(
-                row.owner_id if row.owner in found.sessions else "", rates.get(row.key)
-            )
-            for page in rows.values()
-            for row in page
-        ],
-        problems,
-    )
+    members = [Client(m.client_id, m.label, _weight(m)) for m in found.alive]
+    held = [
+        Held(row.owner_id if row.owner in found.sessions else "", rates.get(row.key))
+        for page in rows.values()
+        for row in page
+    ]
+    return Spread(members, held, problems)
 
 
 def _weight(member: MemberRow) -> int:
