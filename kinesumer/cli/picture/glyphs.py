@@ -15,7 +15,7 @@ PALE = "80a7ff f0a262 60cd98 ee8cc4 5bc6de dfbb52 b39df5 b0ca60".split()
 """The page's hues in its light and its dark theme."""
 FURTHER = 0.45
 """How far the third shade goes to black, and the fourth to white."""
-TROUBLE = "bold white on red3"
+TROUBLE = "bold #ffffff on #c21f1f"
 
 STATES = {
     "orphaned": "!",
@@ -61,7 +61,7 @@ def colour(slot: int) -> str:
 
 def painted(slot: int) -> str:
     """Return the style of text on a slot's colour."""
-    ink = "black" if slot // len(DEEP) % 2 else "white"
+    ink = "#000000" if slot // len(DEEP) % 2 else "#ffffff"
     return f"bold {ink} on {colour(slot)}"
 
 

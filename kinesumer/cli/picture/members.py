@@ -23,7 +23,7 @@ def member_lines(members: Sequence[Member], room: int | None) -> list[Text]:
     """Return a title and a line for each member, at most ``room`` of them."""
     if not members:
         return [Text("no client is alive", "bold red")]
-    order = sorted(members, key=lambda m: (_is_well(m), not m.leader, m.client_id))
+    order = sorted(members, key=_place)
     shown_ = order if room is None else order[:room]
     width = min(NAME_COLUMNS, max(len(shown(m.client_id)) for m in shown_))
     width = max(width, len("client"))
@@ -37,6 +37,11 @@ def member_lines(members: Sequence[Member], room: int | None) -> list[Text]:
         well = "all well" if all(map(_is_well, rest)) else "some in trouble"
         lines.append(Text(f"  … and {len(rest)} more clients, {well}", "dim"))
     return lines
+
+
+def _place(member: Member) -> tuple[bool, bool, float, str]:
+    index = float("inf") if member.index is None else member.index
+    return _is_well(member), not member.leader, index, member.client_id
 
 
 def _is_well(member: Member) -> bool:
