@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from kinesumer.context import Context
     from kinesumer.testing.memory import MemorySource
 
-FIXTURE: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "kcl-3.5.1.json").read_text()
-)
+
+def _fixture(name: str) -> Any:
+    return json.loads((Path(__file__).parent / name).read_text())
+
+
+FIXTURE: dict[str, Any] = _fixture("kcl-3.5.1.json")
 """What KCL 3.5.1 for Java wrote: streams with their records, and lease tables."""
+VERSIONS: dict[str, Any] = _fixture("kcl-versions.json")
+"""What 1.15.1, 2.6.0 and 3.5.1 wrote of three like streams: each prepared a checkpoint
+that it didn't make."""
 ACCOUNT = "000000000000"
 ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
 PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
@@ -76,8 +82,9 @@ class World:
     def __init__(self) -> None:
         self.clock = StillClock()
         self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
-        for name, stream in FIXTURE["streams"].items():
-            self.kinesis._streams[name] = _stream(stream)
+        for fixture in (FIXTURE, VERSIONS):
+            for name, stream in fixture["streams"].items():
+                self.kinesis._streams[name] = _stream(stream)
         self.store = MemoryStore(self.clock)
 
     def context(self, app: str = "a") -> Context:
@@ -91,7 +98,8 @@ class World:
 
 def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
     """Return a table of the fixture; ``changes`` are attributes by shard id's end."""
-    made = MemoryLeases(FIXTURE["tables"][table], table)
+    known = FIXTURE["tables"] | VERSIONS["tables"]
+    made = MemoryLeases(known[table], table)
     for end, attributes in changes.items():
         key = next(key for key in made.rows if key.endswith(end.lstrip("_")))
         made.rows[key].update(attributes)

@@ -73,6 +73,26 @@ async def test_leases_of_many_streams_become_rows_of_each() -> None:
     assert not any(draft.notes for draft in takeover.drafts)
 
 
+@pytest.mark.parametrize(
+    ("version", "stream"),
+    [("kcl-1.15.1", "one"), ("kcl-2.6.0", "two"), ("kcl-3.5.1", "three")],
+)
+async def test_leases_of_each_version_say_the_same(version: str, stream: str) -> None:
+    world = World()
+    context = world.context()
+    takeover = await importing(leases(version), stream).draft(context, world.open)
+    await takeover.write(context)
+    arn = ORDERS.replace("orders", stream)
+    found = stored(world, arn)
+    log = world.kinesis.stream(stream).shards[S0].log
+    [aggregate] = [r.sequence_number for r in log if r.data.startswith(b"\xf3")]
+    assert found[S0].position == Position(aggregate, 1)
+    plain = world.kinesis.stream(stream).shards[S1].log[-2].sequence_number
+    assert found[S1].position == Position(plain)
+    [note] = takeover.drafts[0].notes
+    assert note.startswith("2 leases have a pending checkpoint")
+
+
 async def test_a_second_import_changes_nothing() -> None:
     world = World()
     context = world.context()
