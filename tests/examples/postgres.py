@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def server() -> Iterator[dict[str, str]]:
             until(lambda: _answers(str(folder)), "PostgreSQL answers")
             yield environment
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # at once, whoever is connected
             process.wait()
     finally:
         shutil.rmtree(folder)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Work = Callable[..., Awaitable[None]]
 
-APP = "billing"
 QUICK = Config(
     heartbeat_seconds=0.3,
     lease_seconds=1.2,
@@ -57,7 +56,7 @@ def main(example: str, function: str, call: str, client_id: str, stream: str) ->
     if hasattr(module, "SESSION"):
         module.SESSION = module.SESSION.replace("=10s", "=1s")
     setattr(module, function, stopping(getattr(module, function), int(call)))
-    asyncio.run(module.consume(APP, [stream]))
+    asyncio.run(module.consume(f"app-{stream}", [stream]))
 
 
 if __name__ == "__main__":
