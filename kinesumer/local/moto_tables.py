@@ -76,6 +76,7 @@ class Handler(DynamoHandler):
                 "UnknownOperationException",
                 f"The embedded DynamoDB has no operation {operation}.",
             )
+        _spell_out(self.body.get("Expected", {}))
         result: dict[str, Any] = getattr(self, name)().result or {}
         for part in ("Table", "TableDescription"):
             if part in result:
@@ -91,3 +92,13 @@ class Handler(DynamoHandler):
     def encode(result: dict[str, Any]) -> bytes:
         """Return a result as DynamoDB's JSON."""
         return json.dumps(result, cls=DynamoJsonEncoder).encode()
+
+
+def _spell_out(expected: dict[str, dict[str, Any]]) -> None:
+    """Let legacy conditions with one value keep their operator.
+
+    moto takes any of them for "equal": KCL 1.x and 2.x write "not equal" that way.
+    """
+    for condition in expected.values():
+        if "ComparisonOperator" in condition and "Value" in condition:
+            condition["AttributeValueList"] = [condition.pop("Value")]

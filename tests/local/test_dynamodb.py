@@ -268,3 +268,24 @@ def test_requests_leave_no_copies_of_rows_behind(aws: EmbeddedAws, table: str) -
     for _ in range(100):
         request()
     assert objects() - before < 100
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "holds"),
+    [("NE", "8", True), ("NE", "7", False), ("EQ", "7", True), ("LT", "8", True)],
+)
+def test_a_legacy_condition_with_one_value_keeps_its_operator(
+    aws: EmbeddedAws, table: str, operator: str, value: str, holds: bool
+) -> None:
+    key = {"pk": {"S": "a"}, "sk": {"S": "b"}}
+    put = {"TableName": table, "Item": {**key, "counter": {"N": "7"}}}
+    aws.dynamodb("PutItem", json.dumps(put).encode())
+    expected = {"counter": {"Value": {"N": value}, "ComparisonOperator": operator}}
+    change = {"counter": {"Value": {"N": "9"}, "Action": "PUT"}}
+    body = {"TableName": table, "Key": key, "AttributeUpdates": change}
+    request = json.dumps({**body, "Expected": expected}).encode()
+    if holds:
+        aws.dynamodb("UpdateItem", request)
+        return
+    with pytest.raises(RuntimeError, match="ConditionalCheckFailed"):
+        aws.dynamodb("UpdateItem", request)
