@@ -24,3 +24,11 @@ class UnnamedCommand(click.Group):
         if not args or (args[0] not in self.commands and args[0] not in HELP):
             args = [self._unnamed, *args]
         return super().parse_args(ctx, args)
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the unnamed command's options, since the group has none of its own."""
+        unnamed = self.commands[self._unnamed]
+        unnamed.format_options(click.Context(unnamed, parent=ctx), formatter)
+        self.format_commands(ctx, formatter)

@@ -105,6 +105,15 @@ def test_a_file_puts_an_app_back_and_tells_what_changes(
     assert again.stdout.endswith("nothing to do: the app has these positions\n")
 
 
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_the_help_tells_the_options_of_the_command_that_needs_no_name(
+    run: Run, command: str
+) -> None:
+    told = run(command, "--help").output
+    assert "FILE" in told and "--stream" in told
+    assert "\n  kcl " in told
+
+
 def test_nothing_is_written_without_being_asked_for(
     numbers: list[str], run: Run
 ) -> None:
