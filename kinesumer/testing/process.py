@@ -11,6 +11,7 @@ from kinesumer.delivery import Delivery, Records
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.group import Group
 from kinesumer.model import Stream
+from kinesumer.testing.called import Called
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 from kinesumer.testing.heart import SimulatedHeart
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
+    from kinesumer.delivery import Taker
     from kinesumer.model import Record
     from kinesumer.testing.simulation import Simulation, User
 
@@ -165,7 +167,9 @@ class Process:
                 await asyncio.sleep(5 * self.random.random())
 
     async def _consume(self) -> None:
-        group, delivery = self._new_group()
+        called = Called(self) if self.sim.shape.concurrency else None
+        delivery = Delivery(self.machine, marks_by_asking=self.sim.auto)
+        group = self._new_group(delivery if called is None else called.handling)
 
         async def begin() -> None:
             if self.group is not group:
@@ -176,7 +180,9 @@ class Process:
         if not self.sim.auto:
             marking = asyncio.get_running_loop().create_task(self._mark(group))
         try:
-            if self.sim.shape.batches:
+            if called is not None:
+                await called.handling.run(begin)
+            elif self.sim.shape.batches:
                 await self._each_batch(Records(delivery, begin))
             else:
                 await self._each_record(Records(delivery, begin))
@@ -187,7 +193,7 @@ class Process:
             self._in_hand.clear()
             await self._stop(group)
 
-    def _new_group(self) -> tuple[Group, Delivery]:
+    def _new_group(self, taker: Taker) -> Group:
         sim = self.sim
         context = Context(
             app=sim.shape.app,
@@ -199,9 +205,8 @@ class Process:
             new_id=sim.new_id,
             health=Health(self.machine),
         )
-        delivery = Delivery(self.machine, marks_by_asking=sim.auto)
         heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
-        return Group(context, self._open_source, heart, delivery), delivery
+        return Group(context, self._open_source, heart, taker)
 
     async def _stop(self, group: Group) -> None:
         try:
@@ -219,10 +224,7 @@ class Process:
         judge, machine, auto = self.sim.judge, self.machine, self.sim.auto
         async for record in records:
             judge.delivered(machine, record)
-            if self.fails or self._stuck or machine.loop.real < self.slow_until:
-                await self._misbehave()
-            if self.sim.user is not None:
-                await self._handle(self.sim.user, record)
+            await self.work_at([record])
             if auto:
                 judge.done(record)
             else:
@@ -233,16 +235,20 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
-            if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
-                await self._misbehave()
-            if self.sim.user is not None:
-                for record in batch.records:
-                    await self._handle(self.sim.user, record)
+            await self.work_at(batch.records)
             if auto:
                 for record in batch.records:
                     judge.done(record)
             else:
                 self._in_hand += batch.records
+
+    async def work_at(self, records: list[Record]) -> None:
+        """Handle some records, in a way or the other. Raises UserError."""
+        if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
+            await self._misbehave()
+        if self.sim.user is not None:
+            for record in records:
+                await self._handle(self.sim.user, record)
 
     async def _handle(self, user: User, record: Record) -> None:
         try:

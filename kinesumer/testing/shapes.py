@@ -73,11 +73,13 @@ def draw_shape(seed: int) -> Shape:
         pace_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
     )
     stuck_soon = draw.random() < 0.3
-    return replace(
+    shape = replace(
         shape,
         config={"max_processing_time": 20.0} if stuck_soon else {},
         labels=draw.choice((0, 0, 0, 2, 3)),
     )
+    calls = draw.choice((0, 0, 1, 4)) if shape.commit == "auto" else 0
+    return replace(shape, concurrency=calls)
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
+KEYS = 20
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Shape:
     assignor: Literal["range", "sticky"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
+    concurrency: int = 0
+    """Calls at a time in a shard by ``run()``, with many partition keys; 0: user code
+    iterates."""
     start: Start = Start.TRIM_HORIZON
     mixed: bool = False
     """Members consume different streams."""
@@ -93,6 +97,7 @@ class Simulation:
             }
         )
         self.judge = Judge(self.loop, self.config.max_uncommitted, shape.assignor)
+        self.judge.is_by_key = shape.concurrency > 1
         self.store.on_write.append(self.judge.applied)
         self.processes: list[Process] = []
         self.operators: list[Operator] = []
@@ -198,19 +203,24 @@ class Simulation:
         """Produce one record, by default anywhere in the hash space."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
-        parts, data = 0, b"x" * 20
+        parts, data, key = 0, b"x" * 20, self._key()
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
         if self.random.random() < self.shape.aggregated:
             parts = self.random.randrange(1, 6)
-            data = aggregate([UserRecord(data, "key", str(hash_key))] * parts)
-        shard_id, number = self.kinesis.put(name, data, "key", hash_key)
+            data = aggregate([UserRecord(data, key, str(hash_key))] * parts)
+        shard_id, number = self.kinesis.put(name, data, key, hash_key)
         now = self.kinesis.clock.wall()
         places: list[tuple[str, int | None]] = [(number, None)]
         if parts:
             places = [(number, part) for part in range(parts)]
         self.produced += len(places)
         self.judge.produced(self.arn(name), shard_id, places, now)
+
+    def _key(self) -> str:
+        if self.shape.concurrency:
+            return f"key-{self.random.randrange(KEYS)}"
+        return "key"
 
     def put_everywhere(self) -> None:
         """Put a record into each open shard."""

@@ -41,8 +41,6 @@ class Tenure:
     machine: Machine
     first: int
     """Index of the record that must be delivered first."""
-    cursor: int
-    """Index of the next record to deliver."""
     claimed_at: float = 0.0
     started_at: float | None = None
     """When its first record was delivered."""
@@ -50,6 +48,8 @@ class Tenure:
     """When the owner gave the shard up, or another took it."""
     given_up: bool = False
     """Its owner has tried to release or end the shard."""
+    cursors: dict[str | None, int] = field(default_factory=dict)
+    """Index after the last one delivered, by partition key if only keys have order."""
     done: set[int] = field(default_factory=set)
     done_until: int = 0
     """Every index from ``first`` to this one (exclusive) is done."""

@@ -104,6 +104,12 @@ class Client:
         yield self.store
 
 
+@pytest.fixture(autouse=True)
+def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first plan doesn't wait for other clients."""
+    monkeypatch.setattr("kinesumer.leader.FIRST_SECONDS", 0.0)
+
+
 PLACE: ContextVar[str] = ContextVar("PLACE", default="nowhere")
 
 

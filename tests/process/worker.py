@@ -22,6 +22,7 @@ import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
 from tests.process import walls
+from tests.process.calling import Calls
 from tests.process.pressure import squeeze
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Settings(msgspec.Struct):
     start: str = "TRIM_HORIZON"
     delay: float = 0.0
     """How long each record takes unless orders say otherwise."""
+    runs: str = ""
+    """How ``run()`` calls the handler: "record", "thread" or "batch"; empty: it isn't
+    used."""
+    concurrency: int = 1
     rejoins: bool = False
     """Consume again after an error of the handler, as a supervisor would."""
 
@@ -203,6 +208,10 @@ class Worker:
         async with self._client:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self._leave)
+            if settings.runs:
+                calls = Calls(lambda: self.orders, settings.delay, self._journal)
+                await calls.run(self._client, streams, start, settings)
+                return
             async for record in self._client.consume(streams, start=start):
                 began, orders = now(), self.orders
                 await self._handle(record, orders)
