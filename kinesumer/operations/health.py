@@ -74,7 +74,8 @@ def _beating(row: Row) -> Finding:
 
 def _silent(pulse: rows.Pulse, lease: float) -> Finding:
     if pulse.dead:
-        return Finding(False, False, "dead", f"it left or was fenced, {lease:g} s ago")
+        why = f"it left or was fenced, and wasn't back in {lease:g} s"
+        return Finding(False, False, "dead", why)
     why = f"no heartbeat for its lease of {lease:g} s"
     return Finding(False, False, shown(pulse.state), why)
 
