@@ -15,7 +15,14 @@ import pytest
 from kinesumer import AccessDeniedError, Kinesumer, Start
 from kinesumer.wire.state_table import STATE_STORE
 from tests.cli.conftest import words
-from tests.security.conftest import INITIALIZING, QUICK, READING, USER, Accounts
+from tests.security.conftest import (
+    EXTERNAL_ID,
+    INITIALIZING,
+    QUICK,
+    READING,
+    USER,
+    Accounts,
+)
 from tests.security.documents import Grant, document, grants
 
 if TYPE_CHECKING:
@@ -150,7 +157,9 @@ def test_the_doctor_finds_nothing_with_what_consumers_and_operators_may(
 ) -> None:
     accounts.enforce(READING)
     accounts.enforce({USER: "operator"})
-    result = run("doctor", "orders", "clicks", "--json")
+    roles = f"--role=payments={accounts.role}", f"--external-id={EXTERNAL_ID}"
+    streams = "orders", "clicks", accounts.payments
+    result = run("doctor", *streams, *roles, "--json")
     assert result.exit_code == 0
     assert json.loads(result.output)["findings"] == []
 

@@ -32,15 +32,14 @@ def account_full(limits: AccountLimits | None) -> Iterator[Finding]:
 
 def idle(seen: Seen) -> Iterator[Finding]:
     """Tell of clients that have no shard, since there are fewer shards than clients."""
-    takers = [m for m in seen.clients if not m.drained and m.state == "up"]
     rows = [row for page in seen.second.shards.values() for row in page]
     shards = sum(not row.ended and row.ready for row in rows)
-    if shards and len(takers) > shards:
+    if shards and len(seen.takers) > shards:
         yield Finding(
             CHECK,
             Severity.NOTE,
             f"app {seen.app}",
-            f"{len(takers)} clients share {shards} shards: a shard is read by one",
+            f"{len(seen.takers)} clients share {shards} shards: a shard is read by one",
             "spare clients take over at once when others die; for more throughput, "
             "split the shards",
         )

@@ -92,6 +92,16 @@ def _unowned(arn: str, seen: Seen) -> Iterator[Finding]:
             "stay",
         )
         return
+    if not any(arn in m.streams for m in seen.takers):
+        yield Finding(
+            CHECK,
+            Severity.WARNING,
+            arn,
+            f"{names} have no owner: all clients that ask for it are drained, degraded "
+            "or leaving",
+            "kinesumer drain CLIENT --undo, or start another client",
+        )
+        return
     planned = {seen.second.planned.get(row.key) for row in lasting} - {None}
     yield Finding(
         CHECK,

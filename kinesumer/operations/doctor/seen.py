@@ -53,6 +53,11 @@ class Seen:
         """The plain clients that aren't marked dead, at the second look."""
         return [m for m in self.second.alive if m.kind == wire.CLIENT]
 
+    @cached_property
+    def takers(self) -> list[MemberRow]:
+        """The plain clients that shards can be planned for."""
+        return [m for m in self.clients if not m.drained and m.state == "up"]
+
     def asked_for(self, arn: str) -> bool:
         """Tell whether somebody who lives asks for a stream."""
         return any(arn in member.streams for member in self.second.alive)

@@ -60,6 +60,13 @@ def test_a_shard_of_the_dead_is_told() -> None:
     assert "no living owner" in one.text
 
 
+def test_clients_that_are_all_drained_are_told() -> None:
+    idle = found([row(0, owner=""), row(1)], [member("a", drained=True)])
+    [one] = orphans(seen(idle))
+    assert "all clients that ask for it are drained" in one.text
+    assert "--undo" in one.advice
+
+
 def test_a_paused_shard_needs_no_owner() -> None:
     paused = found([row(0, owner="", paused=True), row(1)])
     assert not list(orphans(seen(paused)))
