@@ -12,7 +12,7 @@ from kinesumer.model import stream_name
 from kinesumer.spark.columns import requested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -51,7 +51,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-_OF_SHARD = {
+_OF_SHARD: dict[str, Callable[[ShardKey], str]] = {
     "stream": lambda shard: stream_name(shard.stream_arn),
     "stream_arn": lambda shard: shard.stream_arn,
     "shard_id": lambda shard: shard.shard_id,
