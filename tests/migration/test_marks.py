@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from kinesumer.migration.marks import Mark, lay_out
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.migration.marks import Mark, children_of, lay_out
 from kinesumer.model import HASH_KEYS, Position, Shard, Start
+from tests.core.test_lineage import histories
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 HALF = HASH_KEYS // 2
@@ -59,3 +63,30 @@ def test_shards_of_which_nothing_is_known_are_named() -> None:
 def test_a_parent_that_kinesis_has_forgotten_holds_nobody_up() -> None:
     assert states({"shardId-1": READ, "shardId-2": ENDED}, [C1, C2, G]) == "rew"
     assert states({"shardId-3": READ}, [G]) == "r"
+
+
+@given(histories(), st.data())
+def test_however_far_a_fleet_has_come_its_marks_tell_which_shards_have_ended(
+    shards: list[Shard], data: st.DataObject
+) -> None:
+    """A fleet ends parents before children, and may forget those whose children it has
+    marks of, as KCL deletes their leases; it may not have met children yet."""
+    children = children_of(shards)
+    ended: dict[str, bool] = {}
+    marks: dict[str, Mark] = {}
+    for shard in shards:  # parents come first
+        begun = all(ended[parent] for parent in shard.parents)
+        closed = shard.shard_id in children
+        ended[shard.shard_id] = begun and closed and data.draw(st.booleans())
+        if begun or data.draw(st.booleans()):
+            marks[shard.shard_id] = Mark(ended=ended[shard.shard_id])
+    for shard_id in list(marks):
+        born = children.get(shard_id, ())
+        forgettable = ended[shard_id] and all(child in marks for child in born)
+        if forgettable and data.draw(st.booleans()):
+            del marks[shard_id]
+    layout = lay_out(ARN, shards, marks)
+    assert not (layout.uncovered or layout.expired)
+    for row, shard in zip(layout.rows, shards, strict=True):
+        assert row.ended == ended[shard.shard_id]
+        assert row.ready == all(ended[parent] for parent in shard.parents)
