@@ -190,8 +190,8 @@ class Judge:
             parent = self.shards.get((arn, parent_id))
             if parent is None or parent.pruned or self._has_expired(parent):
                 continue
-            if trace.sought < parent.reopened:
-                continue  # it was opened before, and its own seek is to come
+            if trace.may_precede(parent):
+                continue
             if parent.row is not None and not parent.row["ended"]:
                 self.fail("I8", f"{trace.shard_id} delivers before {parent_id} ended")
             if parent.row is None and parent.log:

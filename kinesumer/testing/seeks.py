@@ -24,8 +24,10 @@ class Seeks:
 
     def created(self, trace: ShardTrace, row: Row) -> None:
         """A row was created: an operator's begins where its seek says."""
-        if self._judge.writer in self.operators:
-            trace.seek(trace.first_of(row), number(row["epoch"]), next(self._numbers))
+        writer = self._judge.writer
+        if writer is not None and writer in self.operators:
+            first, epoch = trace.first_of(row), number(row["epoch"])
+            trace.seek(first, epoch, writer.name, next(self._numbers))
 
     def is_seek(self, write: Write) -> bool:
         """Tell whether a write to a shard's row moves its position by an order."""
@@ -34,9 +36,9 @@ class Seeks:
     def sought(self, trace: ShardTrace, before: Row, after: Row) -> None:
         """A shard was told to read on from elsewhere."""
         judge, epoch = self._judge, number(after["epoch"])
+        operator = judge.writer.name if judge.writer else "nobody"
         if judge.writer not in self.operators:
-            writer = judge.writer.name if judge.writer else "nobody"
-            judge.fail("I1", f"{writer}, no operator, seeks {trace.shard_id}")
+            judge.fail("I1", f"{operator}, no operator, seeks {trace.shard_id}")
         if epoch != number(before["epoch"]) + 1:
             judge.fail("I4", f"{trace.shard_id}: epoch {epoch} is sought out of turn")
         if after.get("owner") != before.get("owner"):
@@ -45,5 +47,5 @@ class Seeks:
             judge.fail("I1", f"{trace.shard_id} is sought and still has ended")
         place = next(self._numbers)
         if before["ended"]:
-            trace.reopened, trace.ended_at = place, None
-        trace.seek(trace.first_of(after), epoch, place)
+            trace.reopened, trace.ended_at = (operator, place), None
+        trace.seek(trace.first_of(after), epoch, operator, place)

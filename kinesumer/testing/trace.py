@@ -87,13 +87,15 @@ class ShardTrace:
         """Index that the last seek went to, if there was one."""
         self.sought_epoch = 0
         """What is delivered and done in epochs before doesn't count."""
-        self.sought = self.reopened = 0
-        """Which seek was the last one, and the last one to undo its end: seeks of all
-        shards are counted."""
+        self.sought: dict[str, int] = {}
+        """Each operator's last seek: seeks of all shards are counted."""
+        self.reopened: tuple[str, int] = ("", 0)
+        """The last seek that undid its end, and whose it was."""
 
-    def seek(self, first: int, epoch: int, place: int) -> None:
+    def seek(self, first: int, epoch: int, operator: str, place: int) -> None:
         """Note that an operator had it read on from an index, in no session's epoch."""
-        self.owed, self.sought_epoch, self.sought = first, epoch, place
+        self.owed, self.sought_epoch = first, epoch
+        self.sought[operator] = place
         self.done_until = first
         self.done[:first] = b"\1" * first
         for marks in (self.done, self.delivered):
@@ -141,6 +143,14 @@ class ShardTrace:
         index = max(first, self.expired, min(self.done_until, stop))
         found = self.done.find(0, index, stop) if index < stop else -1
         return None if found < 0 else found
+
+    def may_precede(self, parent: ShardTrace) -> bool:
+        """Tell whether it may be read though an operator has opened its parent again.
+
+        That operator's seek is still to reach it, whatever others did to it meanwhile.
+        """
+        operator, place = parent.reopened
+        return self.sought.get(operator, 0) < place
 
     def mark(self, index: int, epoch: int) -> None:
         """Note that user code has done a record."""
