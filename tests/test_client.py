@@ -391,30 +391,3 @@ async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) ->
         with pytest.raises(ShardsLostError):
             await client.commit()
     assert shard(world).position is None
-
-
-@in_virtual_time
-async def test_a_client_pauses_for_all_and_resumes(world: World) -> None:
-    world.put("a")
-    async with InMemory(world) as client:
-        assert await consume(client, 1) == ["a"]
-        await client.pause("orders", P, "bad data")
-        assert (shard(world).paused, shard(world).pause_reason) == (True, "bad data")
-        world.put("b")
-        asking = asyncio.ensure_future(consume(client, 1))
-        await asyncio.sleep(30)
-        assert not asking.done()
-        assert not shard(world).owner
-        await client.resume("orders", P)
-        assert await asking == ["b"]
-
-
-@in_virtual_time
-async def test_a_pause_of_what_isnt_consumed_is_refused(world: World) -> None:
-    world.put("a")
-    async with InMemory(world) as client:
-        with pytest.raises(KinesumerError, match="iterate over"):
-            await client.pause()
-        await consume(client, 1)
-        with pytest.raises(ConfigurationError, match="no stream 'payments'"):
-            await client.pause("payments")
