@@ -54,7 +54,7 @@ def test_user_records_know_their_place() -> None:
     assert second.partition_key == "b"
     assert second.explicit_hash_key == "7"
     assert second.arrived_at == kinesis_record(data).arrived_at
-    assert second.fence == WHOLE.fence
+    assert second.fence == WHOLE.fence._replace(position=second.position)
 
 
 def test_a_record_without_a_hash_key_doesnt_get_anothers() -> None:
