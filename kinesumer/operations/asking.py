@@ -46,11 +46,13 @@ class Asking:
     """What one command asks of all streams and shards.
 
     A shard's readers have the same five calls a second: throttling isn't a fault.
+    ``pace_seconds`` is the shortest time between two reads of one shard.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace_seconds: float = 0.0) -> None:
+        self._pace = pace_seconds
+        self._next: dict[ShardKey, float] = {}
         self._limit = asyncio.Semaphore(PARALLEL_READS)
-        self.reads: Counter[ShardKey] = Counter()
         self.throttled: Counter[ShardKey] = Counter()
         """How many of a shard's reads were refused as too many."""
 
@@ -77,9 +79,9 @@ class Asking:
     async def _patiently(
         self, key: ShardKey, ask: Callable[[], Awaitable[Page]]
     ) -> Page:
+        await self._turn(key)
         async with self._limit:
             for attempt in range(1, TRIES + 1):
-                self.reads[key] += 1
                 try:
                     return await ask()
                 except ExpiredIteratorError:
@@ -90,6 +92,12 @@ class Asking:
                         raise
                 await asyncio.sleep(PAUSE_SECONDS * attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    async def _turn(self, key: ShardKey) -> None:
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next.get(key, now))
+        self._next[key] = turn + self._pace
+        await asyncio.sleep(turn - now)
 
 
 async def each_stream(

@@ -36,8 +36,6 @@ class Look(NamedTuple):
     """Whether they were counted, rather than estimated from samples."""
     problem: str = ""
     """Why it couldn't be looked at, or what is lost."""
-    lost: bool = False
-    """Retention has passed what was to be read next."""
 
 
 class Course(NamedTuple):

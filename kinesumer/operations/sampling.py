@@ -59,8 +59,7 @@ async def look(
 
 
 def _failed(after: Position | Start, error: KinesumerError) -> Look:
-    lost = isinstance(error, ShardMissingError | TrimmedPositionError)
-    return Look(time.monotonic(), None, after, problem=str(error), lost=lost)
+    return Look(time.monotonic(), None, after, problem=str(error))
 
 
 async def count(

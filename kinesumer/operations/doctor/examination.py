@@ -19,6 +19,7 @@ from kinesumer.operations.doctor import (
     members,
     orphans,
     permissions,
+    positions,
     retention,
     state_store,
     traffic,
@@ -44,6 +45,7 @@ OF_AN_APP = (
     orphans.CHECK,
     handovers.CHECK,
     fleets.CHECK,
+    positions.CHECK,
     retention.CHECK,
     "hot shards",
 )
@@ -54,6 +56,7 @@ CHECKS_OF_AN_APP: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     hash_space.uncovered,
     orphans.orphans,
     handovers.stuck,
+    positions.astray,
     retention.running_out,
     traffic.hot,
     traffic.crowded,

@@ -12,7 +12,7 @@ from kinesumer.operations.backlog import (
     Look,
     course,
 )
-from kinesumer.operations.doctor.finding import Finding, Severity, some
+from kinesumer.operations.doctor.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,8 @@ AT_ONCE = 0.8
 
 
 def running_out(seen: Seen) -> Iterator[Finding]:
-    """Tell of records that are lost, and of those that soon will be."""
+    """Tell of records that soon will be lost."""
     for arn, stream in seen.streams.items():
-        yield from _lost(arn, stream)
         slowest = max(stream.second.values(), key=_millis, default=None)
         if slowest is not None and slowest.millis is not None:
             yield from _soon(arn, stream, slowest)
@@ -37,20 +36,6 @@ def running_out(seen: Seen) -> Iterator[Finding]:
 
 def _millis(look: Look) -> int:
     return -1 if look.millis is None else look.millis
-
-
-def _lost(arn: str, stream: StreamSeen) -> Iterator[Finding]:
-    lost = [key.shard_id for key, look in stream.second.items() if look.lost]
-    if lost:
-        yield Finding(
-            CHECK,
-            Severity.CRITICAL,
-            arn,
-            f"retention ({stream.info.retention_hours} h) has passed the positions of "
-            f"{some(lost)}: records are lost",
-            "raise the retention, then let clients read: they go on with the oldest "
-            "records that are left",
-        )
 
 
 def _soon(arn: str, stream: StreamSeen, slowest: Look) -> Iterator[Finding]:

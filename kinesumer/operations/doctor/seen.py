@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.model import Shard, ShardKey, StreamInfo
     from kinesumer.operations.backlog import Look, Sample
     from kinesumer.operations.snapshot import Snapshot
+    from kinesumer.operations.verify.verdict import Verdict
     from kinesumer.wire.rows import MemberRow
 
 
@@ -26,6 +27,8 @@ class StreamSeen(NamedTuple):
     """Open rows' positions at the first look …"""
     second: Mapping[ShardKey, Look] = {}
     """… and at the second."""
+    verdicts: Mapping[ShardKey, Verdict] = {}
+    """What stands at the stored positions of open rows."""
     arriving: Mapping[str, Sample] = {}
     """What came into open shards lately, by shard id."""
     throttled: Mapping[str, int] = {}

@@ -11,6 +11,7 @@ from kinesumer.operations.asking import Asking, ServiceClock, each_stream
 from kinesumer.operations.doctor.permissions import Trial
 from kinesumer.operations.doctor.seen import StreamSeen
 from kinesumer.operations.sampling import arriving, look
+from kinesumer.operations.verify import positions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     Ask = Callable[[str, KinesisSource], Awaitable[None]]
 
 
+PACE_SECONDS = 1.0
+"""With four reads a second of who has caught up, that makes the five that there are."""
+
+
 class Streams:
     """The streams that can be read, and what went wrong on the way."""
 
@@ -33,7 +38,7 @@ class Streams:
         self, clients: Clients, roles: Roles, readable: Collection[str]
     ) -> None:
         self._clients, self._roles, self._readable = clients, roles, readable
-        self._asking = Asking()
+        self._asking = Asking(PACE_SECONDS)
         self.failed: list[Trial] = []
 
     async def look(self, found: Snapshot) -> dict[str, Looks]:
@@ -58,6 +63,10 @@ class Streams:
             listing = await source.list_shards()
             clock = ServiceClock(info.now)
             looks = await self._rows(arn, source, found, clock)
+            rows = [row for row in found.shards[arn] if not row.ended]
+            verdicts = await asyncio.gather(
+                *(positions.look(self._asking, source, row, listing) for row in rows)
+            )
             arrived = await asyncio.gather(
                 *(
                     self._arriving(arn, source, s, clock)
@@ -70,6 +79,7 @@ class Streams:
                 listing,
                 before.get(arn, {}),
                 looks,
+                {row.key: said for row, said in zip(rows, verdicts, strict=True)},
                 {shard: sample for shard, sample in arrived if sample is not None},
                 {
                     k.shard_id: n

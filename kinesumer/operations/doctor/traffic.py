@@ -19,6 +19,8 @@ HOT = 0.8
 """From this part of a shard's limit on it is hot …"""
 UNEVEN = 4.0
 """… and uneven with so many times the load of the stream's middle shard, …"""
+REFUSALS = 2
+"""One may be a coincidence."""
 WORTH_TELLING = 0.1
 """… if that is this part of the limit."""
 
@@ -73,7 +75,9 @@ def crowded(seen: Seen) -> Iterator[Finding]:
             for key, look in stream.second.items()
             if look.millis is None or look.millis > NOISE_MILLIS
         }
-        refused = sorted(s for s, count in stream.throttled.items() if count)
+        refused = sorted(
+            s for s, count in stream.throttled.items() if count >= REFUSALS
+        )
         others = [shard for shard in refused if shard not in behind]
         if others:
             yield Finding(

@@ -20,6 +20,7 @@ class Verdict(NamedTuple):
     text: str = ""
 
 
+UNCHECKED = "unchecked"
 ENDED = Verdict("ended", Severity.NOTE)
 NOT_STARTED = Verdict("not started", Severity.NOTE)
 THERE = Verdict("there", Severity.NOTE)

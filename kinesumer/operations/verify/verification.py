@@ -5,24 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.errors import (
-    SourceUnavailableError,
-    StreamMissingError,
-    StreamReplacedError,
-)
+from kinesumer.errors import StreamMissingError, StreamReplacedError
 from kinesumer.keeper import check_identity
 from kinesumer.operations import snapshot
 from kinesumer.operations.asking import Asking, each_stream
 from kinesumer.operations.doctor.finding import Severity
-from kinesumer.operations.peeking import Found, oldest, peek
 from kinesumer.operations.verify.lineage import Problem, contradictions
-from kinesumer.operations.verify.verdict import (
-    ENDED,
-    GONE,
-    NOT_STARTED,
-    Verdict,
-    judge,
-)
+from kinesumer.operations.verify.positions import look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +22,8 @@ if TYPE_CHECKING:
     from kinesumer.model import Shard
     from kinesumer.operations.reaching import Roles
     from kinesumer.operations.snapshot import Snapshot
-    from kinesumer.ports import StateStore, StreamSource
+    from kinesumer.operations.verify.verdict import Verdict
+    from kinesumer.ports import StateStore
     from kinesumer.wire.rows import ShardRow, StreamRow
 
 VERSION = 1
@@ -83,29 +73,11 @@ class Verification:
         rows = found.shards[stream.arn]
         listing = await source.list_shards()
         verdicts = await asyncio.gather(
-            *(self._of_shard(source, row, listing) for row in rows)
+            *(look(self._asking, source, row, listing) for row in rows)
         )
         told = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
         problems = await self._lasting(stream.arn, rows, listing, store)
         return _stream(stream.arn, shards=told, problems=problems)
-
-    async def _of_shard(
-        self, source: StreamSource, row: ShardRow, listing: Sequence[Shard]
-    ) -> Verdict:
-        if row.ended:
-            return ENDED
-        if row.position is None:
-            listed = any(shard.shard_id == row.key.shard_id for shard in listing)
-            return NOT_STARTED if listed else GONE
-        try:
-            number = row.position.sequence_number
-            seen = await peek(self._asking, source, row.key, number)
-            first = None
-            if seen.found is Found.THERE and seen.first != number:
-                first = await oldest(self._asking, source, row.key)
-        except SourceUnavailableError as error:
-            return Verdict("unchecked", Severity.WARNING, str(error))
-        return judge(row.position, seen, first)
 
     async def _lasting(
         self,

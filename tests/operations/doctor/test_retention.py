@@ -23,12 +23,6 @@ def findings(before: Look, after: Look) -> list[Finding]:
     return list(running_out(seen(streams=streams)))
 
 
-def test_lost_records_are_critical() -> None:
-    [one] = findings(look(0, 1), look(10, None, lost=True))
-    assert one.severity is Severity.CRITICAL
-    assert "(24 h) has passed the positions of shardId-0" in one.text
-
-
 def test_a_shard_that_couldnt_be_asked_isnt_lost() -> None:
     assert findings(look(0, 1), look(10, None, problem="throttled")) == []
 
