@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Work = Callable[..., Awaitable[None]]
 
 QUICK = Config(
-    heartbeat_seconds=0.3,
-    lease_seconds=1.2,
+    heartbeat_seconds=0.4,
+    lease_seconds=2.0,
     leader_seconds=0.2,
     gather_seconds=0.2,
     listing_seconds=1.0,
