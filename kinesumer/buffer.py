@@ -100,9 +100,8 @@ class Buffer:
     async def reserve(self, size: int, holding: Holding | None = None) -> None:
         """Wait until ``size`` bytes are free and take them; first come, first served.
 
-        More than the whole budget is let through when nothing else is held. A shard
-        that has more in here than is free waits, and lets others pass: slow ones leave
-        room for the rest.
+        More than the whole budget is let through when nothing else is held. The last
+        quarter is for shards that have nothing in here: slow ones leave it to the rest.
         """
         asker = _Asker(size, holding, asyncio.get_running_loop().create_future())
         self._askers.append(asker)
@@ -167,14 +166,15 @@ class Buffer:
     def _fits(self, size: int) -> bool:
         return self.used + size <= self._limit or self.used <= 0
 
-    def _has_its_share(self, holding: Holding | None) -> bool:
-        return holding is not None and holding.buffered > self._limit - self.used
+    def _takes_too_much(self, size: int, holding: Holding | None) -> bool:
+        has_some = holding is not None and holding.buffered > 0
+        return has_some and 4 * (self.used + size) > 3 * self._limit
 
     def _admit(self) -> None:
         passed: list[_Asker] = []
         while self._askers:
             size, holding, future = self._askers[0]
-            if self._has_its_share(holding):
+            if self._takes_too_much(size, holding):
                 passed.append(self._askers.popleft())
                 continue
             if not self._fits(size):

@@ -231,7 +231,7 @@ def test_the_budget_is_never_exceeded_and_never_leaks(
 
 
 @in_virtual_time
-async def test_a_shard_that_has_more_than_is_free_lets_others_pass(
+async def test_a_shard_that_has_some_leaves_a_quarter_to_those_that_have_none(
     world: World,
 ) -> None:
     buffer, slow, other = Buffer(100), hold(), hold()

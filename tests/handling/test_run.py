@@ -82,6 +82,30 @@ async def test_shards_do_not_wait_for_each_other(world: World) -> None:
 
 
 @in_virtual_time
+async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("large", 4)
+    seen: list[bytes] = []
+
+    async def handle(record: Record) -> None:
+        if len(record.data) > 10:
+            await asyncio.sleep(1000)
+        seen.append(record.data)
+
+    large = "x" * 500_000
+    for slow in range(4):
+        world.put(*[large] * 40, stream="large", hash_key=slow * 2**126)
+    options = {"max_processing_time": 10_000, "buffer_bytes": 64 << 20}
+    runner = Runner(world, handle, "c1", "large", **options)
+    await world.until(lambda: runner.group.buffer.used > 30 << 20)
+    await asyncio.sleep(10)
+    world.put("a", "b", "c")
+    await runner.run(runner.group.refresh(["large", "orders"]))
+    await world.until(lambda: seen == [b"a", b"b", b"c"])
+
+
+@in_virtual_time
 async def test_leaving_lets_the_record_in_hand_finish_and_begins_no_other(
     world: World,
 ) -> None:
