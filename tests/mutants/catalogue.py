@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.mutants import (
     ends,
+    heeding,
     moving,
+    operating,
     planning,
     records,
     sessions,
@@ -14,6 +16,16 @@ from tests.mutants import (
 
 MUTANTS = {
     made.name: made
-    for module in (writes, shard_writes, sessions, planning, moving, ends, records)
+    for module in (
+        writes,
+        shard_writes,
+        sessions,
+        planning,
+        moving,
+        ends,
+        records,
+        operating,
+        heeding,
+    )
     for made in module.MUTANTS
 }
