@@ -8,7 +8,7 @@ from kinesumer.operations.doctor.finding import Finding, Severity, some
 from kinesumer.operations.report import stalled_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kinesumer.operations.doctor.seen import Seen
     from kinesumer.wire.rows import MemberRow
@@ -27,17 +27,27 @@ def unwell(seen: Seen) -> Iterator[Finding]:
             "correct the attribute, or delete the row if it belongs to nobody; only "
             "what it is about stands still",
         )
-    if not seen.second.alive:
-        yield Finding(
-            CHECK,
-            Severity.CRITICAL if seen.second.streams else Severity.NOTE,
-            f"app {seen.app}",
-            "no client is alive: nothing is read",
-            "start clients before retention runs out",
-        )
+    yield from _lifeless(seen)
     yield from _leaderless(seen)
     for member in seen.second.alive:
-        yield from _of(member, seen.silent.get(member.session))
+        yield from _of(member, seen.silent)
+
+
+def _lifeless(seen: Seen) -> Iterator[Finding]:
+    """The last who died are fenced by nobody: their rows look alive."""
+    if any(not _stands_still(m, seen.silent) for m in seen.second.alive):
+        return
+    yield Finding(
+        CHECK,
+        Severity.CRITICAL if seen.second.streams else Severity.NOTE,
+        f"app {seen.app}",
+        "no client is alive: nothing is read",
+        "start clients before retention runs out",
+    )
+
+
+def _stands_still(member: MemberRow, silent: Mapping[str, float]) -> bool:
+    return silent.get(member.session, 0.0) > stalled_after(member)
 
 
 def _leaderless(seen: Seen) -> Iterator[Finding]:
@@ -66,15 +76,15 @@ def _leaderless(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _of(member: MemberRow, silent: float | None) -> Iterator[Finding]:
+def _of(member: MemberRow, silent: Mapping[str, float]) -> Iterator[Finding]:
     subject = f"client {member.client_id}"
-    if silent is not None and silent > stalled_after(member):
+    if _stands_still(member, silent):
         yield Finding(
             CHECK,
             Severity.WARNING,
             subject,
-            f"its heartbeat has been unchanged for {silent:.1f} s: it is stopped or "
-            f"dead, and fenced after {member.lease_ms / 1000:.0f} s",
+            f"its heartbeat has been unchanged for {silent[member.session]:.1f} s: it "
+            f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
             "nothing, if it was killed: others take over; else look at its log",
         )
     if member.state == "degraded":

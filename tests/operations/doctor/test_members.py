@@ -34,8 +34,15 @@ def test_a_leader_that_changes_again_and_again_is_told() -> None:
     assert not list(unwell(seen(found(), once)))
 
 
+def test_nobody_alive_is_critical_though_the_last_who_died_isnt_fenced() -> None:
+    one, two = unwell(seen(silent={"session of a": 5.0}))
+    assert "no client is alive" in one.text
+    assert "unchanged" in two.text
+
+
 def test_a_heart_that_stands_still_is_told() -> None:
-    [one] = unwell(seen(silent={"session of a": 5.0}))
+    silent = {"session of a": 5.0, "session of b": 0.5}
+    [one] = unwell(seen(found(members=[member("a"), member("b")]), silent=silent))
     assert "unchanged for 5.0 s" in one.text
     assert not list(unwell(seen(silent={"session of a": 2.5})))
 
