@@ -182,6 +182,42 @@ async def test_a_lapsed_lease_pauses_between_records(world: World) -> None:
 
 
 @in_virtual_time
+async def test_not_even_quick_handlers_go_on_when_the_lease_lapses(
+    world: World,
+) -> None:
+    begun: dict[bytes, float] = {}
+
+    async def handle(record: Record) -> None:
+        begun[record.data] = world.clock.now()
+        if record.data == b"b":
+            runner.holding.lease.deadline = 0.0
+
+    world.put("a", "b", "c")
+    runner = Runner(world, handle)
+    await world.until(lambda: len(begun) == 3)
+    assert begun[b"b"] == begun[b"a"]
+    assert begun[b"c"] > begun[b"b"]
+
+
+@in_virtual_time
+async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
+    world: World,
+) -> None:
+    begun: list[bytes] = []
+
+    async def handle(record: Record) -> None:
+        begun.append(record.data)
+        if record.data == b"b":
+            runner.group.session.rounds.drop(runner.holding)  # type: ignore[union-attr]
+
+    world.put("a", "b", "c")
+    runner = Runner(world, handle)
+    await world.until(lambda: len(begun) == 2)
+    await asyncio.sleep(0.2)
+    assert begun == [b"a", b"b"]
+
+
+@in_virtual_time
 async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> None:
     seen = Seen()
     world.put("a", "b")

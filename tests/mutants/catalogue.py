@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     ends,
+    handling,
     heeding,
     moving,
     operating,
@@ -26,6 +27,7 @@ MUTANTS = {
         records,
         operating,
         heeding,
+        handling,
     )
     for made in module.MUTANTS
 }
