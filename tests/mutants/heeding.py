@@ -7,7 +7,7 @@ from tests.mutants.mutant import mutant
 OF_CONTROL = "tests/test_group_control.py"
 OF_PAUSES = "tests/test_rounds_control.py"
 OF_OWNERSHIP = "tests/core/test_ownership.py"
-OF_WRITES = "tests/wire/test_operators.py"
+OF_WRITES = "tests/wire/test_writes.py"
 
 MUTANTS = (
     mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         "wire/operators.py",
         '        values["ready"] = False\n',
         "        pass\n",
-        OF_WRITES,
+        "tests/wire/test_operators.py",
     ),
     mutant(
         "the drained get shards",

@@ -271,6 +271,7 @@ CASES = {
             "another epoch": FREE_ROW | {"epoch": 7},
             "an owner": FREE_ROW | {"owner": "other"},
             "an owner without a name": FREE_ROW | {"owner": ""},
+            "paused": FREE_ROW | {"paused": True},
         },
     ),
     "claim from the dead": Case(
