@@ -224,3 +224,11 @@ async def test_unsigned_requests_are_refused(aws: EmbeddedAws) -> None:
         assert answer.status == 400
         body = await answer.json(content_type=None)
         assert body["__type"] == "MissingAuthenticationTokenException"
+
+
+async def test_who_one_is_may_be_asked_by_everybody(
+    aws: EmbeddedAws, connect: Any
+) -> None:
+    aws.deny("sts:*")
+    mine = await (await connect("sts")).get_caller_identity()
+    assert mine["Arn"] == aws.account().arn

@@ -218,9 +218,9 @@ async def test_operations_that_are_not_there_say_so(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
     aws.create_stream("orders")
-    answer = await refused(kinesis.describe_limits())
+    answer = await refused(kinesis.describe_account_settings())
     assert answer.code == "UnknownOperationException"
-    assert "DescribeLimits" in answer.message
+    assert "DescribeAccountSettings" in answer.message
 
 
 async def test_the_date_of_answers_is_the_services_time(
@@ -232,3 +232,17 @@ async def test_the_date_of_answers_is_the_services_time(
     aws.advance(86_400)
     answer = await kinesis.list_streams()
     assert answer["ResponseMetadata"]["HTTPHeaders"]["date"] != before
+
+
+async def test_an_accounts_limits_count_its_open_shards(
+    aws: EmbeddedAws, kinesis: Any, connect: Any
+) -> None:
+    aws.create_stream("orders", 3)
+    aws.create_stream("clicks", mode="ON_DEMAND")
+    aws.split("orders", aws.open_shards("orders")[0])
+    limits = await kinesis.describe_limits()
+    assert limits["OpenShardCount"] == 4 + len(aws.open_shards("clicks"))
+    assert limits["ShardLimit"] == Limits().shards_per_account
+    assert limits["OnDemandStreamCount"] == 1
+    other = await connect("kinesis", aws.account("111122223333"))
+    assert (await other.describe_limits())["OpenShardCount"] == 0
