@@ -52,7 +52,7 @@ def _stream(stream: dict[str, Any]) -> RenderableType:
         behind, records, trend, until = _told(shard)
         table.add_row(
             plain(shard["shard_id"]),
-            plain(shard["state"]),
+            plain("paused" if shard["paused"] else shard["state"]),
             plain(shard["owner"] or "nobody"),
             behind,
             records,

@@ -131,6 +131,7 @@ def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any
             {
                 "shard_id": row.key.shard_id,
                 "state": state(row, seen.found),
+                "paused": seen.found.pause(row) is not None,
                 "owner": row.owner_id or None,
                 **_shard(seen.looks[row.key], before.get(row.key)),
             }

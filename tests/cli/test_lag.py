@@ -86,3 +86,9 @@ def test_every_field_is_documented(left: EmbeddedAws, run: Run) -> None:
     stream = told["streams"][0]
     for name in {*told, *stream, *stream["shards"][0]}:
         assert f"`{name}`" in text, name
+
+
+def test_a_shard_that_is_paused_is_told(left: EmbeddedAws, run: Run) -> None:
+    assert run("pause", "--app=a", "--stream=orders", "--wait=0").exit_code == 0
+    told = json.loads(run("lag", "--app=a", "--interval=0.5", "--json").output)
+    assert {shard["paused"] for shard in told["streams"][0]["shards"]} == {True}
