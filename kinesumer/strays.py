@@ -14,7 +14,7 @@ from kinesumer.pruning import LATE_SECONDS
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Sequence
 
     from kinesumer.context import Context
     from kinesumer.model import Range, ShardKey
@@ -39,7 +39,7 @@ class Strays:
         self._known.pop(key, None)
 
     async def release(
-        self, range_: Range, unwanted: Iterable[ShardRow], busy: Container[ShardKey]
+        self, range_: Range, unwanted: Sequence[ShardRow], busy: Container[ShardKey]
     ) -> None:
         """Release what lies outside the range, and what else can't be claimed now."""
         for row in unwanted:
