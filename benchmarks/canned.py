@@ -21,7 +21,7 @@ from kinesumer.gauges import read_gauges
 from kinesumer.group import Group
 from kinesumer.heart_runner import TaskHeart
 from kinesumer.model import HASH_KEYS, Page, Shard, Start, Stream, StreamInfo
-from kinesumer.telemetry import OpenTelemetry
+from kinesumer.open_telemetry import OpenTelemetry
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
 

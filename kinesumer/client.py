@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from kinesumer.handling.failing import OnFailure
     from kinesumer.handling.tracing import Traceparent
     from kinesumer.model import Record, Stream
+    from kinesumer.open_telemetry import OpenTelemetry
     from kinesumer.streams import StreamLike
-    from kinesumer.telemetry import OpenTelemetry
 
     Handle = Callable[[Record], object] | Callable[[Batch], object]
 
@@ -281,7 +281,7 @@ class Kinesumer:
         from kinesumer.aws.kinesis import open_source
         from kinesumer.aws.session import Clients
         from kinesumer.gauges import read_gauges
-        from kinesumer.telemetry import OpenTelemetry
+        from kinesumer.open_telemetry import OpenTelemetry
 
         clients = self._clients = Clients(
             self._session,

@@ -25,8 +25,10 @@ from kinesumer.errors import StoreThrottledError
 from kinesumer.gauges import read_gauges
 from kinesumer.group import Group
 from kinesumer.heart_runner import TaskHeart
+from kinesumer.instruments import Instruments
 from kinesumer.model import HASH_KEYS, Start
-from kinesumer.telemetry import Instruments, OpenTelemetry, Telemetry
+from kinesumer.open_telemetry import OpenTelemetry
+from kinesumer.telemetry import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from kinesumer.testing.virtual import VirtualLoop
 from kinesumer.wire.aggregation import MAGIC

@@ -12,7 +12,7 @@ from kinesumer import telemetry
 from kinesumer.handling import Retries
 from kinesumer.handling.tracing import read_traceparent
 from kinesumer.model import Record
-from kinesumer.telemetry import OpenTelemetry
+from kinesumer.open_telemetry import OpenTelemetry
 from tests.engine import World, in_virtual_time
 from tests.handling.runner import Runner
 from tests.test_telemetry import ORDERS, Sdk

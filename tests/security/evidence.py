@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kinesumer.telemetry import Instruments
+from kinesumer.instruments import Instruments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,0 +1,188 @@
+"""Tells OpenTelemetry what the engine does. Without an SDK, its API does nothing."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import SourceThrottledError, StoreThrottledError
+from kinesumer.instruments import Instruments, process_instruments, stream_attributes
+from kinesumer.telemetry import (
+    APP,
+    COMMIT_SPAN,
+    HAND_OVER_SPAN,
+    HANDLE_RECORD_SPAN,
+    HANDLE_SPAN,
+    RECORDS,
+    ROUND_SPAN,
+    SERVICE,
+    SHARDS,
+    Telemetry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Histogram
+    from opentelemetry.trace import Link
+
+    from kinesumer.ports import Clock
+    from kinesumer.telemetry import Attributes, ClientState
+
+
+class OpenTelemetry(Telemetry):
+    """Tells OpenTelemetry, and so whatever SDK the application has set up."""
+
+    def __init__(
+        self, app: str, clock: Clock, instruments: Instruments | None = None
+    ) -> None:
+        self._app: Attributes = {APP: app}
+        self._clock = clock
+        self._to = instruments or process_instruments()
+        self._streams: dict[str, Attributes] = {}
+        self._watched: Callable[[], ClientState] | None = None
+
+    def watch(self, state: Callable[[], ClientState]) -> None:
+        """Let gauges read a client's state, from the exporter's thread."""
+        self._watched = state
+        self._to.watched.append(state)
+
+    def forget(self) -> None:
+        """End what ``watch`` began."""
+        if self._watched is not None:
+            self._to.watched.remove(self._watched)
+            self._watched = None
+
+    def processed(self, stream_arn: str, records: int, data_bytes: int) -> None:
+        """Count records that user code is through with, or was given."""
+        attributes = self._of(stream_arn)
+        self._to.records_processed.add(records, attributes)
+        self._to.data_bytes_processed.add(data_bytes, attributes)
+
+    def outside(self, stream_arn: str, records: int) -> None:
+        """Count records outside their shard's hash range."""
+        self._to.records_outside.add(records, self._of(stream_arn))
+
+    def lost_lease(self, stream_arn: str) -> None:
+        """Count a shard that was lost."""
+        self._to.lost_leases.add(1, self._of(stream_arn))
+
+    def failed(self, error: Exception) -> None:
+        """Count a failed call to AWS, if it was throttled."""
+        if isinstance(error, StoreThrottledError):
+            self._to.throttles.add(1, {**self._app, SERVICE: "dynamodb"})
+        elif isinstance(error, SourceThrottledError):
+            self._to.throttles.add(1, {**self._app, SERVICE: "kinesis"})
+
+    def corrupt_row(self) -> None:
+        """Count a row that couldn't be read."""
+        self._to.corrupt_rows.add(1, self._app)
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Measure and trace a round."""
+        with (
+            self._to.tracer.start_as_current_span(ROUND_SPAN, attributes=self._app),
+            self._measured(self._to.round_duration, self._app),
+        ):
+            yield
+
+    @contextmanager
+    def hand_over(self, stream_arn: str) -> Iterator[None]:
+        """Measure and trace a shard's release to another client."""
+        attributes = self._of(stream_arn)
+        with (
+            self._to.tracer.start_as_current_span(
+                HAND_OVER_SPAN, attributes=attributes
+            ),
+            self._measured(self._to.hand_over_duration, attributes),
+        ):
+            yield
+
+    def commits(self, shards: int) -> AbstractContextManager[object]:
+        """Trace the commits of some shards."""
+        return self._to.tracer.start_as_current_span(
+            COMMIT_SPAN, attributes={**self._app, SHARDS: shards}
+        )
+
+    def commit(self, stream_arn: str) -> AbstractContextManager[object]:
+        """Measure one shard's commit, if it is answered."""
+        return self._measured(self._to.commit_duration, self._of(stream_arn))
+
+    def heartbeat(self) -> AbstractContextManager[object]:
+        """Measure a heartbeat, if it is answered."""
+        return self._measured(self._to.heartbeat_duration, self._app)
+
+    def handler_failed(self, stream_arn: str) -> None:
+        """Count a call of a handler that raised."""
+        self._to.handler_failures.add(1, self._of(stream_arn))
+
+    def buried(self, stream_arn: str) -> None:
+        """Count a record that was stored as a dead letter."""
+        self._to.dead_letters.add(1, self._of(stream_arn))
+
+    def handle(
+        self, stream_arn: str, records: int, traceparents: Iterable[str] = ()
+    ) -> AbstractContextManager[object]:
+        """Trace user code at some records; link it to their producers."""
+        return self._to.tracer.start_as_current_span(
+            HANDLE_SPAN,
+            attributes={**self._of(stream_arn), RECORDS: records},
+            links=links_to(traceparents),
+        )
+
+    def handle_record(
+        self, stream_arn: str, traceparent: str
+    ) -> AbstractContextManager[object]:
+        """Trace user code at one record, as a part of what its producer did."""
+        from opentelemetry import trace
+
+        here = trace.get_current_span().get_span_context()
+        return self._to.tracer.start_as_current_span(
+            HANDLE_RECORD_SPAN,
+            context=_producer(traceparent),
+            attributes=self._of(stream_arn),
+            links=[trace.Link(here)] if here.is_valid else (),
+        )
+
+    @contextmanager
+    def _measured(self, to: Histogram, attributes: Attributes) -> Iterator[None]:
+        started = self._clock.now()
+        yield
+        to.record(self._clock.now() - started, attributes)
+
+    def _of(self, stream_arn: str) -> Attributes:
+        known = self._streams.get(stream_arn)
+        if known is None:
+            known = self._app | stream_attributes(stream_arn)
+            self._streams[stream_arn] = known
+        return known
+
+
+MOST_LINKS = 128
+"""OpenTelemetry's limit of links a span."""
+
+
+def links_to(traceparents: Iterable[str]) -> list[Link]:
+    """Return links to producers' spans, each once; what names none is left out."""
+    from opentelemetry import trace
+
+    links: list[Link] = []
+    for traceparent in dict.fromkeys(traceparents):
+        span = trace.get_current_span(_producer(traceparent))
+        if span.get_span_context().is_valid and len(links) < MOST_LINKS:
+            links.append(trace.Link(span.get_span_context()))
+    return links
+
+
+def _producer(traceparent: str) -> Context:
+    """Return the context that a W3C traceparent header names; none if it names none."""
+    from opentelemetry.context import Context as NewContext
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
+
+    carrier = {"traceparent": traceparent}
+    return TraceContextTextMapPropagator().extract(carrier, NewContext())
