@@ -185,8 +185,7 @@ async def drain(
         raise ConfigurationError(
             f"no client {client_id!r} of app {context.app!r} is alive; there is {names}"
         )
-    others = [other for other in plan.takers(list(found.values())) if not other.drained]
-    if not (undo or others or even_last):
+    if not (undo or even_last or plan.takers(list(found.values()))):
         raise ConfigurationError(
             f"{shown(client_id)} is the last client that takes shards: without it "
             "nothing is consumed; start another one first, or pause the app"

@@ -105,8 +105,8 @@ MUTANTS = (
         "the last client is drained",
         "Operators: drain",
         "control.py",
-        "if not other.drained]",
-        "]",
+        "    if not (undo or even_last or plan.takers(list(found.values()))):\n",
+        "    if False:\n",
         "tests/test_control.py",
     ),
     mutant(

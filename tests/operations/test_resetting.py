@@ -49,6 +49,24 @@ async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
 
 
 @in_virtual_time
+async def test_what_leads_to_other_rows_goes_after_them(world: World) -> None:
+    await consumed(world)
+    gone: list[Key] = []
+
+    def note(write: Write, _old: object, new: object) -> None:
+        if new is None:
+            gone.append(write.key)
+
+    world.table.on_write.append(note)
+    await resetting.reset(world.context("operator"), with_go=False)
+    arn = world.kinesis.stream("orders").arn
+    assert [key.pk for key in gone].index(f"shard#{APP}#{arn}") < gone.index(
+        rows.stream_key(APP, arn)
+    )
+    assert gone[-1] == rows.group_key(APP)
+
+
+@in_virtual_time
 async def test_other_apps_keep_their_rows(world: World) -> None:
     await consumed(world)
     mine = left(world)
@@ -138,7 +156,8 @@ async def test_a_client_that_starts_after_the_mark_is_refused(world: World) -> N
     await asyncio.sleep(2)
     client = world.client("c2")
     with pytest.raises(GroupResetError, match="being reset: start again when"):
-        await client.task
+        async with asyncio.timeout(60):
+            await client.task
     await client.stop()
     await resets
     again = world.client("c3")
