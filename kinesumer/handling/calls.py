@@ -64,9 +64,10 @@ class WholeBatch:
 
     async def __call__(self, stint: Stint, stop: int) -> None:
         """Call it once."""
-        stint.since = self._now()
+        stint.since = began = self._now()
         await self._handler(stint.part(stop))
         stint.done = stop
+        stint.seconds += self._now() - began
 
 
 class EachRecordInThread:
@@ -108,6 +109,7 @@ class WholeBatchInThread:
         if stint.lane.holding.lease.permits(moment) and not stint.lane.is_over:
             refuse_awaitable(self._handler(stint.part(stop)))
             stint.done = stop
+            stint.seconds += self._now() - moment
 
 
 async def in_thread(

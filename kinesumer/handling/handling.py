@@ -227,8 +227,8 @@ class Handling:
     def _new_queue(self) -> Queue:
         if self._terms.concurrency == 1:
             return InOrder()
-        takes_batches = self._terms.handler.takes_batches
-        return ByKey(self._terms.concurrency, paced=not takes_batches)
+        whole = self._terms.handler.takes_batches
+        return ByKey(self._terms.concurrency, whole=whole)
 
     def _new_worker(self) -> Worker:
         terms, handler = self._terms, self._terms.handler

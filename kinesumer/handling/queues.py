@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -87,17 +86,17 @@ class ByKey:
     """Any records whose partition keys aren't being handled, each key in order.
 
     Several keys are handed out at once, since each time has its price: fewer, the less
-    there is, so that all workers end at about the same time. ``paced`` hands out no
-    more than takes a moment, so that few keys wait for a slow one though others could
-    take them.
+    there is, so that all workers end at about the same time. Of what is handled
+    ``whole``, no less than takes a moment. Else no more than that, so that few keys
+    wait for a slow one though others could take them.
     """
 
-    def __init__(self, workers: int, *, paced: bool) -> None:
+    def __init__(self, workers: int, *, whole: bool) -> None:
         self.size = 0
         self._workers = workers
-        self._most = 1.0 if paced else math.inf
-        """How many records are handed out at once, unless they are of one key."""
-        self._is_paced = paced
+        self._is_whole = whole
+        self._fit = 1.0
+        """How many records are handled in a moment, as far as is known."""
         self._batches: deque[Batch] = deque()
         self._last: Batch
         self._ready: OrderedDict[str | None, _Line] = OrderedDict()
@@ -118,7 +117,8 @@ class ByKey:
             self._open(lane, self._batches.popleft())
         if not self._ready:
             return None
-        most = min(self._most, self._count // (2 * self._workers))
+        share = self._count / (2 * self._workers)
+        most = max(share, self._fit) if self._is_whole else min(share, self._fit)
         taken = _Line()
         keys: list[str | None] = []
         while self._ready and (not keys or len(taken.records) < most):
@@ -139,10 +139,10 @@ class ByKey:
             if line.records:
                 self._ready[key] = line
                 self._count += len(line.records)
-        if self._is_paced and stint.seconds:
+        if stint.seconds:
             fit = SLICE_SECONDS * stint.done / stint.seconds
             # Not at once: the first records of all may be quick by chance.
-            self._most = min(max(1.0, fit), 2 * self._most, MOST_AT_ONCE)
+            self._fit = min(max(1.0, fit), 2 * self._fit, MOST_AT_ONCE)
 
     def clear(self) -> None:
         """Forget what waits."""

@@ -62,7 +62,7 @@ class Stint:
         self.since: float | None = None
         """Since when user code has been at the same thing; None if it isn't."""
         self.seconds = 0.0
-        """What it took to go through them one by one, as far as nothing failed."""
+        """What it took to go through them, as far as nothing failed."""
         self.doing = "user code"
         self.task: asyncio.Task[object] | None = None
         self.thread = 0

@@ -213,10 +213,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 class Workers:
     """A lane whose stints are finished in any order."""
 
-    def __init__(self, keys: list[int], workers: int, *, paced: bool) -> None:
+    def __init__(self, keys: list[int], workers: int, *, whole: bool) -> None:
         self.holding: Holding = hold()
         self.buffer = Buffer(1 << 30)
-        queue = ByKey(workers, paced=paced)
+        queue = ByKey(workers, whole=whole)
         self.lane = Lane(self.holding, queue, self.buffer, Telemetry(), lambda: None)
         self.workers = workers
         self.handled: dict[str | None, list[int]] = defaultdict(list)
@@ -263,14 +263,14 @@ class Workers:
 @given(
     keys=st.lists(st.integers(0, 6), min_size=1, max_size=60),
     workers=st.integers(1, 5),
-    paced=st.booleans(),
+    whole=st.booleans(),
     seed=st.integers(0, 1 << 32),
 )
 def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
-    *, keys: list[int], workers: int, paced: bool, seed: int
+    *, keys: list[int], workers: int, whole: bool, seed: int
 ) -> None:
     draw = Random(seed)
-    some = Workers(keys, workers, paced=paced)
+    some = Workers(keys, workers, whole=whole)
     while len(some.done) < len(keys):
         if draw.random() < 0.3:
             some.put(draw.randrange(1, 20))
@@ -292,7 +292,7 @@ def test_a_shard_given_up_in_between_leaves_nothing_behind(
     keys: list[int], seed: int
 ) -> None:
     draw = Random(seed)
-    some = Workers(keys, 3, paced=True)
+    some = Workers(keys, 3, whole=False)
     some.put(len(keys))
     some.begin()
     for _ in range(draw.randrange(4)):
