@@ -226,7 +226,7 @@ MUTANTS = (
         "pruning.py",
         "PRUNE_SECONDS = 600.0\nDEAD_SECONDS = 3600.0",
         "PRUNE_SECONDS = 1.0\nDEAD_SECONDS = LATE = 0.0",
-        "tests/test_leader.py::test_rows_of_the_long_dead_are_pruned_and_no_sooner",
+        "tests/test_pruning.py::test_rows_of_the_long_dead_are_pruned_and_no_sooner",
         note="LATE_SECONDS still holds: see the next one.",
     ),
     mutant(
@@ -236,7 +236,7 @@ MUTANTS = (
         "if self._since.get(member.session, math.inf) <= now - LATE_SECONDS:\n"
         "                await",
         "if member.dead:\n                await",
-        "tests/test_leader.py"
+        "tests/test_pruning.py"
         "::test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says",
     ),
     # --- static ids

@@ -38,7 +38,12 @@ TESTS = {
     "wire/encoding": ("wire/test_encoding", "wire/test_aggregation"),
     "wire/puts": ("wire/test_puts",),
     "wire/records": ("wire/test_records",),
-    "wire/rows": ("wire/test_row_limits", "wire/test_rows", "wire/test_writes"),
+    "wire/rows": (
+        "wire/test_row_limits",
+        "wire/test_row_texts",
+        "wire/test_rows",
+        "wire/test_writes",
+    ),
     "wire/state_table": ("wire/test_state_table",),
     "wire/writes": ("wire/test_writes",),
 }
