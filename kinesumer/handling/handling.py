@@ -178,10 +178,14 @@ class Handling:
             stint = lane.begin()
             if stint is None:
                 return
-            self._stints[stint] = None
             task = asyncio.get_running_loop().create_task(self._work(lane, stint))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.close(error)
 
     async def _work(self, lane: Lane, stint: Stint | None) -> None:
         task = asyncio.current_task()
@@ -192,8 +196,6 @@ class Handling:
                 await self._worker.handle(stint)
             except Stoppage:
                 pass
-            except Exception as error:
-                self.close(error)
             finally:
                 del self._stints[stint]
                 lane.finish(stint)

@@ -9,6 +9,7 @@ import pytest
 
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handling import Retries
+from kinesumer.handling.lane import Lane
 from tests.engine import FaultyStore, World, in_virtual_time
 from tests.handling.runner import Runner, committed
 
@@ -252,6 +253,23 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     assert isinstance(caught.value.__cause__, ValueError)
     await runner.run(runner.group.stop(wait_for_user=False))
     assert committed(world) == 2
+
+
+@in_virtual_time
+async def test_an_error_of_the_library_itself_ends_run_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(_: Record) -> None:
+        pass
+
+    def broken(lane: Lane, stint: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Lane, "_mark", broken)
+    world.put("a")
+    runner = Runner(world, handle)
+    with pytest.raises(ZeroDivisionError):
+        await runner.task
 
 
 @in_virtual_time
