@@ -29,6 +29,8 @@ class Membership:
         if after is None:
             return
         session = str(after["session"])
+        if "session" in write.set:
+            judge.pauses.registered(session)
         if after.get("dead") is True:
             if session not in judge.dead:
                 self._check_death(session)

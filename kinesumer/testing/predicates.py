@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.ports import All, Test
 from kinesumer.testing.membership import Membership
+from kinesumer.testing.pauses import Pauses
 from kinesumer.testing.permits import TOLERANCE, Permits, number
 from kinesumer.testing.seeks import Seeks
 from kinesumer.testing.trace import ShardTrace, Tenure, row_place
@@ -36,7 +37,7 @@ class ViolationError(AssertionError):
 
 
 class Judge:
-    """Checks I1 to I12; the first violation stops the run."""
+    """Checks I1 to I12, and I14; the first violation stops the run."""
 
     def __init__(
         self,
@@ -62,11 +63,13 @@ class Judge:
         self.is_by_key = False
         """Only records of one partition key follow each other."""
         self.seeks = Seeks(self)
+        self.pauses = Pauses(self)
         membership = Membership(self, assignor)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
             "member": membership.member_write,
             "leader": membership.leader_write,
+            "group": self.pauses.group_write,
         }
 
     def fail(self, predicate: str, message: str) -> None:
@@ -315,6 +318,7 @@ class Judge:
         epoch, session = number(after["epoch"]), str(after.get("owner", ""))
         if before["ended"]:
             self.fail("I1", f"{trace.shard_id} is claimed after its end")
+        self.pauses.check_claim(before, session)
         if epoch != number(before["epoch"]) + 1 or epoch in trace.tenures:
             self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
         if self.permits.machines.get(session) is not self.writer or self.writer is None:

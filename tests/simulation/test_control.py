@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.ports import All, Key, Write
 from kinesumer.testing.campaign import carry_out, draw_run
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.mishaps import MISHAPS
 from kinesumer.testing.schedule import parse_rates
 from kinesumer.testing.shapes import shape_for
 from kinesumer.testing.simulation import Shape
-from tests.simulation.judged import NEW, Trace
+from tests.simulation.judged import ARN, NEW, Trace
 
 if TYPE_CHECKING:
     from kinesumer.ports import Value
@@ -144,6 +145,40 @@ def test_a_shard_that_a_seek_makes_is_owed_from_there_on(trace: Trace) -> None:
     shards = trace.judge.shards
     owed = {shard_id: shards[arn, shard_id].owed for arn, shard_id in shards}
     assert owed == {"parent": None, "child": None, "new": 0}
+
+
+GROUP = Key("group#app", "group")
+STREAM = Key("group#app", f"stream#{ARN}")
+
+
+def test_i14_a_claim_of_a_paused_shard(trace: Trace) -> None:
+    trace.write(trace.b, "parent", {"paused": True})
+    trace.claim(trace.a, "A", 1)
+    trace.violates("I14", "but paused")
+
+
+@pytest.mark.parametrize("key", [GROUP, STREAM])
+def test_i14_a_claim_by_who_began_after_the_pause(trace: Trace, key: Key) -> None:
+    trace.loop.real = 1.0
+    trace.apply(trace.b, Write(key, All(()), {"paused": True}))
+    trace.loop.real = 2.0
+    trace.register(trace.a, "later", "c")
+    trace.claim(trace.a, "later", 1)
+    trace.violates("I14", "began after its pause")
+
+
+@pytest.mark.parametrize("key", [GROUP, STREAM])
+def test_who_began_before_a_pause_or_after_its_end_may_claim(
+    trace: Trace, key: Key
+) -> None:
+    trace.loop.real = 1.0
+    trace.apply(trace.b, Write(key, All(()), {"paused": True}))
+    trace.claim(trace.a, "A", 1)
+    trace.apply(trace.b, Write(key, All(()), remove=("paused",)))
+    trace.loop.real = 2.0
+    trace.register(trace.a, "later", "c")
+    trace.claim(trace.a, "later", 1, "child")
+    assert trace.loop.halted is None
 
 
 @pytest.mark.parametrize("seed", range(3))
