@@ -24,16 +24,14 @@ class Wanted(NamedTuple):
     table: str
     region: str | None
     undo: bool
-    even_last: bool
+    yes: bool
 
 
 @click.command()
 @click.argument("client_id", metavar="CLIENT")
 @options.app
 @click.option("--undo", is_flag=True, help="Let it have shards again.")
-@click.option(
-    "--even-last", is_flag=True, help="Also the last client that takes shards."
-)
+@click.option("--yes", is_flag=True, help="Also the last client that takes shards.")
 @common.wait
 @options.table
 @options.region
@@ -42,7 +40,7 @@ def drain(
     client_id: str,
     app: str,
     undo: bool,
-    even_last: bool,
+    yes: bool,
     wait_seconds: float,
     table: str,
     region: str | None,
@@ -53,7 +51,7 @@ def drain(
     It stays in the group, without shards, until --undo or until it is started again.
     The exit status is 1 if it still consumes some after --wait.
     """
-    wanted = Wanted(client_id, app, table, region, undo, even_last)
+    wanted = Wanted(client_id, app, table, region, undo, yes)
     before, left = asyncio.run(_drain(wanted, wait_seconds))
     if as_json:
         told = {
@@ -86,7 +84,7 @@ async def _drain(
     async with reached(wanted.table, wanted.region) as (_, store):
         context = acting(wanted.app, store)
         before = await control.drain(
-            context, wanted.client_id, undo=wanted.undo, even_last=wanted.even_last
+            context, wanted.client_id, undo=wanted.undo, even_last=wanted.yes
         )
         if wanted.undo:
             return before, []

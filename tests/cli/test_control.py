@@ -117,7 +117,7 @@ def test_a_live_client_is_seen_and_waited_for(one: Process, run: Run) -> None:
     last = run("drain", "one", "--app=a")
     assert last.exit_code == 2
     assert "one is the last client that takes shards" in last.stderr
-    drained = json.loads(run("drain", "one", "--app=a", "--even-last", "--json").output)
+    drained = json.loads(run("drain", "one", "--app=a", "--yes", "--json").output)
     assert drained == {
         "version": 1,
         "app": "a",
