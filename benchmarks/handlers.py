@@ -147,12 +147,12 @@ WAYS: dict[str, tuple[Way, str, float]] = {
     "run(async, record, concurrency=10)": (
         by("each", concurrency=10),
         "async for record: await handler(record)",
-        0.25,
+        0.3,
     ),
     "run(async, batch, concurrency=10)": (
         by("batch", concurrency=10),
         "async for batch",
-        0.25,
+        0.3,
     ),
 }
 """Each with what it is compared to, and the share of it that is the aim."""
