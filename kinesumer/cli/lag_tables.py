@@ -9,7 +9,6 @@ from rich.table import Table
 
 from kinesumer.cli.picture.glyphs import duration
 from kinesumer.cli.terminal import console, plain
-from kinesumer.model import stream_name
 
 STYLES = {"growing": "red", "stalled": "red", "steady": "yellow"}
 
@@ -39,13 +38,11 @@ def _print(there: Console, report: dict[str, Any]) -> None:
 
 
 def _stream(stream: dict[str, Any]) -> RenderableType:
-    name = stream_name(stream["stream_arn"])
     kept = stream["retention_hours"]
-    about = f"{name}  {', '.join(filter(None, _told(stream)))}"
+    about = f"{stream['stream_arn']}  {', '.join(filter(None, _told(stream)))}"
     if kept is not None:
         about += f"  (keeps records for {duration(kept * 3_600_000)})"
-    table = Table(box=None, pad_edge=False, title=plain(about, "bold"))
-    table.title_justify = "left"
+    table = Table(box=None, pad_edge=False)
     for title in ("shard", "state", "owner", "behind", "records", "trend", "caught up"):
         table.add_column(title)
     for shard in stream["shards"]:
@@ -62,7 +59,7 @@ def _stream(stream: dict[str, Any]) -> RenderableType:
     notes = [
         plain(f"! {s['problem']}", "red") for s in stream["shards"] if s["problem"]
     ]
-    return Group(table, *notes)
+    return Group(plain(about, "bold"), table, *notes)
 
 
 def _told(of: dict[str, Any]) -> list[str]:

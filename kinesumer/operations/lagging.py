@@ -117,6 +117,7 @@ def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any
     rows = [row for row in seen.found.shards[arn] if row.key in seen.looks]
     looks = [seen.looks[row.key] for row in rows]
     counts = [look.records for look in looks]
+    unknown = arn in seen.problems or None in counts
     slowest = _slowest(looks)
     going = _course(slowest, [(seen.looks[r.key], before.get(r.key)) for r in rows])
     return {
@@ -124,8 +125,8 @@ def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any
         "problem": seen.problems.get(arn),
         "retention_hours": seen.retention_hours.get(arn),
         "millis_behind_latest": slowest.millis if slowest else None,
-        "records_behind": None if None in counts else sum(c or 0 for c in counts),
-        "records_exact": all(look.exact for look in looks),
+        "records_behind": None if unknown else sum(c or 0 for c in counts),
+        "records_exact": not unknown and all(look.exact for look in looks),
         **_going(going),
         "shards": [
             {

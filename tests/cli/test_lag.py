@@ -92,3 +92,14 @@ def test_a_shard_that_is_paused_is_told(left: EmbeddedAws, run: Run) -> None:
     assert run("pause", "--app=a", "--stream=orders", "--wait=0").exit_code == 0
     told = json.loads(run("lag", "--app=a", "--interval=0.5", "--json").output)
     assert {shard["paused"] for shard in told["streams"][0]["shards"]} == {True}
+
+
+def test_of_a_stream_that_cant_be_read_nothing_is_known(
+    left: EmbeddedAws, run: Run
+) -> None:
+    left.deny("kinesis:DescribeStreamSummary")
+    told = json.loads(run("lag", "--app=a", "--interval=0.5", "--json").output)
+    [stream] = told["streams"]
+    assert "access denied" in stream["problem"]
+    assert (stream["records_behind"], stream["trend"]) == (None, "unknown")
+    assert "? behind, ? records" in run("lag", "--app=a", "--interval=0.5").output

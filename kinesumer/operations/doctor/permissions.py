@@ -31,10 +31,12 @@ class Trial(NamedTuple):
 
 
 def denied(trials: Iterable[Trial]) -> Iterator[Finding]:
-    """Tell which actions are missing, and which couldn't be tried."""
+    """Tell which actions are missing, and which couldn't be tried, each once."""
+    told: set[str] = set()
     for trial in trials:
-        if trial.error is None:
+        if trial.error is None or str(trial.error) in told:
             continue
+        told.add(str(trial.error))
         if isinstance(trial.error, AccessDeniedError):
             yield _denied(trial.error)
         elif isinstance(trial.error, StreamMissingError):

@@ -28,6 +28,13 @@ def test_a_missing_action_is_named() -> None:
     assert "--role" in one.advice
 
 
+def test_a_role_that_cant_be_assumed_is_told_once() -> None:
+    error = AccessDeniedError("sts:AssumeRole", "arn:aws:iam::1:role/reader")
+    trials = [Trial("kinesis:ListShards", "a", error), *failed(error)]
+    [one] = denied(trials)
+    assert one.subject == "sts:AssumeRole on arn:aws:iam::1:role/reader"
+
+
 def test_an_action_that_only_the_doctor_needs_is_noted() -> None:
     [one] = denied(failed(AccessDeniedError("kinesis:DescribeLimits", "*")))
     assert one.severity is Severity.NOTE
