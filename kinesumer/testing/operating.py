@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Work = Callable[["Operator"], Awaitable[object]]
 
 
+AGAIN_SECONDS = 10.0
+"""A drained client whose session is dead just now comes back drained."""
+
+
 class Operator:
     """One command of an operator, on a machine that may die in the middle of it."""
 
@@ -83,6 +87,9 @@ class Operator:
         await self.resume()
         await self.undrain()
         await control.notify(self.context)
+        for _ in range(3):
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self.undrain()
 
     async def resume(self) -> None:
         """Resume all that is paused."""
