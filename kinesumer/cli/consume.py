@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kinesumer import Records, Start, Stream
     from kinesumer.cli.formats import Format
     from kinesumer.cli.output import Output
-    from kinesumer.cli.stopping import Stopping
-
-TICK_SECONDS = 1.0
 
 
 class Wanted(NamedTuple):
@@ -139,7 +136,7 @@ async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
         config=Config(label=wanted.label),
     )
     stopping = Stopping(client, _say)
-    ticker = asyncio.create_task(_tick(form, out, stopping))
+    ticker = asyncio.create_task(out.keep_ticking(form.tick, stopping.stop_at_once))
     try:
         async with client:
             records = client.consume(wanted.streams, start=wanted.start)
@@ -155,19 +152,6 @@ async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
         ticker.cancel()
     with suppress(ClosedOutputError):
         await out.write(form.end())
-
-
-async def _tick(form: Format, out: Output, stopping: Stopping) -> None:
-    from kinesumer.cli.output import ClosedOutputError
-
-    while True:
-        await asyncio.sleep(TICK_SECONDS)
-        try:
-            await out.write(form.tick())
-            out.check()
-        except ClosedOutputError:
-            stopping.stop_at_once()
-            return
 
 
 async def _write(records: Records, form: Format, out: Output) -> None:

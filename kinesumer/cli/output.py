@@ -10,8 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
+TICK_SECONDS = 1.0
 PIECE_BYTES = 4096
 """A pipe that is ready takes this much without blocking."""
 
@@ -64,6 +66,19 @@ class Output:
             events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
         ):
             raise ClosedOutputError
+
+    async def keep_ticking(
+        self, tick: Callable[[], bytes], closed: Callable[[], object]
+    ) -> None:
+        """Write what is due each second, until the reader has gone: tell of that."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self.write(tick())
+                self.check()
+            except ClosedOutputError:
+                closed()
+                return
 
     async def _ready(self) -> None:
         loop = asyncio.get_running_loop()

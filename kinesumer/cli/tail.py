@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kinesumer.cli.output import Output
     from kinesumer.model import Record, Start, Stream
 
-TICK_SECONDS = 1.0
-
 
 class Wanted(NamedTuple):
     """What was asked for."""
@@ -85,7 +83,7 @@ async def _tail(wanted: Wanted, form: Format, out: Output) -> None:
     from kinesumer.cli.output import ClosedOutputError
 
     reading = asyncio.create_task(_read(wanted, Writer(form, out, wanted.limit)))
-    ticker = asyncio.create_task(_tick(form, out, reading))
+    ticker = asyncio.create_task(out.keep_ticking(form.tick, reading.cancel))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, reading.cancel)
@@ -139,16 +137,3 @@ class Writer:
                 self._left -= len(part)
                 if self._left == 0:
                     raise EnoughError
-
-
-async def _tick(form: Format, out: Output, reading: asyncio.Task[None]) -> None:
-    from kinesumer.cli.output import ClosedOutputError
-
-    while True:
-        await asyncio.sleep(TICK_SECONDS)
-        try:
-            await out.write(form.tick())
-            out.check()
-        except ClosedOutputError:
-            reading.cancel()
-            return
