@@ -31,7 +31,7 @@ def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Evidence]:
     """Everything that is logged and traced: all of ours, and others' warnings."""
     found = Evidence()
     monkeypatch.setattr(
-        "kinesumer.telemetry.process_instruments", lambda: found.instruments
+        "kinesumer.open_telemetry.process_instruments", lambda: found.instruments
     )
     logging.getLogger().addHandler(found)
     logging.getLogger("kinesumer").setLevel(logging.DEBUG)
