@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LEFT_SECONDS = 1.0
+SAME_SECONDS = 0.2
+"""The same signal to a process and to its group, as `timeout` sends it, is one."""
 
 
 class Stopping:
@@ -28,12 +31,18 @@ class Stopping:
         self._consumer = asyncio.current_task()
         self._leaving: asyncio.Task[None] | None = None
         self._is_done = False
+        self._signals: dict[int, float] = {}
+        """When each was last received."""
         self.at_once = False
         """Set when consuming was cancelled here, which is no error."""
         for number in SIGNALS:
-            self._loop.add_signal_handler(number, self._signalled)
+            self._loop.add_signal_handler(number, self._signalled, number)
 
-    def _signalled(self) -> None:
+    def _signalled(self, number: int) -> None:
+        now = self._loop.time()
+        before, self._signals[number] = self._signals.get(number, -math.inf), now
+        if now - before < SAME_SECONDS:
+            return
         if self._leaving is None:
             self._say("leaving: others take the shards over (again: stop at once)")
             self._leaving = self._loop.create_task(self._leave())

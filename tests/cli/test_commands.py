@@ -118,10 +118,24 @@ def test_the_second_signal_stops_at_once(
     process.send_signal(signal.SIGINT)
     while b"leaving" not in error_line(process):
         pass
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     _, errors = finished(process)
     assert process.returncode == 0
     assert b"stopping at once" in errors
+
+
+def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
+    orders: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    process = start(*CONSUME)
+    lines(process, 10)
+    process.send_signal(signal.SIGTERM)
+    while b"leaving" not in error_line(process):
+        pass
+    process.send_signal(signal.SIGTERM)
+    _, errors = finished(process)
+    assert process.returncode == 0
+    assert b"stopping at once" not in errors
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(orders: EmbeddedAws) -> None:
