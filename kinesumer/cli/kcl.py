@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,13 @@ import click
 
 from kinesumer.cli import options
 from kinesumer.cli.asking import agreed
-from kinesumer.cli.takeover import Wanted, opening, take_over
+from kinesumer.cli.takeover import (
+    Wanted,
+    opening,
+    print_json,
+    show_streams,
+    take_over,
+)
 from kinesumer.errors import shown
 from kinesumer.operations.moments import moment
 
@@ -152,9 +157,7 @@ async def _export(
 
 def _tell(wanted: Wanted, handover: Handover) -> None:
     if wanted.as_json:
-        report = handover.report(written=not wanted.dry_run)
-        about = {"app": wanted.app, "table": wanted.table}
-        click.echo(json.dumps({"version": report.pop("version"), **about, **report}))
+        print_json(wanted, handover.report(written=not wanted.dry_run))
     elif wanted.dry_run:
         click.echo("a dry run: nothing was written")
     else:
@@ -167,15 +170,7 @@ def _tell(wanted: Wanted, handover: Handover) -> None:
 def _show(handover: Handover) -> None:
     report = handover.report(written=False)
     click.echo(f"into lease table {shown(report['lease_table'])}")
-    for stream in report["streams"]:
-        counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
-        click.echo(f"\n{shown(stream['stream_arn'])}: {counts}")
-        for lease in stream["leases"]:
-            if lease["action"] != "keep":
-                click.echo(f"  {_change(lease)}")
-        for note in stream["notes"]:
-            click.echo(f"  note: {shown(note)}")
-    click.echo("")
+    show_streams(report["streams"], "leases", _change)
 
 
 def _change(lease: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ async def take_over(wanted: Wanted, drafting: Drafting) -> None:
             _show(takeover)
         if takeover.problems:
             if wanted.as_json:
-                _print(wanted, takeover, written=False)
+                print_json(wanted, takeover.report(written=False))
             raise KinesumerError(f"nothing was written: {'; '.join(takeover.problems)}")
         if wanted.dry_run or takeover.is_done:
             _tell(wanted, takeover, written=False)
@@ -63,15 +63,15 @@ async def take_over(wanted: Wanted, drafting: Drafting) -> None:
         _tell(wanted, takeover, written=True)
 
 
-def _print(wanted: Wanted, takeover: Takeover, *, written: bool) -> None:
-    report = takeover.report(written=written)
+def print_json(wanted: Wanted, report: dict[str, Any]) -> None:
+    """Print a report and whose it is."""
     about = {"app": wanted.app, "table": wanted.table}
     click.echo(json.dumps({"version": report.pop("version"), **about, **report}))
 
 
 def _tell(wanted: Wanted, takeover: Takeover, *, written: bool) -> None:
     if wanted.as_json:
-        _print(wanted, takeover, written=written)
+        print_json(wanted, takeover.report(written=written))
     elif written:
         click.echo("written and verified")
     elif takeover.is_done:
@@ -82,15 +82,25 @@ def _tell(wanted: Wanted, takeover: Takeover, *, written: bool) -> None:
 
 def _show(takeover: Takeover) -> None:
     click.echo(f"from {shown(takeover.source)}")
-    for stream in takeover.report(written=False)["streams"]:
+    streams = takeover.report(written=False)["streams"]
+    show_streams(streams, "shards", _change)
+
+
+def show_streams(
+    streams: list[dict[str, Any]],
+    rows: str,
+    change: Callable[[dict[str, Any]], str],
+) -> None:
+    """Show for each stream of a report which of its rows change, and what to know."""
+    for stream in streams:
         counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
         click.echo(f"\n{shown(stream['stream_arn'])}: {counts}")
-        for shard in stream["shards"]:
-            if shard["action"] != "keep":
-                click.echo(f"  {_change(shard)}")
+        for row in stream[rows]:
+            if row["action"] != "keep":
+                click.echo(f"  {change(row)}")
         for note in stream["notes"]:
             click.echo(f"  note: {shown(note)}")
-        for problem in stream["problems"]:
+        for problem in stream.get("problems", ()):
             click.echo(f"  ! {shown(problem)}")
     click.echo("")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.errors import KinesumerError
 from kinesumer.migration.adoption import write
 from kinesumer.migration.drafting import Draft, draft
+from kinesumer.model import stream_name
 from kinesumer.operations.acting import refuse_clients
 from kinesumer.wire import rows
 
@@ -131,12 +132,12 @@ def narrowed(streams: Sequence[str], positions: Positions) -> Positions:
         return positions
     arns = [stream.stream_arn for stream in positions.streams]
     for name in streams:
-        if not any(name in (arn, arn.rpartition("/")[2]) for arn in arns):
+        if not any(name in (arn, stream_name(arn)) for arn in arns):
             raise KinesumerError(f"there is no stream {name} in it: {', '.join(arns)}")
     kept = [
         stream
         for stream in positions.streams
-        if {stream.stream_arn, stream.stream_arn.rpartition("/")[2]} & set(streams)
+        if {stream.stream_arn, stream_name(stream.stream_arn)} & set(streams)
     ]
     positions.streams = kept
     return positions

@@ -110,14 +110,20 @@ def test_the_first_signal_leaves_and_stores_what_is_done(
     assert all(shard["sequence_number"] for shard in left["streams"][0]["shards"])
 
 
+def told_to_leave(start: Callable[..., Process], number: signal.Signals) -> Process:
+    """Return a consuming process that has said that it leaves."""
+    process = start(*CONSUME)
+    lines(process, 10)
+    process.send_signal(number)
+    while b"leaving" not in error_line(process):
+        pass
+    return process
+
+
 def test_the_second_signal_stops_at_once(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
-    process = start(*CONSUME)
-    lines(process, 10)
-    process.send_signal(signal.SIGINT)
-    while b"leaving" not in error_line(process):
-        pass
+    process = told_to_leave(start, signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     _, errors = finished(process)
     assert process.returncode == 0
@@ -127,11 +133,7 @@ def test_the_second_signal_stops_at_once(
 def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
-    process = start(*CONSUME)
-    lines(process, 10)
-    process.send_signal(signal.SIGTERM)
-    while b"leaving" not in error_line(process):
-        pass
+    process = told_to_leave(start, signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     _, errors = finished(process)
     assert process.returncode == 0

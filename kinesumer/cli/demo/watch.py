@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.model import stream_name
 from kinesumer.operations import snapshot
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Watch:
         self.parents[row.key] = row.parents
         if before is None:
             return
-        name = f"{row.key.stream_arn.rpartition('/')[2]} {row.key.shard_id}"
+        name = f"{stream_name(row.key.stream_arn)} {row.key.shard_id}"
         if before.position and (not row.position or row.position < before.position):
             self.went_back.append(
                 f"{name}: checkpoint {before.position} became {row.position}"
