@@ -42,7 +42,7 @@ def _interval(part: str, names: list[str]) -> Interval:
     first_text, _, last_text = ends.partition("-")
     first = int(first_text, 16)
     last = int(last_text, 16) if last_text else HASH_KEYS - 1
-    if int(place) < 0 or not 0 <= first <= last < HASH_KEYS:
+    if int(place) < 0 or not first <= last < HASH_KEYS:
         raise ValueError
     return Interval(names[int(place)], first, last)
 

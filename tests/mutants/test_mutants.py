@@ -9,6 +9,7 @@ import pytest
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.killing import Effort, judge
 from tests.mutants.mutant import ROOT, Mutant, Patch
+from tests.mutants.survey import TESTS
 
 QUICK = Effort(seeds=3)
 
@@ -41,3 +42,11 @@ def test_a_change_that_breaks_nothing_lives() -> None:
 def test_a_place_that_is_gone_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"config\.py has 0 places like 'gone', not 1"):
         Patch("config.py", "gone", "").applied("nothing")
+
+
+def test_every_module_of_core_and_wire_is_surveyed() -> None:
+    found = [*ROOT.glob("kinesumer/core/*.py"), *ROOT.glob("kinesumer/wire/*.py")]
+    modules = {f"{path.parent.name}/{path.stem}" for path in found}
+    assert modules - {"core/__init__", "wire/__init__"} == set(TESTS)
+    for name in {name for names in TESTS.values() for name in names}:
+        assert (ROOT / f"tests/{name}.py").is_file()

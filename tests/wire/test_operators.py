@@ -63,6 +63,11 @@ def test_a_group_tells_that_it_is_being_reset_until_that_is_given_up() -> None:
     assert write_over(row, operators.give_up_reset(APP)).row == GROUP_ROW
 
 
+def test_a_deleted_row_is_gone() -> None:
+    write = operators.delete(rows.group_key(APP))
+    assert write_over(GROUP_ROW, write).row is None
+
+
 def test_a_seek_to_a_time_keeps_the_owner_and_leaves_the_epoch_to_nobody() -> None:
     at = Start(type="AT_TIMESTAMP", timestamp=5.5)
     before = SHARD_ROW | {"sub_sequence_number": 3}

@@ -44,6 +44,12 @@ def test_a_start_by_time_keeps_its_moment(moment: float) -> None:
     assert rows.read_stream(row).start == start
 
 
+@pytest.mark.parametrize("start", [Start.LATEST, Start.TRIM_HORIZON])
+def test_a_start_by_name_has_no_moment(start: Start) -> None:
+    row = STREAM | {"start": rows.start_text(start)}
+    assert rows.read_stream(row).start == start
+
+
 @given(st.integers(0, 4_000_000_000_000))
 def test_times_are_utc_with_milliseconds_and_sort_as_text(millis: int) -> None:
     text = rows.timestamp_text(millis / 1000)

@@ -182,6 +182,7 @@ HOSTILE: list[tuple[str, str, Value]] = [
     ("shard", "start", "AT_TIMESTAMP now"),
     ("shard", "start", "AT_TIMESTAMP nan"),
     ("shard", "start", "LATEST 5.0"),
+    ("shard", "start", "TRIM_HORIZON 5.0"),
     ("shard", "parents", "shardId-000000000000"),
     ("shard", "epoch", "3"),
     ("shard", "owner", 1),
