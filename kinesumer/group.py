@@ -9,7 +9,7 @@ from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.errors import PositionsNotStoredError, ShardsLostError
+from kinesumer.errors import KinesumerError, PositionsNotStoredError, ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
 from kinesumer.keeper import Keeper
@@ -18,7 +18,7 @@ from kinesumer.model import Start
 from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
-from kinesumer.tasks import Tasks
+from kinesumer.tasks import Tasks, fail, first_error
 from kinesumer.watchdog import oldest_of
 from kinesumer.wire import rows, writes
 
@@ -158,7 +158,8 @@ class Group:
         """
         self._set_state("leaving")
         self._leaving = True
-        if self.session is not None and self.session.leader.is_alone:
+        is_alone = self.session is not None and self.session.leader.is_alone
+        if is_alone or self._fatal is not None:
             self.delivery.close()
             return
         clients = self.session.member.clients if self.session else 1
@@ -227,11 +228,30 @@ class Group:
                 self._tasks.create_task(self._keeper.run())
                 self._tasks.create_task(self._reachability.run())
         except BaseExceptionGroup as errors:
-            self._fatal = _first(errors)
+            self._fatal = first_error(errors)
             logger.error(
                 "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
             )
             self.delivery.close(self._fatal)
+            await self._end()
+
+    async def _end(self) -> None:
+        """Give everything up after a fault: user code may stay in its block for long.
+
+        stop() tries again what fails here, and tells.
+        """
+        config = self.context.config
+        try:
+            async with asyncio.timeout(config.drain_timeout + config.lease_seconds):
+                await self._give_up(config.drain_timeout)
+        except (TimeoutError, KinesumerError) as error:
+            logger.warning(
+                "shards wait until this client's lease has run out: %s",
+                str(error) or "the state store didn't answer",
+                extra={"client_id": self.context.client_id},
+            )
+        finally:
+            await self._heart.stop()
 
     def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
         self._post = notify
@@ -253,7 +273,7 @@ class Group:
             return
         match event:
             case Failed(error):
-                self._tasks.create_task(_raise(error))
+                self._tasks.create_task(fail(error))
             case Died():
                 self._session_died()
             case Elected():
@@ -376,15 +396,3 @@ class Group:
     def _refused(self, holding: Holding, now: ShardRow | None) -> None:
         if self.session is not None:
             self.session.rounds.refused(holding, now)
-
-
-async def _raise(error: BaseException) -> None:
-    raise error
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first single error of nested groups."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

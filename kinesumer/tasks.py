@@ -33,3 +33,16 @@ class Tasks(asyncio.TaskGroup):
     def _look(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.is_ending = True
+
+
+async def fail(error: BaseException) -> None:
+    """Raise an error, in a task: that ends the others."""
+    raise error
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first single error of nested groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

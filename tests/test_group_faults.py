@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kinesumer.errors import (
+    AccessDeniedError,
     StateStoreMissingError,
     StateStoreReplacedError,
     StreamReplacedError,
@@ -38,6 +39,72 @@ async def test_a_fault_that_comes_while_another_ends_the_client_is_no_news(
     first.add_done_callback(lambda _: client.group._notify(second))
     with pytest.raises(StateStoreMissingError, match="the first"):
         await client.task
+
+
+@in_virtual_time
+async def test_shards_of_who_met_a_fatal_fault_go_to_others_though_it_stays(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    sources: list[FaultySource] = []
+
+    def denied(name: str) -> FaultySource:
+        sources.append(FaultySource(world.kinesis.source(name)))
+        return sources[-1]
+
+    fails = world.client("c1", source=denied)
+    other = world.client("c2")
+    await settled(world, fails, other, shards=4)
+    sources[0].errors.append(AccessDeniedError("kinesis:GetRecords", "orders"))
+    # Its user code catches that, and doesn't leave the block.
+    with pytest.raises(AccessDeniedError):
+        await fails.task
+    await world.until(lambda: len(other.held) == 4, seconds=10)
+    assert world.members()["c1"].dead
+    spread(world, *numbers(0, 8))
+    await world.until(lambda: len(counts(other)) == 8)
+    await asyncio.wait_for(fails.group.leave(), 1)
+    await fails.stop()
+
+
+@in_virtual_time
+async def test_what_is_in_hand_when_a_fatal_fault_comes_is_finished_and_stored(
+    world: World,
+) -> None:
+    async def works(_: object) -> None:
+        await asyncio.sleep(20)
+
+    source = FaultySource(world.kinesis.source("orders"))
+    fails = world.client("c1", source=lambda _: source, handle=works)
+    await world.until(lambda: fails.held)
+    world.put("a", "b")
+    await world.until(lambda: fails.texts == ["a"])
+    source.errors.append(AccessDeniedError("kinesis:GetRecords", "orders"))
+    other = world.client("c2")
+    with pytest.raises(AccessDeniedError):
+        await fails.task
+    await world.until(lambda: other.texts == ["b"])
+    assert fails.texts == ["a"]
+
+
+@in_virtual_time
+async def test_a_fatal_fault_is_told_though_the_store_is_down(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FaultySource(world.kinesis.source("orders"))
+    store = FaultyStore(world.table)
+    fails = world.client("c1", source=lambda _: source, store=store)
+    await world.until(lambda: fails.held)
+    store.down = True
+    source.errors.append(AccessDeniedError("kinesis:GetRecords", "orders"))
+    with pytest.raises(AccessDeniedError):
+        await fails.task
+    await asyncio.sleep(60)
+    assert "shards wait until this client's lease has run out" in caplog.text
+    beats = len(store.writes("beat"))
+    store.down = False
+    await asyncio.sleep(60)
+    assert len(store.writes("beat")) == beats
 
 
 # --- outages ---
