@@ -2,7 +2,9 @@
 
 The server listens on 127.0.0.1, where any page of the internet that the user has open
 can send requests to. So the Host has to be ours (another name may have been pointed at
-127.0.0.1 after it was allowed), and the Origin too where there is one.
+127.0.0.1 after it was allowed), and the Origin that of our page where there is one.
+Pictures and scripts of other pages are asked for without an Origin: browsers tell of
+them by Sec-Fetch-Site. Only the page itself may be come to from elsewhere, by a link.
 """
 
 from __future__ import annotations
@@ -71,11 +73,20 @@ class Guard:
     def _problem(self, request: web.Request) -> str | None:
         if request.headers.get("Host") not in self._hosts:
             return "this server answers under 127.0.0.1 only\n"
-        origin = request.headers.get("Origin")
-        ours = {f"http://{host}" for host in self._hosts}
-        if origin not in ours and (origin is not None or request.method == "POST"):
+        if not _is_ours(request):
             return "this server answers its own page only\n"
         return None
+
+
+def _is_ours(request: web.Request) -> bool:
+    """Tell whether our page asks, or somebody who comes to it, or no browser at all."""
+    origin = request.headers.get("Origin")
+    if origin is None and request.method == "POST":
+        return False
+    if origin not in (None, f"http://{request.headers['Host']}"):
+        return False
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    return request.path == "/" or site in ("same-origin", "none")
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:

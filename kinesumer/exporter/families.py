@@ -122,7 +122,8 @@ def _member_state(member: MemberRow, sighting: Sighting) -> str:
 def _stream(sheet: Sheet, app: str, stream: StreamRow, look: Look) -> None:
     found = look.sighting.found
     rows = found.shards[stream.arn]
-    region, account = stream.arn.split(":")[3:5]
+    # Its name was read from a row: it may be no ARN.
+    _, _, _, region, account, *_ = [*stream.arn.split(":"), *5 * [""]]
     labels = app, stream_name(stream.arn), region, account
     states = Counter(state(row, found) for row in rows)
     for name in SHARD_STATES:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.dashboard.changes import Desk
     from kinesumer.dashboard.fleet import Fleet
 
+ABOUT = About("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 """What a browser needs in a container, as root."""
@@ -61,10 +62,10 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(
-    fleet: Fleet, *, desk: Desk | None = None, port: int = 0
+    fleet: Fleet, *, desk: Desk | None = None, port: int = 0, about: About = ABOUT
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
-    about = About("billing", "kinesumer-state-store", "eu-central-1", desk is not None)
+    about = about._replace(control=desk is not None)
     clock = Clock()
     watcher = Watcher(about, fleet, clock)
     with listen(port) as opened:

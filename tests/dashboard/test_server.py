@@ -14,48 +14,15 @@ from kinesumer.dashboard.guard import TOKEN_HEADER
 from kinesumer.dashboard.server import listen
 from kinesumer.errors import ConfigurationError
 from tests.dashboard.conftest import Served, served
+from tests.dashboard.doubles import CountedFleet, FakeDesk
 from tests.dashboard.fleet import ToyFleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.dashboard.changes import Change, Desk
-    from kinesumer.dashboard.fleet import Measured
-    from kinesumer.operations.snapshot import Snapshot
+    from kinesumer.dashboard.changes import Desk
 
 PAUSE = {"do": "pause"}
-
-
-class FakeDesk:
-    """Takes every change, except for one that is refused."""
-
-    def __init__(self) -> None:
-        self.done: list[Change] = []
-
-    async def foretell(self, change: Change) -> list[str]:
-        return [f"it will {type(change).__name__}"]
-
-    async def carry_out(self, change: Change) -> str:
-        if getattr(change, "client", "") == "last":
-            raise ConfigurationError("it is the last\x07 client")
-        self.done.append(change)
-        return "done"
-
-
-class CountedFleet(ToyFleet):
-    """Counts the looks."""
-
-    looks = 0
-    slow = False
-
-    async def read(self) -> Snapshot:
-        self.looks += 1
-        return await super().read()
-
-    async def measure(self, found: Snapshot) -> Measured:
-        if self.slow:
-            await asyncio.sleep(3600)
-        return await super().measure(found)
 
 
 @pytest.fixture

@@ -120,6 +120,15 @@ def test_shards_that_nobody_consumes_are_told_with_the_time_of_the_oldest() -> N
     assert of(found["shards"], state="waiting") == 1
 
 
+@pytest.mark.parametrize("name", ["", "x", "arn:aws:kinesis", "\n"])
+def test_a_row_that_names_no_stream_takes_no_metrics_of_others_away(name: str) -> None:
+    stray = StreamRow(name, 1.0, Start.TRIM_HORIZON)
+    shards = {**FOUND.shards, name: []}
+    found = told(replace(FOUND, streams=[*FOUND.streams, stray], shards=shards))
+    assert found["unowned_shards"][frozenset(STREAM.items())] == 2
+    assert of(found["unowned_shards"], stream=name, region="") == 0
+
+
 def test_a_paused_shard_is_nobodys_fault() -> None:
     found = told()
     assert of(found["paused_shards"]) == 1

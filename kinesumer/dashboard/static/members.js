@@ -80,7 +80,7 @@ export class Members {
     set(parts.name, "title", shown(member.client_id));
     keyed(parts.leads, member.leader ? ["leads"] : [], (text) => text, (text) => pill(text, "lead"), () => {});
     const states = member.query ? ["Spark query", ...member.states] : member.states;
-    keyed(parts.states, states, (text) => text, (text) => pill(text, TONES[text]), () => {});
+    keyed(parts.states, states, (text) => text, (text) => pill(shown(text), TONES[text]), () => {});
     say(parts.shards, count(member.shards));
     say(parts.behind, member.shards ? duration(member.millis_behind) : "–");
     say(parts.label, shown(member.label) || "–");

@@ -1,0 +1,46 @@
+"""A fleet that counts the looks at it, and a desk that notes what it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import ConfigurationError
+from tests.dashboard.fleet import ToyFleet
+
+if TYPE_CHECKING:
+    from kinesumer.dashboard.changes import Change
+    from kinesumer.dashboard.fleet import Measured
+    from kinesumer.operations.snapshot import Snapshot
+
+
+class FakeDesk:
+    """Takes every change, except for one that is refused."""
+
+    def __init__(self) -> None:
+        self.done: list[Change] = []
+
+    async def foretell(self, change: Change) -> list[str]:
+        return [f"it will {type(change).__name__}"]
+
+    async def carry_out(self, change: Change) -> str:
+        if getattr(change, "client", "") == "last":
+            raise ConfigurationError("it is the last\x07 client")
+        self.done.append(change)
+        return "done"
+
+
+class CountedFleet(ToyFleet):
+    """Counts the looks."""
+
+    looks = 0
+    slow = False
+
+    async def read(self) -> Snapshot:
+        self.looks += 1
+        return await super().read()
+
+    async def measure(self, found: Snapshot) -> Measured:
+        if self.slow:
+            await asyncio.sleep(3600)
+        return await super().measure(found)
