@@ -6,7 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    PositionRefusedError,
+    ShardMissingError,
+    TrimmedPositionError,
+)
+from kinesumer.watchdog import REQUEST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +22,13 @@ if TYPE_CHECKING:
     from kinesumer.streams import OpenStream
 
 PROBE_SECONDS = 5.0
+ANSWERS = (
+    ExpiredIteratorError,
+    PositionRefusedError,
+    ShardMissingError,
+    TrimmedPositionError,
+)
+"""Errors that only who is reached answers with."""
 
 
 class Reachability:
@@ -37,20 +51,24 @@ class Reachability:
         """Look every few seconds until cancelled."""
         while True:
             await asyncio.sleep(PROBE_SECONDS)
-            watched = self._reading()
-            if self._is_degraded:
-                waiting = self._waiting()
-                await asyncio.gather(*(self._probe(stream) for stream in waiting))
-                watched += waiting
-            silent = [stream.label for stream in watched if self._is_silent(stream)]
-            if bool(silent) != self._is_degraded:
-                self._change(silent)
+            await self._look()
+
+    async def _look(self) -> None:
+        waiting = [stream for stream in self._waiting() if stream.failing is not None]
+        if self._is_degraded:
+            await asyncio.gather(*(self._probe(stream) for stream in waiting))
+        for stream in waiting:
+            if not self._is_silent(stream):
+                stream.failing = None  # nothing goes on with it that could succeed
+        silent = [s.label for s in (*self._reading(), *waiting) if self._is_silent(s)]
+        if bool(silent) != self._is_degraded:
+            self._change(silent)
 
     def _is_silent(self, stream: OpenStream) -> bool:
         if stream.failing is None:
             return False
-        first, last = stream.failing
-        return last - first > self._context.config.degraded_seconds
+        since, until, *_ = stream.failing
+        return until - since > self._context.config.degraded_seconds
 
     def _change(self, silent: list[str]) -> None:
         self._is_degraded = bool(silent)
@@ -68,9 +86,19 @@ class Reachability:
         self._set_state("degraded" if silent else "up")
 
     async def _probe(self, stream: OpenStream) -> None:
+        """Read what couldn't be read: what else is answered tells nothing of that."""
+        assert stream.failing is not None
+        *_, shard_id, after = stream.failing
+        source, limit = stream.source, self._context.config.page_records
         try:
-            await stream.source.describe()
+            async with asyncio.timeout(REQUEST_SECONDS):
+                iterator = await source.get_iterator(shard_id, after)
+                await source.get_records(iterator, limit)
+        except ANSWERS:
+            pass
+        except TimeoutError:
+            return
         except KinesumerError as error:
             self._context.health.failed(stream.label, error)
-        else:
-            stream.failing = None
+            return
+        stream.failing = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.buffer import Batch, memory_size
@@ -21,6 +22,8 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Position, Record, Start
+from kinesumer.streams import Failing
+from kinesumer.watchdog import REQUEST_SECONDS
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import Opened, open_records
 from kinesumer.wire.records import payload_bytes
@@ -126,7 +129,7 @@ class Reader:
         except SourceUnavailableError as error:
             self._context.health.failed(label, error)
             if not isinstance(error, SourceThrottledError):
-                self._stream.read_failed(began, self._context.clock.now())
+                self._failed(since=began)
                 self._answers, self._iterator = False, None
         except FatalError as error:
             refused = isinstance(error, PositionRefusedError)
@@ -144,8 +147,17 @@ class Reader:
         self._holding.asking_since = began
         try:
             return await work()
+        except asyncio.CancelledError:
+            patience = self._context.config.max_processing_time + REQUEST_SECONDS
+            if self._context.clock.now() - began > patience:
+                self._failed(since=-math.inf)  # however long that is
+            raise
         finally:
             self._holding.asking_since = None
+
+    def _failed(self, since: float) -> None:
+        now, shard_id = self._context.clock.now(), self._holding.key.shard_id
+        self._stream.read_failed(Failing(since, now, shard_id, self._after))
 
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat a shard that has expired as ended, if the stream is still the same."""

@@ -343,7 +343,6 @@ class Rounds:
         self.held[row.key] = holding
         self._strays.forget(row.key)
         stream = self._streams[row.key.stream_arn]
-        stream.failing = None
         reader = Reader(self._context, stream, holding, self._buffer)
         holding.task = self._tasks.create_task(self._read(holding, reader))
         self._tasks.create_task(self._until_end(holding))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.context import logger
 from kinesumer.errors import ConfigurationError, StreamMissingError
@@ -13,11 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from kinesumer.context import Context
-    from kinesumer.model import Shard, StreamInfo
+    from kinesumer.model import Position, Shard, StreamInfo
     from kinesumer.ports import StreamSource
 
 StreamLike = str | Stream
 CREATING_SECONDS = 0.5
+
+
+class Failing(NamedTuple):
+    """Since no read of a stream has succeeded."""
+
+    since: float
+    """When the first one that failed began."""
+    until: float
+    """When the last one failed: a reader that waits for user code doesn't fail."""
+    shard_id: str
+    """What the last one asked for."""
+    after: Position | Start
 
 
 class OpenStream:
@@ -30,9 +42,7 @@ class OpenStream:
         self.arn = info.arn
         self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
-        self.failing: tuple[float, float] | None = None
-        """Since no read has succeeded: when the first one that failed began, and when
-        the last one failed. A reader that waits for user code doesn't fail."""
+        self.failing: Failing | None = None
         self.settled: Sequence[Shard] | None = None
         """The listing with which all rows were in step, if a keeper has seen that."""
         self.settled_until = 0.0
@@ -42,10 +52,10 @@ class OpenStream:
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
 
-    def read_failed(self, began: float, now: float) -> None:
+    def read_failed(self, read: Failing) -> None:
         """Note a read that Kinesis didn't answer."""
-        first, _ = self.failing or (began, now)
-        self.failing = first, now
+        since = min(read.since, self.failing.since) if self.failing else read.since
+        self.failing = read._replace(since=since)
 
 
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    PositionRefusedError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model import Start, Stream
 from kinesumer.reachability import Reachability
+from kinesumer.streams import Failing
+from tests.crowd import counts, numbers, settled, spread
 from tests.engine import FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
-    import pytest
-
+    from kinesumer.model import Page
     from kinesumer.streams import OpenStream
+
+SHARD = "shardId-000000000000"
 
 
 class Watcher:
@@ -40,7 +53,8 @@ class Watcher:
         for _ in range(seconds):
             now = self.world.clock.now()
             await asyncio.sleep(1)
-            stream.read_failed(now, self.world.clock.now())
+            read = Failing(now, self.world.clock.now(), SHARD, Start.TRIM_HORIZON)
+            stream.read_failed(read)
 
 
 @in_virtual_time
@@ -76,3 +90,82 @@ async def test_streams_whose_shards_are_gone_are_probed(world: World) -> None:
     watcher.sources[0].down = False
     await asyncio.sleep(6)
     assert watcher.states == ["degraded", "up"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ExpiredIteratorError,
+        PositionRefusedError,
+        ShardMissingError,
+        TrimmedPositionError,
+    ],
+)
+@in_virtual_time
+async def test_an_answer_that_there_is_nothing_to_read_is_an_answer(
+    world: World, answer: type[Exception]
+) -> None:
+    watcher = Watcher(world, "orders")
+    await watcher.fail(watcher.reading[0], 40)
+    watcher.reading, watcher.waiting = [], watcher.reading
+    watcher.sources[0].errors.append(answer("gone"))
+    await asyncio.sleep(6)
+    assert watcher.states == ["degraded", "up"]
+
+
+@in_virtual_time
+async def test_a_failure_is_forgotten_when_the_stream_isnt_read_any_more(
+    world: World,
+) -> None:
+    watcher = Watcher(world, "orders")
+    await watcher.fail(watcher.reading[0], 20)
+    watcher.reading, watcher.waiting = [], watcher.reading
+    await asyncio.sleep(60)
+    watcher.reading, watcher.waiting = watcher.waiting, []
+    await watcher.fail(watcher.reading[0], 20)
+    await asyncio.sleep(6)
+    assert watcher.states == []
+
+
+class BadRoute(FaultySource):
+    """A way on which records never arrive, though all else is answered."""
+
+    works = True
+    hangs = False
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        """Return a page; or nothing, at once or ever."""
+        if not self.works:
+            await asyncio.sleep(1e9 if self.hangs else 5)
+            raise SourceUnavailableError("timed out")
+        return await super().get_records(iterator, limit)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+@in_virtual_time
+async def test_who_never_gets_records_is_given_no_shards_until_it_does(
+    world: World, *, hangs: bool
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    orders = Stream("orders", pace_seconds=2)
+    routes: list[BadRoute] = []
+
+    def badly(name: str) -> BadRoute:
+        routes.append(BadRoute(world.kinesis.source(name)))
+        return routes[-1]
+
+    cut_off = world.client("c1", orders, source=badly, max_processing_time=60)
+    other = world.client("c2", orders)
+    await settled(world, cut_off, other, shards=2)
+    for route in routes:
+        route.works, route.hangs = False, hangs
+    await world.until(lambda: len(other.held) == 2, seconds=90)
+    for minute in range(5):
+        await asyncio.sleep(50)
+        spread(world, *numbers(8 * minute, 8 * minute + 8))
+        await asyncio.sleep(10)
+        assert len(counts(other)) == 8 * minute + 8
+    assert world.members()["c1"].state == "degraded"
+    for route in routes:
+        route.works = True
+    await settled(world, cut_off, other, shards=2)

@@ -251,9 +251,25 @@ MUTANTS = (
         "who can't reach Kinesis says so to nobody",
         "9 degraded after 30 s",
         "reachability.py",
-        "        return last - first > self._context.config.degraded_seconds\n",
+        "        return until - since > self._context.config.degraded_seconds\n",
         "        return False\n",
         f"{KNOWN}::test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others",
+    ),
+    mutant(
+        "who gets answers, though no records, takes the shards again",
+        "9 degraded after 30 s",
+        "reachability.py",
+        "                await source.get_records(iterator, limit)\n",
+        "                del iterator, limit\n",
+        "tests/test_reachability.py",
+    ),
+    mutant(
+        "who never gets an answer takes the shard again",
+        "K3",
+        "reader.py",
+        "                self._failed(since=-math.inf)  # however long that is\n",
+        "                pass\n",
+        "tests/test_reachability.py",
     ),
     # --- aggregates
     mutant(
