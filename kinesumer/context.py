@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,6 +103,8 @@ class Context:
     new_id: Callable[[], str]
     health: Health
     telemetry: Telemetry = field(default_factory=Telemetry)
+    patience_seconds: float = math.inf
+    """How long a call is repeated that fails for now: a client goes on for ever."""
 
     async def write(self, write: Write) -> Written:
         """Write, trying again while the store is unavailable: a definite answer.
@@ -131,12 +134,17 @@ class Context:
     async def until_available(
         self, call: Callable[[], Awaitable[T]], what: str = "state store"
     ) -> T:
-        """Repeat a call until it answers, backed off with jitter."""
-        delay = 0.1
+        """Repeat a call until it answers, backed off with jitter.
+
+        Raises what it failed with last when patience has run out.
+        """
+        delay, deadline = 0.1, self.clock.now() + self.patience_seconds
         while True:
             try:
                 answer = await call()
             except (StoreUnavailableError, SourceUnavailableError) as error:
+                if self.clock.now() >= deadline:
+                    raise
                 self.health.failed(what, error)
                 await asyncio.sleep(delay * (0.5 + self.random.random()))
                 delay = min(2 * delay, 2.0)

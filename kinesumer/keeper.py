@@ -14,6 +14,7 @@ from kinesumer.errors import CorruptRowError, StreamReplacedError
 from kinesumer.model import Position, Start
 from kinesumer.pruning import LATE_SECONDS
 from kinesumer.shard_rows import read_shards
+from kinesumer.tasks import first_error
 from kinesumer.wire import rows, writes
 from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.rows import StreamRow
@@ -251,13 +252,16 @@ def _go_number(row: Row) -> str:
 
 
 async def write_all(context: Context, todo: Iterable[Write]) -> None:
-    """Apply independent writes, some at a time."""
+    """Apply independent writes, some at a time; the first fault ends them."""
     limit = asyncio.Semaphore(PARALLEL_WRITES)
 
     async def one(write: Write) -> None:
         async with limit:
             await context.write(write)
 
-    async with asyncio.TaskGroup() as group:
-        for write in todo:
-            group.create_task(one(write))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for write in todo:
+                group.create_task(one(write))
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -54,6 +55,15 @@ async def test_what_passes_is_tried_again_ever_less_often(
     assert 1.0 <= min(gaps[6:])
     assert max(gaps) <= 3.0
     assert len({*gaps}) == 20
+
+
+@in_virtual_time
+async def test_who_has_no_patience_is_told_what_it_failed_with(world: World) -> None:
+    context = replace(world.context(), patience_seconds=30.0)
+    service = Service(world, 1_000, StoreUnavailableError("timed out"))
+    with pytest.raises(StoreUnavailableError, match="timed out"):
+        await context.until_available(service.ask)
+    assert 30.0 <= world.clock.now() - service.asked[0] <= 33.0
 
 
 @in_virtual_time

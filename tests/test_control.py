@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kinesumer import control, lookup
 from kinesumer.errors import ConfigurationError, GroupHeldError, KinesumerError
 from kinesumer.model import Start
+from kinesumer.operations.controlling import wait_until_free
 from kinesumer.wire import rows, writes
 from tests.engine import APP, ARN, FaultyStore, World, in_virtual_time
 from tests.operator_desk import Desk, P, resharded
@@ -230,3 +232,14 @@ async def test_a_pause_of_what_isnt_consumed_is_refused(world: World) -> None:
         await consume(client, 1)
         with pytest.raises(ConfigurationError, match="no stream 'payments'"):
             await client.pause("payments")
+
+
+@in_virtual_time
+async def test_who_cant_see_whether_it_is_done_is_told_that_it_is_stored(
+    world: World,
+) -> None:
+    store = FaultyStore(world.table)
+    context = replace(world.context("operator", store=store), patience_seconds=1.0)
+    store.down = True
+    with pytest.raises(KinesumerError, match="it is stored, but"):
+        await wait_until_free(context, lambda _: [], 60.0)

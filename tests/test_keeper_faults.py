@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 
-from kinesumer.errors import StateStoreMissingError, StreamReplacedError
+from kinesumer.errors import (
+    AccessDeniedError,
+    StateStoreMissingError,
+    StreamReplacedError,
+)
+from kinesumer.keeper import write_all
+from kinesumer.ports import Key, Test, Write
 from tests.engine import World, in_virtual_time
 from tests.test_keeper import Keeper, P, shards
 
@@ -52,3 +58,17 @@ async def test_a_lost_table_is_fatal(world: World) -> None:
     world.table.delete_table()
     with pytest.raises(StateStoreMissingError):
         await Keeper(world).keep()
+
+
+class Forbidden:
+    """A way to a table that nobody may write."""
+
+    async def write(self, write: Write) -> None:
+        raise AccessDeniedError("dynamodb:DeleteItem", "table t")
+
+
+@in_virtual_time
+async def test_of_many_writes_the_first_fault_is_raised_as_it_is(world: World) -> None:
+    writes = [Write(Key("p", str(n)), Test("pk", "exists")) for n in range(100)]
+    with pytest.raises(AccessDeniedError, match="dynamodb:DeleteItem"):
+        await write_all(world.context(store=Forbidden()), writes)

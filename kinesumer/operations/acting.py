@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import random
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kinesumer.client import checked_name
 from kinesumer.clock import SystemClock
 from kinesumer.config import Config
 from kinesumer.context import Context, Health
-from kinesumer.errors import ClientsAliveError, shown
+from kinesumer.errors import (
+    ClientsAliveError,
+    ConfigurationError,
+    KinesumerError,
+    shown,
+)
 from kinesumer.identity import find_living
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesumer.ports import StateStore
     from kinesumer.wire.rows import Pulse
 
 OPERATOR = "operator"
+PATIENCE_SECONDS = 30.0
+"""A command ends when AWS hasn't answered for so long; somebody waits for it."""
 
 
 def acting(app: str, store: StateStore) -> Context:
@@ -33,7 +43,22 @@ def acting(app: str, store: StateStore) -> Context:
         random=random.Random(),
         new_id=lambda: uuid.uuid4().hex,
         health=Health(clock),
+        patience_seconds=PATIENCE_SECONDS,
     )
+
+
+@contextmanager
+def in_parts(left: str) -> Iterator[None]:
+    """Have a fault between several writes tell what is left.
+
+    Raises KinesumerError.
+    """
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except KinesumerError as error:
+        raise KinesumerError(f"{error}; {left}") from error
 
 
 async def refuse_clients(context: Context) -> None:

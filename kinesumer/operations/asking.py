@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import (
@@ -15,9 +15,10 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.operations.reaching import NO_ROLES, Roles
+from kinesumer.tasks import first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import Clients
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 PARALLEL_READS = 16
 TRIES = 6
 PAUSE_SECONDS = 0.4
+GIVE_UP_SECONDS = 20.0
+"""What was asked for so long isn't asked again: somebody waits for the command."""
 
 
 class ServiceClock:
@@ -42,6 +45,15 @@ class ServiceClock:
         return time.monotonic() + self._ahead
 
 
+class Silence(NamedTuple):
+    """A stream's shards that were given up one after the other."""
+
+    shards: int
+    at: float
+    """When the last one was, on a clock that never goes back."""
+    error: SourceUnavailableError
+
+
 class Asking:
     """What one command asks of all streams and shards.
 
@@ -53,6 +65,7 @@ class Asking:
         self._pace = pace_seconds
         self._next: dict[ShardKey, float] = {}
         self._limit = asyncio.Semaphore(PARALLEL_READS)
+        self._silent: dict[str, Silence] = {}
         self.throttled: Counter[ShardKey] = Counter()
         """How many of a shard's reads were refused as too many."""
 
@@ -81,23 +94,64 @@ class Asking:
     ) -> Page:
         await self._turn(key)
         async with self._limit:
+            self._refuse_silent(key.stream_arn)
+            began = time.monotonic()
             for attempt in range(1, TRIES + 1):
                 try:
-                    return await ask()
+                    page = await ask()
                 except ExpiredIteratorError:
                     raise
                 except (SourceThrottledError, SourceUnavailableError) as error:
                     self.throttled[key] += isinstance(error, SourceThrottledError)
-                    if attempt == TRIES:
+                    if attempt == TRIES or time.monotonic() - began > GIVE_UP_SECONDS:
+                        self._given_up(key.stream_arn, error)
                         raise
+                else:
+                    self._silent.pop(key.stream_arn, None)
+                    return page
                 await asyncio.sleep(PAUSE_SECONDS * attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _given_up(self, arn: str, error: SourceUnavailableError) -> None:
+        """Note a shard that didn't answer; what throttles does answer."""
+        if not isinstance(error, SourceThrottledError):
+            shards = self._silent[arn].shards if arn in self._silent else 0
+            self._silent[arn] = Silence(shards + 1, time.monotonic(), error)
+
+    def _refuse_silent(self, arn: str) -> None:
+        """Raise SourceUnavailableError where so many shards didn't answer just now.
+
+        A thousand of them would be waited for one after the other.
+        """
+        silence = self._silent.get(arn)
+        if (
+            silence is not None
+            and silence.shards >= PARALLEL_READS
+            and time.monotonic() - silence.at < GIVE_UP_SECONDS
+        ):
+            raise SourceUnavailableError(
+                f"not asked, as {silence.shards} shards in a row gave no answer: "
+                f"{silence.error}"
+            )
 
     async def _turn(self, key: ShardKey) -> None:
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next.get(key, now))
         self._next[key] = turn + self._pace
         await asyncio.sleep(turn - now)
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all calls return; the first fault ends the others, and is raised.
+
+    What ``gather()`` leaves running would go on asking behind a ``--watch``.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return [task.result() for task in tasks]
 
 
 async def each_stream(

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer import control, lookup
+from kinesumer.errors import KinesumerError, TransientError
 from kinesumer.model import Start
 from kinesumer.operations import snapshot
 from kinesumer.streams import open_streams
@@ -102,11 +103,15 @@ async def wait_until_free(
     """Look until no shard is held any more; return those that are when time is over."""
     deadline = time.monotonic() + seconds
     while True:
-        left = held(
-            await context.until_available(
+        try:
+            found = await context.until_available(
                 lambda: snapshot.take(context.store, context.app)
             )
-        )
+        except TransientError as error:
+            raise KinesumerError(
+                f"it is stored, but whether clients have done it can't be seen: {error}"
+            ) from error
+        left = held(found)
         if not left or time.monotonic() >= deadline:
             return left
         await asyncio.sleep(LOOK_SECONDS)

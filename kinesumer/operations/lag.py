@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
-from kinesumer.operations.asking import Asking, ServiceClock, each_stream
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream, together
 from kinesumer.operations.backlog import behind
 from kinesumer.operations.reaching import NO_ROLES, Roles
 
@@ -50,9 +49,7 @@ async def read_lags(
         retention[arn] = info.retention_hours
         clock = ServiceClock(info.now)
         rows = [row for row in shards[arn] if not row.ended]
-        found = await asyncio.gather(
-            *(_of_shard(asking, source, r, clock) for r in rows)
-        )
+        found = await together(_of_shard(asking, source, r, clock) for r in rows)
         for row, waited in zip(rows, found, strict=True):
             if waited is not None:
                 millis[row.key] = waited

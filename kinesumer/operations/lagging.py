@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.operations import snapshot
-from kinesumer.operations.asking import Asking, ServiceClock, each_stream
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream, together
 from kinesumer.operations.backlog import UNKNOWN, Course, Look, course
 from kinesumer.operations.reaching import NO_ROLES, Roles
 from kinesumer.operations.report import state
 from kinesumer.operations.sampling import count, look
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import Clients
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore, StreamSource
     from kinesumer.wire.rows import ShardRow
 
-    LookAt = Callable[[Asking, StreamSource, ShardRow, ServiceClock], Awaitable[Look]]
+    LookAt = Callable[
+        [Asking, StreamSource, ShardRow, ServiceClock], Coroutine[Any, Any, Look]
+    ]
 
 VERSION = 1
 WINDOW_SECONDS = 60.0
@@ -81,7 +82,7 @@ async def _look(clients: Clients, found: Snapshot, roles: Roles, at: LookAt) -> 
         seen.retention_hours[arn] = info.retention_hours
         clock = ServiceClock(info.now)
         rows = [row for row in found.shards[arn] if not row.ended]
-        looks = await asyncio.gather(*(at(asking, source, r, clock) for r in rows))
+        looks = await together(at(asking, source, r, clock) for r in rows)
         seen.looks.update({r.key: one for r, one in zip(rows, looks, strict=True)})
 
     faults = await each_stream(clients, found.shards, of_stream, roles)

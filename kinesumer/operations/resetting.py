@@ -13,7 +13,7 @@ from kinesumer.errors import ClientsAliveError, shown
 from kinesumer.identity import refuse_go_fleet
 from kinesumer.keeper import write_all
 from kinesumer.model import stream_name
-from kinesumer.operations.acting import refuse_clients
+from kinesumer.operations.acting import in_parts, refuse_clients
 from kinesumer.ports import Key
 from kinesumer.wire import operators, rows, writes
 
@@ -112,10 +112,15 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
     the app's streams, too.
     """
     app = context.app
+    left = (
+        f"the reset of app {app!r} isn't complete, and its clients don't start before "
+        "it is: run it again"
+    )
     # Where somebody deleted the group's row, there is none to mark.
     await context.write(writes.create_group(app, context.new_id()))
-    await context.write(operators.begin_reset(app))
-    found = await take_stock(context)
+    with in_parts(left):
+        await context.write(operators.begin_reset(app))
+        found = await take_stock(context)
     living = [p for p in map(rows.read_pulse, found.members) if not p.dead]
     if living:
         await context.write(operators.give_up_reset(app))
@@ -123,15 +128,20 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
         raise ClientsAliveError(
             f"clients of app {app!r} have just started: {names}; nothing was deleted"
         )
+    with in_parts(left):
+        await _delete_all(context, found, with_go=with_go)
+    return found
+
+
+async def _delete_all(context: Context, found: Inventory, *, with_go: bool) -> None:
     for stream in found.streams:
         await _delete(context, stream.go if with_go else ())
         await _delete(context, stream.shards)
-    own = rows.group_key(app).sk
-    await _delete(context, (row for row in found.group if row["sk"] != own))
+    own = rows.group_key(context.app)
+    await _delete(context, (row for row in found.group if row["sk"] != own.sk))
     await _delete(context, found.members)
     await _delete(context, found.leader)
-    await context.write(operators.delete(rows.group_key(app)))
-    return found
+    await context.write(operators.delete(own))
 
 
 async def _delete(context: Context, found: Iterable[Row]) -> None:

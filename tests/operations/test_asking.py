@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Page, ShardKey, Start
 from kinesumer.operations import asking
-from kinesumer.operations.asking import TRIES, Asking
+from kinesumer.operations.asking import PARALLEL_READS, TRIES, Asking, together
 
 if TYPE_CHECKING:
     from kinesumer.model import Position
@@ -59,6 +60,51 @@ async def test_it_gives_up_in_the_end() -> None:
     with pytest.raises(SourceThrottledError):
         await read(Source(*faults), Asking())
     assert await read(Source(*faults[1:]), Asking()) == PAGE
+
+
+async def test_what_gives_no_answer_is_given_up_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "GIVE_UP_SECONDS", 0.0)
+    source = Source(*[SourceUnavailableError("timed out")] * 2)
+    with pytest.raises(SourceUnavailableError):
+        await read(source, Asking())
+    assert len(source.faults) == 1
+
+
+async def test_a_thousand_shards_that_give_no_answer_arent_waited_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
+    asked = Asking()
+    keys = [ShardKey("orders", f"shardId-{n}") for n in range(1_000)]
+    calls = (asked.read(source, key, Start.LATEST, 1) for key in keys)
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, SourceUnavailableError) for each in found)
+    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * TRIES
+    assert "gave no answer: timed out" in str(found[-1])
+    other = ShardKey("payments", "shardId-0")
+    assert await asked.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
+    monkeypatch.setattr(asking, "GIVE_UP_SECONDS", 0.0)
+    assert await read(Source(), asked) == PAGE
+
+
+async def test_the_first_fault_ends_what_is_asked_together() -> None:
+    ended: list[str] = []
+
+    async def long() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("long")
+
+    async def short() -> None:
+        await asyncio.sleep(0)
+        raise SourceUnavailableError("timed out")
+
+    with pytest.raises(SourceUnavailableError):
+        await together([long(), short()])
+    assert ended == ["long"]
 
 
 async def test_an_expired_iterator_is_the_askers_matter() -> None:

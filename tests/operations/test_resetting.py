@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from kinesumer.errors import ClientsAliveError, GoFleetAliveError, GroupResetError
+from kinesumer.errors import (
+    AccessDeniedError,
+    ClientsAliveError,
+    GoFleetAliveError,
+    GroupResetError,
+    KinesumerError,
+)
 from kinesumer.identity import check_group
 from kinesumer.operations import resetting
 from kinesumer.ports import Key, Test, Write
@@ -98,6 +104,27 @@ async def test_positions_of_go_are_counted_and_stay_unless_said(world: World) ->
     assert left(world) == [(f"check_point#{APP}#orders", P)]
     await put(world, f"group#{APP}", f"stream#{world.kinesis.stream('orders').arn}")
     await resetting.reset(context, with_go=True)
+    assert left(world) == []
+
+
+class Undeletable(FaultyStore):
+    """A table whose rows an operator may mark, and not delete."""
+
+    async def write(self, write: Write) -> Any:
+        if write.delete:
+            raise AccessDeniedError("dynamodb:DeleteItem", "table t")
+        return await super().write(write)
+
+
+@in_virtual_time
+async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
+    world: World,
+) -> None:
+    await consumed(world)
+    context = world.context("operator", store=Undeletable(world.table))
+    with pytest.raises(KinesumerError, match=r"DeleteItem.* run it again"):
+        await resetting.reset(context, with_go=False)
+    await resetting.reset(world.context("operator"), with_go=False)
     assert left(world) == []
 
 
