@@ -20,7 +20,7 @@ from kinesumer.shard_rows import read_all
 from kinesumer.wire import operators, rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kinesumer.context import Context
     from kinesumer.core.seeking import Step
@@ -306,6 +306,17 @@ async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
     await _open_children(context, planned.stream_arn)
     await notify(context)
     return found
+
+
+async def overtaken(context: Context, sought: Iterable[ShardRow]) -> list[ShardRow]:
+    """Return those of the shards sought that another seek has moved since, as they are.
+
+    Of two seeks at a time each shard follows the last one: who ends last is told here.
+    """
+    then = {row.key: row.start for row in sought}
+    arns = sorted({key.stream_arn for key in then})
+    now = [row for arn in arns for row in await read_all(context, arn)]
+    return [row for row in now if row.start != then.get(row.key, row.start)]
 
 
 async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow], bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kinesumer import control
@@ -17,6 +19,9 @@ from kinesumer.ports import Test, Write
 from kinesumer.wire import rows, writes
 from tests.engine import APP, ARN, FaultyStore, World, in_virtual_time
 from tests.operator_desk import HIGH, LOW, MERGED, Desk, Meanwhile, P, resharded
+
+if TYPE_CHECKING:
+    from kinesumer.wire.rows import ShardRow
 
 # --- seeks of a stream ---
 
@@ -120,6 +125,27 @@ async def test_what_ends_before_it_is_sought_to_latest_has_ended(
     await desk.change(MERGED, epoch=8, ended=True)
     assert await control.seek(desk.context, planned) == []
     assert desk.rows[MERGED].ended
+
+
+@in_virtual_time
+async def test_who_ends_last_of_two_seeks_is_told_what_follows_the_other(
+    world: World,
+) -> None:
+    desk, other = await resharded(world), Desk(world)
+    told: list[list[ShardRow]] = []
+
+    async def seek() -> None:
+        told.append(await control.overtaken(other.context, await other.seek(moment)))
+
+    # It comes when all shards but the last have the other place.
+    moment = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() - 5)
+    desk.context = world.context("operator", store=Meanwhile(world, MERGED, seek))
+    sought = await desk.seek(Start.TRIM_HORIZON)
+    assert told == [[]]
+    moved = await control.overtaken(desk.context, sought)
+    assert {row.key.shard_id for row in moved} == {P, LOW, HIGH}
+    assert {row.start for row in moved} == {moment}
+    assert await control.overtaken(desk.context, await desk.seek(moment)) == []
 
 
 @in_virtual_time

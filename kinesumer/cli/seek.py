@@ -50,6 +50,8 @@ class Outcome(NamedTuple):
     sought: list[ShardRow]
     left: list[ShardRow]
     """Still consumed from where they were."""
+    overtaken: list[ShardRow]
+    """Moved elsewhere since by another seek."""
 
 
 @click.command()
@@ -90,7 +92,8 @@ def seek(
     What comes after the place is delivered, again where it was before; what lies
     between a position and a later place is skipped. Shards that have ended are read
     again, before their children, except for LATEST. The exit status is 1 if clients
-    haven't begun anew after --wait: they will.
+    haven't begun anew after --wait (they will), or if another seek at the same time
+    moved some of the shards elsewhere.
     """
     from kinesumer.operations.controlling import Place
     from kinesumer.operations.reaching import read_roles
@@ -113,7 +116,15 @@ def seek(
             click.echo(f"{shards_text(ended)} had ended by then: left as they are")
         if wait_seconds and not outcome.left:
             click.echo("no client reads on from where it was")
+    if outcome.overtaken:
+        click.echo(
+            f"! another seek has moved {shards_text(len(outcome.overtaken))} since: "
+            f"{common.named(outcome.overtaken)}; seek again if that wasn't meant",
+            err=True,
+        )
     common.late(outcome.left, wait_seconds, "from where they were")
+    if outcome.overtaken:
+        click.get_current_context().exit(1)
 
 
 async def _seek(wanted: Wanted) -> Outcome:
@@ -128,7 +139,7 @@ async def _seek(wanted: Wanted) -> Outcome:
             head, *lines = seek_lines(plan)
             click.echo("\n  ".join([head, *lines]), err=wanted.as_json)
         if wanted.dry_run:
-            return Outcome(plans, [], [])
+            return Outcome(plans, [], [], [])
         agreed("Seek?", yes=wanted.yes)
         return await _do(context, plans, wanted.wait_seconds)
 
@@ -137,11 +148,14 @@ async def _do(
     context: Context, plans: Sequence[SeekPlan], wait_seconds: float
 ) -> Outcome:
     from kinesumer import control
+    from kinesumer.operations.acting import in_parts
     from kinesumer.operations.controlling import held_since, wait_until_free
 
-    sought = [row for plan in plans for row in await control.seek(context, plan)]
+    with in_parts("a part of the shards may have been sought: run it again"):
+        sought = [row for plan in plans for row in await control.seek(context, plan)]
     left = await wait_until_free(context, held_since(sought), wait_seconds)
-    return Outcome(list(plans), sought, left)
+    overtaken = await control.overtaken(context, sought)
+    return Outcome(list(plans), sought, left, overtaken)
 
 
 # --- what is told --------------------------------------------------------------------
@@ -163,6 +177,7 @@ def _report(wanted: Wanted, outcome: Outcome) -> dict[str, Any]:
         ],
         "sought": len(outcome.sought),
         "still_consumed": common.as_json(outcome.left),
+        "overtaken": common.as_json(outcome.overtaken),
     }
 
 

@@ -102,7 +102,10 @@ class Desk:
         if isinstance(change, Seek):
             plans = await self._plans(change)
             rows = [row for plan in plans for row in await control.seek(context, plan)]
-            return f"sought {shards_text(len(rows))} to {change.to}"
+            said = f"sought {shards_text(len(rows))} to {change.to}"
+            if moved := await control.overtaken(context, rows):
+                said += f"; another seek has moved {shards_text(len(moved))} since"
+            return said
         if isinstance(change, Drain | Undrain):
             undo = isinstance(change, Undrain)
             await control.drain(context, change.client, undo=undo)

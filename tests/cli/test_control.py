@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer import control
+from kinesumer.model import Start
 from tests.cli.conftest import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.context import Context
     from kinesumer.local import EmbeddedAws
+    from kinesumer.wire.rows import ShardRow
     from tests.cli.conftest import Process, Run
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
@@ -67,6 +71,7 @@ def test_a_group_at_rest_is_paused_sought_and_reset(
         "streams": [],
         "sought": 0,
         "still_consumed": [],
+        "overtaken": [],
     }
     [stream] = tried["streams"]
     assert (stream["stream_arn"], stream["to"]) == (ARN, "TRIM_HORIZON")
@@ -134,6 +139,27 @@ def test_a_live_client_is_seen_and_waited_for(one: Process, run: Run) -> None:
     alive = run("reset", "--app=a", "--yes")
     assert alive.exit_code == 1
     assert "clients of app 'a' are alive: one; stop them first" in alive.stderr
+
+
+def test_who_seeks_beside_another_is_told(
+    one: Process, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.send_signal(signal.SIGKILL)
+    seek = control.seek
+
+    async def beside(context: Context, planned: control.SeekPlan) -> list[ShardRow]:
+        sought = await seek(context, planned)
+        other = planned._replace(to=Start(type="AT_TIMESTAMP", timestamp=1.0))
+        await seek(context, other._replace(generations=[other.generations[0][:1]]))
+        return sought
+
+    monkeypatch.setattr(control, "seek", beside)
+    place = ["--app=a", "--all", "--to=TRIM_HORIZON", "--yes"]
+    result = run("seek", *place, "--wait=0", "--json")
+    assert result.exit_code == 1
+    assert "! another seek has moved 1 shard since: shardId-00" in result.stderr
+    moved = {"stream_arn": ARN, "shard_id": SHARDS[0], "owner": "one"}
+    assert json.loads(result.stdout)["overtaken"] == [moved]
 
 
 @pytest.mark.parametrize(
