@@ -280,6 +280,7 @@ def main() -> int:
     warm_up = 60 * min(WARM_UP_MINUTES, given.minutes / 4)
     with ExitStack() as stack:
         directory = Path(given.directory or tempfile.mkdtemp(prefix="long-run-"))
+        directory.mkdir(parents=True, exist_ok=True)
         print(f"samples and numbers in {directory}")
         aws = stack.enter_context(background(EmbeddedAws()))
         aws.create_table("state")
