@@ -195,6 +195,14 @@ class CorruptLetterError(KinesumerError):
 # --- what is said in errors, logs and reports ---------------------------------------
 
 
+def text_of(error: BaseException) -> str:
+    """Return an error's text, also of one of user code's that can't be asked for it."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"  # as tracebacks show it
+
+
 def shown(text: str) -> str:
     """Return text of others fit for a line: what can't be printed is escaped.
 

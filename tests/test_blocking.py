@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -134,3 +136,39 @@ def test_leaving_the_block_waits_for_the_record_that_another_thread_has(
     assert seen == [b"0"]
     with client() as after:
         assert taken(after, 1) == [b"1"]
+
+
+def test_what_ends_a_program_ends_run_and_hands_the_shards_over(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b"0", "key")
+
+    async def handle(_: Record) -> None:
+        sys.exit(3)
+
+    with pytest.raises(SystemExit, match="3"), client() as blocking:
+        blocking.run("orders", handle, start=OLDEST, batch=False)
+    assert "kinesumer-heartbeat" not in {t.name for t in threading.enumerate()}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_refused_its_parents_client(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b"0", "key")
+    said, say = os.pipe()
+    with client() as blocking:
+        assert taken(blocking, 1) == [b"0"]
+        if not (child := os.fork()):
+            try:
+                blocking.commit()
+            except BaseException as error:
+                os.write(say, repr(error).encode())
+            os._exit(0)
+        with open(said, "rb") as answer:
+            os.close(say)
+            assert b"forked from the one that opened the client" in answer.read()
+        os.waitpid(child, 0)
+        blocking.commit()

@@ -118,6 +118,15 @@ async def test_a_function_gets_the_letter_and_its_error_is_raised(
         await letters.put(LETTER)
 
 
+async def test_a_plain_function_is_refused_with_the_first_letter(
+    clients: Clients,
+) -> None:
+    kept: list[DeadLetter] = []
+    letters = await open_dead_letters(kept.append, clients)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="`async def`"):
+        await letters.put(LETTER)
+
+
 @pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
 async def test_what_names_no_target_is_refused(clients: Clients, text: str) -> None:
     with pytest.raises(ConfigurationError, match="names no target"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from anyio.from_thread import start_blocking_portal
 
@@ -30,6 +31,7 @@ class Crossing:
         self._loop: asyncio.AbstractEventLoop
         self._begun: set[asyncio.Task[Any]] = set()
         self.is_over = False
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
         if self._portal is not None:
@@ -52,7 +54,8 @@ class Crossing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        if self._process == os.getpid():
+            self._stack.__exit__(kind, error, trace)
 
     def _end(self) -> None:
         self.is_over = True
@@ -70,12 +73,15 @@ class Crossing:
         ConfigurationError outside the block.
         """
         portal = self.check_open()
-        future = portal.start_task_soon(function, *arguments)
+        future = portal.start_task_soon(_caught, function, arguments)
         try:
-            return future.result()
+            found = future.result()
         except BaseException:
             future.cancel()
             raise
+        if isinstance(found, _Raised):
+            raise found.error
+        return cast("T", found)
 
     def begin(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine function on the loop, and don't wait for it.
@@ -92,9 +98,31 @@ class Crossing:
 
     def check_open(self) -> BlockingPortal:
         """Return the portal. Raises ConfigurationError outside the block."""
+        if self._process != os.getpid():
+            raise ConfigurationError(
+                "this process was forked from the one that opened the client, whose "
+                "threads it doesn't have: make a client of its own in it"
+            )
         if self._portal is None or self.is_over:
             raise ConfigurationError("use the client in `with Kinesumer(...)`")
         return self._portal
+
+
+class _Raised(NamedTuple):
+    """What may not leave a task: SystemExit and its like would end the loop."""
+
+    error: BaseException
+
+
+async def _caught(
+    function: Callable[..., Awaitable[T]], arguments: tuple[object, ...]
+) -> T | _Raised:
+    try:
+        return await function(*arguments)
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        return _Raised(error)
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:

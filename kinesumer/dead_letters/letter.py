@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kinesumer.errors import CorruptLetterError
+from kinesumer.errors import CorruptLetterError, text_of
 from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ _decode = msgspec.json.Decoder(DeadLetter).decode
 
 
 def _in_a_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     name = type(error).__name__
     return f"{name}: {text}" if text else name
 

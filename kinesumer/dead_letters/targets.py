@@ -6,6 +6,7 @@ or an async callable.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.errors import ConfigurationError
@@ -126,8 +127,14 @@ class CallableLetters:
         self._take = take
 
     async def put(self, letter: DeadLetter) -> None:
-        """Call the function. Raises what it raises."""
-        await self._take(letter)
+        """Call the function. Raises what it raises, and ConfigurationError."""
+        stored = self._take(letter)
+        if not inspect.isawaitable(stored):
+            raise ConfigurationError(
+                f"dead_letters={self._take!r} returned nothing to await: write it with "
+                "`async def`"
+            )
+        await stored
 
     async def aclose(self) -> None:
         """Nothing is held open."""

@@ -117,11 +117,11 @@ async def in_thread(
 ) -> None:
     """Run work in a thread, in the context at hand, and raise what it raised."""
 
-    def run() -> Exception | None:
+    def run() -> BaseException | None:
         stint.thread = threading.get_ident()
         try:
             work(stint, stop)
-        except Exception as error:  # a future wouldn't take a StopIteration
+        except BaseException as error:  # a future wouldn't take a StopIteration
             return error
         return None
 

@@ -12,6 +12,7 @@ from kinesumer.errors import (
     LetterNotStoredError,
     LetterTooLargeError,
     shown,
+    text_of,
 )
 from kinesumer.handling.retries import Failure, Retries, retried
 from kinesumer.handling.stint import Stoppage
@@ -151,5 +152,5 @@ def _what(stint: Stint, failure: Failure) -> str:
 
 
 def _said(error: BaseException) -> str:
-    text = shown(str(error))[:500]
+    text = shown(text_of(error))[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.context import logger
+from kinesumer.errors import HandlerFailedError
 from kinesumer.handling.breath import Breath
 from kinesumer.handling.calls import caller_for
 from kinesumer.handling.failing import Bury, StopClient, StopShard
@@ -19,7 +20,7 @@ from kinesumer.handling.worker import Gate, Worker
 from kinesumer.watchdog import Work, task_stack, thread_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Set
     from random import Random
 
     from kinesumer.aws.session import Clients
@@ -127,6 +128,21 @@ class Handling:
         """
         self.asker = asyncio.current_task()
         try:
+            await self._handle_all(start)
+        finally:
+            try:
+                await self._cancel()
+            finally:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+                if self.letters is not None:
+                    await self.letters.aclose()
+                self.asker = None
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _handle_all(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Start, and return when closed and all is over that user code had in hand."""
+        try:
             await start()
             if not self._closed:
                 self._worker = self._new_worker()
@@ -134,16 +150,14 @@ class Handling:
                 lane = self._lane(batch.holding)
                 lane.put(batch)
                 self._employ(lane)
-            await self._finish()
+        except asyncio.CancelledError:
+            self.close()
+            # A thread can't be cancelled: others would handle what it is still at.
+            await self._finish({s.task for s in self._stints if s.task and s.thread})
+            raise
         finally:
             self.close()
-            await self._cancel()
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            if self.letters is not None:
-                await self.letters.aclose()
-            self.asker = None
-        if self._fatal is not None:
-            raise self._fatal
+        await self._finish(self._tasks)
 
     async def _next(self) -> Batch | None:
         """Return the next batch; None at the end."""
@@ -196,6 +210,14 @@ class Handling:
                 await self._worker.handle(stint)
             except Stoppage:
                 pass
+            except (SystemExit, KeyboardInterrupt) as error:
+                if self._closed:
+                    raise
+                self.close(error)  # out of a task it would end the event loop at once
+            except asyncio.CancelledError:
+                if not self._closed:
+                    self.close(_cancelled(stint))
+                raise
             finally:
                 del self._stints[stint]
                 lane.finish(stint)
@@ -205,10 +227,10 @@ class Handling:
         if lane.holding.revoked and not lane.stints:
             self._lanes.pop(lane.holding, None)
 
-    async def _finish(self) -> None:
+    async def _finish(self, tasks: Set[asyncio.Task[Any]]) -> None:
         """Wait for what user code has in hand."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._drain_seconds)
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._drain_seconds)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)
@@ -265,6 +287,15 @@ class Handling:
                     gate,
                     self._telemetry,
                 )
+
+
+def _cancelled(stint: Stint) -> HandlerFailedError:
+    batch = stint.batch
+    return HandlerFailedError(
+        f"user code at stream {batch.stream}, {batch.shard_id} cancelled the task that "
+        "run() calls it in: nothing of the shard would be handled any more; the "
+        "checkpoint stands before what it was at"
+    )
 
 
 def _work(stint: Stint, loop_thread: int) -> Work | None:
