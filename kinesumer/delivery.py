@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kinesumer.buffer import data_bytes
+from kinesumer.errors import ConfigurationError
 from kinesumer.watchdog import Work, Worker, task_stack
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Delivery:
         """1 while a record taken from there isn't permitted yet."""
         self._in_hand = 0
         self._told = 0
+        self._is_asked = False
         self._closed = False
         self._fatal: BaseException | None = None
 
@@ -169,6 +171,19 @@ class Delivery:
 
     async def next_batch(self) -> Batch | None:
         """Return the next batch, whole; asking for it marks the one before as done."""
+        if self._is_asked and self._auto:
+            raise ConfigurationError(
+                "two tasks iterate over batches(): asking for a batch marks the one "
+                "before as done, whoever has it in hand. Let one task iterate, use "
+                'run(), or Config(commit="manual")'
+            )
+        self._is_asked = True
+        try:
+            return await self._next_batch()
+        finally:
+            self._is_asked = False
+
+    async def _next_batch(self) -> Batch | None:
         self._in_hand = 0
         while (batch := await self._next()) is not None:
             if batch.records and await self._permitted(batch.holding):
@@ -274,7 +289,8 @@ class Records:
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Iterate over batches: many records of one shard, in order, with its lag.
 
-        Asking for the next batch marks all of the one before as done.
+        Asking for the next batch marks all of the one before as done. Raises
+        ConfigurationError if another task waits for one.
         """
         await self._start()
         while (batch := await self._delivery.next_batch()) is not None:

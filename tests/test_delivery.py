@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,6 @@ from kinesumer.errors import StreamReplacedError
 from kinesumer.model import Position
 from tests.desk import Desk
 from tests.engine import World, hold, in_virtual_time, shard_row
-
-if TYPE_CHECKING:
-    from kinesumer.model import Record
 
 
 @in_virtual_time
@@ -309,70 +305,6 @@ async def test_a_page_that_held_nothing_to_deliver_moves_the_position(
     empty.end = Position("9")
     assert await desk.nothing_for(1)
     assert desk.done(holding) == Position("9")
-
-
-# --- batches ---
-
-
-async def take(desk: Desk, count: int) -> list[list[str]]:
-    """Iterate over batches and leave with the last one in hand."""
-    taken: list[list[Record]] = []
-    async for batch in desk.records.batches():
-        taken.append(batch.records)
-        if len(taken) == count:
-            break
-    return [[record.sequence_number for record in records] for records in taken]
-
-
-@in_virtual_time
-async def test_asking_marks_the_whole_batch_before_as_done(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1, 2)
-    desk.put(holding, 3, 4)
-    assert await take(desk, 2) == [["1", "2"], ["3", "4"]]
-    assert desk.done(holding) == Position("2")
-
-
-@in_virtual_time
-async def test_batches_of_revoked_shards_and_empty_ones_are_left_out(
-    world: World,
-) -> None:
-    desk, lost, kept = Desk(world), hold(), hold()
-    desk.put(lost, 1)
-    empty = desk.put(kept)
-    empty.end = Position("2")
-    desk.put(kept, 3)
-    lost.revoke()
-    assert await take(desk, 1) == [["3"]]
-    assert desk.done(kept) == Position("2")
-
-
-@in_virtual_time
-async def test_a_batch_waits_for_the_lease(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1)
-    holding.lease.deadline = 0
-    waiting = world.loop.create_task(take(desk, 1))
-    await asyncio.sleep(10)
-    assert not waiting.done()
-    holding.lease.deadline = 1e9
-    assert await waiting == [["1"]]
-
-
-@in_virtual_time
-async def test_batches_go_on_where_records_were_left(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1, 2, 3)
-    assert await desk.next() == "1"
-    assert await take(desk, 1) == [["2", "3"]]
-    assert desk.done(holding) == Position("1")
-
-
-@in_virtual_time
-async def test_batches_end_with_the_client(world: World) -> None:
-    desk = Desk(world)
-    world.loop.call_later(1, desk.delivery.close)
-    assert await take(desk, 1) == []
 
 
 # --- manual ---
