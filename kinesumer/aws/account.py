@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesumer.aws.answers import service_time
 from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from kinesumer.aws.session import Clients
 
+    Answer = Mapping[str, Any]
+    T = TypeVar("T")
+
 TRANSIENT = (Kind.THROTTLED, Kind.UNAVAILABLE)
+ANSWER_SECONDS = 10.0
+"""For a whole answer: one that comes byte by byte would never end."""
 
 
 class Caller(NamedTuple):
@@ -35,22 +41,32 @@ class AccountLimits(NamedTuple):
 async def read_caller(clients: Clients) -> Caller:
     """Ask STS who calls: everybody may. Raises CredentialsError."""
     client = (await clients.open("sts")).client
-    answer = await _call("sts:GetCallerIdentity", client.get_caller_identity)
-    with understood("GetCallerIdentity", SourceUnavailableError):
-        return Caller(answer["Arn"], answer["Account"], service_time(answer))
+    return await _call("sts:GetCallerIdentity", client.get_caller_identity, _caller)
 
 
 async def read_limits(clients: Clients, region: str | None = None) -> AccountLimits:
     """Ask Kinesis for the limits of one's own account in a region."""
     client = (await clients.open("kinesis", region)).client
-    answer = await _call("kinesis:DescribeLimits", client.describe_limits)
-    with understood("DescribeLimits", SourceUnavailableError):
-        return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))
+    return await _call("kinesis:DescribeLimits", client.describe_limits, _limits)
 
 
-async def _call(action: str, call: Callable[[], Awaitable[Any]]) -> Any:
+def _caller(answer: Answer) -> Caller:
+    return Caller(answer["Arn"], answer["Account"], service_time(answer))
+
+
+def _limits(answer: Answer) -> AccountLimits:
+    return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))
+
+
+async def _call(
+    action: str, call: Callable[[], Awaitable[Answer]], read: Callable[[Answer], T]
+) -> T:
+    # The parser fails, too, at what isn't an answer of AWS.
+    readable = understood(action.partition(":")[2], SourceUnavailableError)
     try:
-        return await call()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            with readable:
+                return read(await call())
     except FOREIGN as error:
         fault = fault_of(error)
         if fault.kind in TRANSIENT:

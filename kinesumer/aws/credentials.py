@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
 
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said
+from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 
     async def get_account_id(self) -> str | None:
         """Return the account that the role belongs to."""
-        return self._role.arn.split(":")[4]
+        return _account(self._role)
 
     def forget(self) -> bool:
         """Drop the keys, since AWS calls them expired; there will be new ones."""
@@ -122,7 +122,9 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
     async def _renewed(self) -> Frozen:
         self._failure = None
         try:
-            answer = await self._assume()
+            with understood("AssumeRole", SourceUnavailableError):
+                answer = await self._assume()
+                lifetime, keys = _lifetime(answer), _keys(answer, self._role)
         except KinesumerError as error:
             if self._frozen is None or self._now() >= self._expires_at:
                 self._failure = error
@@ -130,17 +132,10 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
             self._renew_at = self._now() + self._pause
             LOGGER.warning("%s; the credentials in use are still valid", error)
             return self._frozen
-        lifetime = _lifetime(answer)
         self._expires_at = self._now() + lifetime
         self._renew_at = self._expires_at - min(lifetime / 2, LONGEST_EARLY)
         self._pause = min(lifetime / 10, LONGEST_PAUSE)
-        keys = answer["Credentials"]
-        return Frozen(
-            keys["AccessKeyId"],
-            keys["SecretAccessKey"],
-            keys["SessionToken"],
-            await self.get_account_id(),
-        )
+        return keys
 
     async def _assume(self) -> Mapping[str, Any]:
         role = self._role
@@ -156,6 +151,20 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
                 text = f"sts:AssumeRole on {role.arn}: {said(fault)}"
                 raise SourceUnavailableError(text) from error
             raise fatal(fault, "sts:AssumeRole", role.arn) from error
+
+
+def _keys(answer: Mapping[str, Any], role: Role) -> Frozen:
+    keys = answer["Credentials"]
+    return Frozen(
+        keys["AccessKeyId"],
+        keys["SecretAccessKey"],
+        keys["SessionToken"],
+        _account(role),
+    )
+
+
+def _account(role: Role) -> str:
+    return role.arn.split(":")[4]
 
 
 def _lifetime(answer: Mapping[str, Any]) -> float:

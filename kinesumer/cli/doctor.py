@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.operations.doctor.examination import Result, Wanted
 
 VERSION = 1
+COULDNT_LOOK = 1
 
 
 @click.command()
@@ -53,7 +54,6 @@ def doctor(
     with warnings, 4 if records aren't read or are in danger; 1 if it couldn't look.
     """
     from kinesumer.operations.doctor.examination import Wanted
-    from kinesumer.operations.doctor.finding import worst
     from kinesumer.operations.reaching import read_roles
 
     roles = read_roles(role, external_id)
@@ -63,7 +63,7 @@ def doctor(
         click.echo(json.dumps(_report(wanted, result), indent=2))
     else:
         _tell(wanted, result)
-    click.get_current_context().exit(worst(result.findings))
+    click.get_current_context().exit(_status(result))
 
 
 async def _examine(wanted: Wanted, region: str | None) -> Result:
@@ -72,6 +72,14 @@ async def _examine(wanted: Wanted, region: str | None) -> Result:
 
     async with Clients(region=region) as clients:
         return await examine(clients, wanted)
+
+
+def _status(result: Result) -> int:
+    """Return the exit status: that nothing could be looked at isn't a mere warning."""
+    from kinesumer.operations.doctor.finding import Severity, worst
+
+    found = worst(result.findings)
+    return found if result.answered or found is Severity.CRITICAL else COULDNT_LOOK
 
 
 def _report(wanted: Wanted, result: Result) -> dict[str, Any]:
@@ -110,7 +118,7 @@ def _tell(wanted: Wanted, result: Result) -> None:
             plain(f"  → {finding.advice}"),
             plain(""),
         ]
-    who = f"as {result.caller.arn}" if result.caller else "without credentials"
+    who = f"as {result.caller.arn}" if result.caller else "its caller unknown"
     of = f"app {wanted.app} in table" if result.examined else "table"
     count = len(result.findings)
     told = f"{count} findings" if count != 1 else "1 finding"

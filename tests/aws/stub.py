@@ -114,6 +114,19 @@ class AwsStub:
 
         self._answers[operation].append(handler)
 
+    def drip(self, operation: str) -> None:
+        """Answer byte by byte, without an end."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            response.content_length = 1_000_000
+            await response.prepare(request)
+            while True:
+                await response.write(b" ")
+                await asyncio.sleep(0.01)
+
+        self._answers[operation].append(handler)
+
     def assume_role(self, lifetime_seconds: float) -> None:
         """Answer AssumeRole with new keys each time: ROLE1, ROLE2 …"""
 

@@ -263,6 +263,23 @@ async def test_a_failed_renewal_is_put_off_while_the_keys_are_valid(
             await source.describe()
 
 
+async def test_a_page_of_a_proxy_renews_nothing_and_loses_no_valid_keys(
+    aws: AwsStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(1000)
+    aws.answer_raw("AssumeRole", b"<html><body>Log in</body></html>", 200)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += 600
+        with caplog.at_level(logging.WARNING, "kinesumer"):
+            await source.describe()
+        assert "AssumeRole isn't one of AWS" in caplog.text
+        assert "still valid" in caplog.text
+
+
 async def test_an_outage_of_sts_is_asked_about_once_for_all_who_wait(
     aws: AwsStub, clients: Clients
 ) -> None:

@@ -81,6 +81,29 @@ def test_missing_credentials_are_a_finding(environment: None, run: Run) -> None:
     assert told["findings"][0]["check"] == "credentials"
 
 
+def test_a_table_that_doesnt_answer_is_no_mere_warning(
+    orders: EmbeddedAws, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")
+    result = run(*EXAMINE)
+    assert result.exit_code == 1
+    assert "not examined: app a" in result.output
+    assert run("doctor").exit_code == 1
+
+
+def test_networks_without_a_way_to_sts_are_no_finding_to_act_on(
+    orders: EmbeddedAws, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    result = run("doctor", "--json")
+    told = json.loads(result.output)
+    assert (told["worst"], result.exit_code) == ("note", 0)
+    assert "clocks" not in told["checks"]
+    shown = run("doctor").output
+    assert "its caller unknown" in shown
+    assert "without it, clocks aren't compared" in shown
+
+
 def test_an_unknown_app_is_a_fault(orders: EmbeddedAws, run: Run) -> None:
     result = run(*EXAMINE)
     assert result.exit_code == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.account import Caller, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
+from kinesumer.errors import StoreUnavailableError
 from kinesumer.identity import living_go_clients
 from kinesumer.operations import snapshot
 from kinesumer.operations.doctor import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from kinesumer.operations.doctor.permissions import Trial
     from kinesumer.operations.reaching import Roles
 
-OF_ALL = ("credentials", "permissions", "state store", "clocks", limits.CHECK)
+OF_ALL = ("credentials", "permissions", "state store")
 OF_AN_APP = (
     members.CHECK,
     hash_space.CHECK,
@@ -82,6 +83,8 @@ class Result(NamedTuple):
     checks: tuple[str, ...]
     examined: bool
     """Whether the app's rows could be looked at."""
+    answered: bool
+    """Whether the state store answered at all, were it to refuse."""
     findings: list[Finding]
 
 
@@ -112,8 +115,15 @@ async def examine(clients: Clients, wanted: Wanted) -> Result:
     if seen is not None:
         findings += [found for check in CHECKS_OF_AN_APP for found in check(seen)]
     findings.sort(key=lambda finding: -finding.severity)
-    checks = OF_ALL + (OF_AN_APP if seen else ())
-    return Result(caller, checks, seen is not None, findings)
+    checks = [*OF_ALL, *(OF_AN_APP if seen else [])]
+    if reading is not None:
+        checks.insert(len(OF_ALL), "clocks")
+    if found is not None:
+        checks.insert(len(OF_ALL), limits.CHECK)
+    answered = seen is not None or not any(
+        isinstance(trial.error, StoreUnavailableError) for trial in made
+    )
+    return Result(caller, tuple(checks), seen is not None, answered, findings)
 
 
 def _can_be_read(table_trials: Sequence[Trial]) -> bool:

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import KinesumerError
 
-OPTIONAL = {"kinesis:DescribeLimits": "without it, shard limits aren't checked"}
-"""Actions that only the doctor asks for."""
+OPTIONAL = {
+    "kinesis:DescribeLimits": "without it, shard limits aren't checked",
+    "sts:GetCallerIdentity": "without it, clocks aren't compared",
+}
+"""Actions that only the doctor asks for; many networks have no way to STS."""
 
 
 class Trial(NamedTuple):
@@ -49,13 +52,18 @@ def denied(trials: Iterable[Trial]) -> Iterator[Finding]:
                 "stop asking for it",
             )
         elif not isinstance(trial.error, ELSEWHERE):
-            yield Finding(
-                "permissions",
-                Severity.NOTE if trial.action in OPTIONAL else Severity.WARNING,
-                f"{trial.action} on {trial.resource}",
-                f"couldn't be tried: {trial.error}",
-                "run the doctor again; if it lasts, look at what is said",
-            )
+            yield _untried(trial)
+
+
+def _untried(trial: Trial) -> Finding:
+    without = OPTIONAL.get(trial.action)
+    return Finding(
+        "permissions",
+        Severity.WARNING if without is None else Severity.NOTE,
+        f"{trial.action} on {trial.resource}",
+        f"couldn't be tried: {trial.error}" + (f"; {without}" if without else ""),
+        "run the doctor again; if it lasts, look at what is said",
+    )
 
 
 def _denied(error: AccessDeniedError) -> Finding:
