@@ -67,15 +67,21 @@ async def refuse_clients(context: Context) -> None:
     Those that died without a word are marked dead, which takes their lease (8 s).
     """
 
+    found: list[Pulse] = []
+
     async def members() -> list[Pulse]:
         partition = rows.member_key(context.app, "").pk
-        found = await context.until_available(
+        answer = await context.until_available(
             lambda: context.store.query(partition, consistent=True)
         )
-        return [rows.read_pulse(row) for row in found]
+        found[:] = [rows.read_pulse(row) for row in answer]
+        return found
 
     if living := await find_living(context, members):
+        # The first heartbeat ends the watch: the others may live as well.
+        rest = [p.client_id for p in found if not p.dead and p not in living]
         names = ", ".join(pulse.client_id for pulse in living)
+        names += f", and perhaps {', '.join(rest)}" if rest else ""
         raise ClientsAliveError(
             f"clients of app {context.app!r} are alive: {shown(names)}; stop them first"
         )

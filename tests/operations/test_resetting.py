@@ -138,6 +138,26 @@ async def test_a_live_client_stops_it(world: World) -> None:
 
 
 @in_virtual_time
+async def test_clients_that_havent_beaten_meanwhile_are_named_as_well(
+    world: World,
+) -> None:
+    world.put("a")
+    first = world.client("c1")
+    await world.until(lambda: first.texts == ["a"])
+    await asyncio.sleep(0.7)
+    world.client("c2")
+    await asyncio.sleep(3.0)
+    told = set()
+    for _ in range(8):
+        with pytest.raises(ClientsAliveError) as refused:
+            await resetting.check_rest(world.context("operator"), with_go=False)
+        told.add(str(refused.value).split(": ")[1].removesuffix("; stop them first"))
+        await asyncio.sleep(0.4)
+    assert told <= {"c1, c2", "c1, and perhaps c2", "c2, and perhaps c1"}
+    assert len(told) > 1
+
+
+@in_virtual_time
 async def test_a_live_go_fleet_keeps_its_positions(world: World) -> None:
     now = rows.timestamp_text(world.clock.wall())
     await put(world, f"client#{APP}", "go-1", last_update=now)
