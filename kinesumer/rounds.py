@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from kinesumer.checkpointer import is_stored
 from kinesumer.context import logger
 from kinesumer.core import ownership
 from kinesumer.core.liveness import interval_seconds
@@ -386,6 +387,7 @@ class Rounds:
                 self.lost.add(holding.key)
             return True
         holding.lost = True
-        if position is not None:
+        # A release and an end may be under way together: what either stored is stored.
+        if position is not None and not is_stored(holding, now, position):
             self.lost.add(holding.key)
         return False

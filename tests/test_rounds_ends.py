@@ -53,6 +53,23 @@ async def test_children_are_made_before_the_end_and_opened_after_it(
 
 
 @in_virtual_time
+async def test_a_shard_given_up_while_it_ends_isnt_called_lost(world: World) -> None:
+    owner = await own(world)
+    world.put("a")
+    await world.until(lambda: owner.texts == ["a"])
+    owner.store.latency = 0.3
+    owner.store.sent.clear()
+    world.kinesis.split("orders", P)
+    await world.until(lambda: owner.store.writes("start"))
+    await asyncio.sleep(0.1)
+    owner.rounds._begin_hand_over(owner.holding())
+    await world.until(lambda: ends(owner))
+    await asyncio.sleep(1)
+    assert owner.row().position is not None
+    assert owner.rounds.lost == set()
+
+
+@in_virtual_time
 async def test_the_end_waits_until_all_records_are_done(world: World) -> None:
     owner = await own(world)
     owner.finishes = False
