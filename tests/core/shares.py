@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,12 @@ def loads(plan: Plan, shards: Shards) -> list[int]:
     """Return how many shards each client has, in order of the clients."""
     counts = Counter(owners(plan, shards).values())
     return [counts[client] for client in plan]
+
+
+def unevenness(sizes: Sequence[int], members: Sequence[Member]) -> Fraction:
+    """Return what is least when loads are in proportion to weights."""
+    pairs = zip(sizes, members, strict=True)
+    return sum((Fraction(n * n, m.weight) for n, m in pairs), Fraction(0))
 
 
 def check_tiling(plan: Plan, shards: Shards, members: Sequence[Member]) -> None:

@@ -26,6 +26,7 @@ from tests.core.shares import (
     fleets,
     loads,
     owners,
+    unevenness,
 )
 
 if TYPE_CHECKING:
@@ -173,15 +174,48 @@ def test_where_members_ask_for_different_streams_their_own_sizes_come_first(
         ),
     ):
         check_tiling(plan, shards, members)
-        assert unevenness(members, plan, shards) == unevenness(plain, alike, shards)
+        least = unevenness(loads(alike, shards), plain)
+        assert unevenness(loads(plan, shards), members) == least
 
 
-def unevenness(members: Sequence[Member], plan: Plan, shards: Shards) -> Fraction:
-    sizes = loads(plan, shards)
-    return sum(
-        (Fraction(n * n, m.weight) for n, m in zip(sizes, members, strict=True)),
-        Fraction(0),
-    )
+@pytest.mark.parametrize(
+    ("labels", "weight", "askers_of_a", "shards_of_a", "expected"),
+    [
+        ("xxy", 2, {1}, 2, {"x": 2, "y": 1}),
+        ("yyx", 1, {0, 2}, 1, {"y": 1, "x": 1}),
+        ("xxxy", 1, {0, 1}, 2, {"x": 2, "y": 1}),
+    ],
+)
+def test_the_shard_that_all_ask_for_goes_to_the_label_that_lacks_it(
+    labels: str,
+    weight: int,
+    askers_of_a: set[int],
+    shards_of_a: int,
+    expected: dict[str, int],
+) -> None:
+    members = [
+        Member(f"{n}", weight, frozenset("ab" if n in askers_of_a else "b"), label)
+        for n, label in enumerate(labels)
+    ]
+    shards = {"a": even(shards_of_a), "b": even(1)}
+    assert sums(members, assign_range(members, shards), shards) == expected
+    assert sums(members, assign_sticky(members, shards, {}), shards) == expected
+
+
+def test_what_is_left_over_goes_to_the_label_whose_share_it_is_most() -> None:
+    members = [
+        Member("0", 9, frozenset("s"), "b"),
+        Member("1", 16, frozenset("s"), "a"),
+    ]
+    plan = assign_sticky(members, {"s": even(5)}, {})
+    assert sums(members, plan, {"s": even(5)}) == {"b": 2, "a": 3}
+
+
+def test_what_is_left_over_stays_with_a_label_that_has_it() -> None:
+    shards = {"s": even(4)}
+    members = [Member(label, 1, frozenset("s"), label) for label in "abc"]
+    before = assign_sticky(members[1:], shards, {})
+    assert loads(assign_sticky(members, shards, before), shards) == [1, 2, 1]
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
