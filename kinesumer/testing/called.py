@@ -53,7 +53,7 @@ class Called:
 
     async def batch(self, batch: Batch) -> None:
         """Handle a batch."""
-        await self._handle(batch.records)
+        await self._handle(batch.records, batch)
 
     async def put(self, letter: DeadLetter) -> None:
         """Store a letter, or don't."""
@@ -65,14 +65,14 @@ class Called:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
-    async def _handle(self, records: list[Record]) -> None:
+    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
         for record in records:
             place = record.fence, record.position
             if place not in self._seen:  # else it is tried again
                 self._seen.add(place)
                 self._judge.delivered(self._process.machine, record)
         try:
-            await self._process.work_at(records)
+            await self._process.work_at(records, batch)
         except Exception:
             self._failed.update((_place(record), record) for record in records)
             raise

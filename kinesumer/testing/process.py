@@ -10,6 +10,7 @@ from kinesumer.context import Context, Health
 from kinesumer.delivery import Delivery, Records
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.group import Group
+from kinesumer.handling.calls import refuse_awaitable
 from kinesumer.model import Stream
 from kinesumer.testing.called import Called
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
+    from kinesumer.buffer import Batch
     from kinesumer.delivery import Taker
     from kinesumer.model import Record
     from kinesumer.testing.simulation import Simulation, User
@@ -235,27 +237,39 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
-            await self.work_at(batch.records)
+            await self.work_at(batch.records, batch)
             if auto:
                 for record in batch.records:
                     judge.done(record)
             else:
                 self._in_hand += batch.records
 
-    async def work_at(self, records: list[Record]) -> None:
+    async def work_at(self, records: list[Record], batch: Batch | None = None) -> None:
         """Handle some records, in a way or the other. Raises UserError."""
         if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
             await self._misbehave()
-        if self.sim.user is not None:
+        if (user := self.sim.user) is None:
+            return
+        if user.handler.takes_batches:
+            await self._handle(user, batch)
+        else:
             for record in records:
-                await self._handle(self.sim.user, record)
+                await self._handle(user, record)
 
-    async def _handle(self, user: User, record: Record) -> None:
+    async def _handle(self, user: User, item: Record | Batch | None) -> None:
+        handler = user.handler
         try:
-            await user.handler(record)
+            if handler.is_async:
+                await handler.call(item)
+            else:
+                refuse_awaitable(handler.call(item))
         except user.restarts_after as error:
+            if self.sim.is_calm:
+                self.sim.late_failure = error
             raise UserError from error
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a test framework's, too
             self.sim.loop.halted = self.sim.loop.halted or error
             raise
 

@@ -20,9 +20,9 @@ from kinesumer.testing.virtual import VirtualLoop
 from kinesumer.wire.encoding import UserRecord, aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
-    from kinesumer.model import Record
+    from kinesumer.handling.handler import Handler
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Shape:
 class User:
     """User code that simulated clients call with each record."""
 
-    handler: Callable[[Record], Awaitable[None]]
+    handler: Handler
     data: Callable[[int], bytes] | None = None
     """Makes the nth record's data."""
     restarts_after: tuple[type[Exception], ...] = ()
@@ -108,6 +108,8 @@ class Simulation:
         self.background: list[asyncio.Task[Any]] = []
         self.expects_fatal = False
         self.ids_in_use = 0
+        self.late_failure: Exception | None = None
+        """The last error of the user's handler, after all faults were over."""
         self.produced = 0
         self._ids = count(1)
         self._names = count(0)

@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.real = 0.0
         self.steps = 0
-        self.halted: Exception | None = None
+        self.halted: BaseException | None = None
         """Set from anywhere: the run ends with it."""
         self.random = random
         self.failures: list[dict[str, Any]] = []

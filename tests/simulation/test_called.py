@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kinesumer.handling.lane import Lane
@@ -10,6 +12,9 @@ from kinesumer.testing.campaign import Outcome, carry_out, draw_run
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.schedule import parse_rates
 from kinesumer.testing.simulation import Shape
+
+if TYPE_CHECKING:
+    from kinesumer import Record
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -74,8 +79,8 @@ def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_users_handler_is_called_by_run_too() -> None:
     seen: set[bytes] = set()
 
-    async def keep(record: object) -> None:
-        seen.add(record.data)  # type: ignore[attr-defined]
+    async def keep(record: Record) -> None:
+        seen.add(record.data)
 
     outcome = simulate_handler(
         keep,

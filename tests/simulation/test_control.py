@@ -16,6 +16,7 @@ from kinesumer.testing.simulation import Shape
 from tests.simulation.judged import ARN, NEW, Trace
 
 if TYPE_CHECKING:
+    from kinesumer import Record
     from kinesumer.ports import Value
 
 OPERATORS = "seek:6,pause:4,resume:2,drain:4,undrain:2"
@@ -191,7 +192,7 @@ def test_a_group_survives_what_operators_do_to_it(seed: int) -> None:
 
 
 def test_nobody_skips_records_of_a_handler_that_has_to_see_them_all() -> None:
-    async def handle(_record: object) -> None:
+    async def handle(_record: Record) -> None:
         pass
 
     small = Shape(members=1, shards=(1,))
