@@ -13,10 +13,10 @@ from urllib.parse import quote
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
-from kinesumer.errors import CorruptLetterError, FatalError
+from kinesumer.errors import AccessDeniedError, CorruptLetterError, FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from kinesumer.aws.session import Clients, Opened
     from kinesumer.dead_letters.letter import DeadLetter
@@ -71,7 +71,10 @@ class S3Letters:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def remove(self, stored: Sequence[Stored]) -> None:
-        """Delete objects. Raises FatalError naming one that S3 wouldn't delete."""
+        """Delete objects.
+
+        Raises AccessDeniedError or FatalError naming one that S3 wouldn't delete.
+        """
         keys = [str(one.receipt) for one in stored]
         for start in range(0, len(keys), DELETED_AT_ONCE):
             objects = [{"Key": key} for key in keys[start : start + DELETED_AT_ONCE]]
@@ -80,10 +83,7 @@ class S3Letters:
                     Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
                 )
             for failed in answer.get("Errors", ()):
-                raise FatalError(
-                    f"s3://{self._bucket}/{failed.get('Key')} wasn't deleted: "
-                    f"{failed.get('Code')}: {failed.get('Message')}"
-                )
+                raise self._not_deleted(failed)
 
     async def aclose(self) -> None:
         """Nothing is held open: the client belongs to who gave it."""
@@ -103,6 +103,14 @@ class S3Letters:
             if error.code == "NoSuchKey":
                 return None
             raise
+
+    def _not_deleted(self, failed: Mapping[str, str]) -> FatalError:
+        """Return the error for an object: S3 denies each by itself."""
+        place = f"s3://{self._bucket}/{failed.get('Key')}"
+        code, said = failed.get("Code"), failed.get("Message", "")
+        if code == "AccessDenied":
+            return AccessDeniedError("s3:DeleteObject", place, said)
+        return FatalError(f"{place} wasn't deleted: {code}: {said}")
 
     def _call(self, action: str, key: str) -> Any:
         place = f"s3://{self._bucket}/{key}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 
 OTHER = "210987654321"
+ELSEWHERE = "eu-west-1"
 EXTERNAL_ID = "agreed-between-two-accounts"
 USER, ROLE = "*:user/*", "*:assumed-role/*"
 READING = {USER: "consumer", ROLE: "reader-role"}
@@ -74,8 +75,8 @@ class Accounts:
                 self.count += 1
                 self.aws.put(name, b"%d" % self.count, f"key-{self.count}")
 
-    def bury(self, client_id: str, app: str = "app") -> None:
-        """Leave the row of a client that died long ago."""
+    def bury(self, client_id: str, app: str = "app", *, dead: bool = True) -> None:
+        """Leave the row of a client that died long ago, or seems to live."""
         row = {
             "pk": {"S": f"member#{app}"},
             "sk": {"S": client_id},
@@ -83,7 +84,7 @@ class Accounts:
             "incarnation": {"N": "0"},
             "beat": {"N": "7"},
             "lease_ms": {"N": "8000"},
-            "dead": {"BOOL": True},
+            "dead": {"BOOL": dead},
             "last_update": {"S": "2026-01-01T00:00:00.000Z"},
         }
         request = {"TableName": STATE_STORE, "Item": row}
@@ -109,6 +110,11 @@ class Accounts:
             "STREAM_ARN": self.payments if policy.endswith("-role") else own,
             "READER_ROLE_ARN": self.role,
             "WRITER_ROLE_ARN": self.role,
+            "LETTERS_QUEUE_ARN": f"arn:aws:sqs:us-east-1:{self.account}:letters",
+            "LETTERS_BUCKET_ARN": "arn:aws:s3:::letters",
+            "LETTERS_OBJECTS_ARN": "arn:aws:s3:::letters/*",
+            # In another region, so that what streams may isn't what it may.
+            "LETTERS_STREAM_ARN": f"arn:aws:kinesis:{ELSEWHERE}:*:stream/letters",
         }
 
     def named(self, removed: Grant, error: AccessDeniedError) -> bool:

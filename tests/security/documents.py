@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 IAM = Path(__file__).parents[2] / "schema" / "iam"
 POLICIES = (
     "consumer",
+    "dead-letters",
     "init",
     "kcl-migration",
     "operator",
     "producer",
     "reader-role",
+    "redrive",
     "viewer",
     "writer-role",
 )

@@ -19,10 +19,13 @@ PLACEHOLDERS = {
     "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
     "${LEASE_TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
     "${STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
+    "${LETTERS_STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
     "${READER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
     "${WRITER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
 }
 GRANTS = set(grants(*POLICIES))
+PLAYED_BY_MOTO = "sqs:", "s3:"
+"""Of what the embedded AWS isn't asked: test_least_privilege_of_dead_letters.py."""
 NEEDS_NO_GRANT = "sts:GetCallerIdentity"
 """Everybody may, whatever policies say."""
 NAMES_NO_RESOURCE = "kinesis:DescribeLimits"
@@ -72,7 +75,10 @@ def test_every_call_of_the_suite_is_granted(aws_calls: set[AwsCall]) -> None:
 
 def test_nothing_is_granted_that_is_never_called(all_calls: set[AwsCall]) -> None:
     idle = {
-        grant for grant in GRANTS if not any(covers(grant, call) for call in all_calls)
+        grant
+        for grant in GRANTS
+        if not grant.action.startswith(PLAYED_BY_MOTO)
+        and not any(covers(grant, call) for call in all_calls)
     }
 
     assert not idle
