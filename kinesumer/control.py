@@ -97,12 +97,16 @@ async def pause(
     """Have nobody consume an app's shards, those of a stream, or one, until resumed.
 
     Their owners finish what is in user code, store positions and release them. Raises
-    ConfigurationError for a stream or shard that the app doesn't know, and
-    GroupHeldError while a Spark query lives.
+    ConfigurationError for a stream or shard that the app doesn't know, and for a reason
+    that is too long or can't be printed; GroupHeldError while a Spark query lives.
     """
     if len(reason) > LONGEST_REASON:
         raise ConfigurationError(
             f"a reason of {len(reason)} characters: say it in {LONGEST_REASON}"
+        )
+    if not reason.isprintable():
+        raise ConfigurationError(
+            f"reason {shown(reason)}: it has characters that can't be printed"
         )
     return await _mark(context, stream, shard, reason, paused=True)
 

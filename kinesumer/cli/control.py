@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinesumer.cli import options
 from kinesumer.errors import ConfigurationError, shown
 from kinesumer.model import stream_name
 
@@ -22,7 +23,7 @@ wait = click.option(
     "--wait",
     "wait_seconds",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=options.Real(min=0),
     default=60.0,
     show_default=True,
     help="How long to wait until the clients have done it; 0: don't.",

@@ -31,7 +31,7 @@ COULDNT_LOOK = 1
 @options.as_json
 @click.option(
     "--interval",
-    type=click.FloatRange(1.0),
+    type=options.Real(1.0),
     default=10.0,
     show_default=True,
     help="Seconds between two looks at the app: what lasts is told of.",

@@ -37,7 +37,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         options.dry_run,
         click.option(
             "--look",
-            type=click.FloatRange(min=0),
+            type=options.Real(min=0),
             default=20.0,
             show_default=True,
             help="Seconds for which the fleet's counters must not move: more than a "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @options.as_json
 @click.option(
     "--interval",
-    type=click.FloatRange(0.5),
+    type=options.Real(0.5),
     default=10.0,
     show_default=True,
     help="Seconds between two looks.",

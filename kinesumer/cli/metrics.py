@@ -44,7 +44,7 @@ EVERY_SECONDS = 15.0
 )
 @click.option(
     "--every",
-    type=click.FloatRange(min=1.0),
+    type=options.Real(min=1.0),
     default=EVERY_SECONDS,
     show_default=True,
     help="Seconds between two readings, however often it is scraped.",
@@ -69,12 +69,14 @@ def metrics(
     The metrics are described in docs/monitoring.md. One exporter for each state store
     is enough. SIGTERM and Ctrl-C end it.
     """
+    from kinesumer.client import checked_name
     from kinesumer.clock import SystemClock
     from kinesumer.exporter.reading import Exporter, Reading
     from kinesumer.operations.reaching import read_roles
 
     roles, clock = read_roles(role, external_id), SystemClock()
-    readings = [Reading(app, clock, roles, lag=lag) for app in dict.fromkeys(apps)]
+    names = [checked_name("app", app) for app in dict.fromkeys(apps)]
+    readings = [Reading(app, clock, roles, lag=lag) for app in names]
     place = _place(listen)
     asyncio.run(_metrics(Exporter(readings), table, region, place, every, once))
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
+
+
+class Real(click.FloatRange):
+    """A number within a range: nan, which lies in every range, and inf are none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number. Fails as click's own types do."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that one can wait for.", param, ctx)
+        return number
+
 
 DEFAULT_TABLE = "kinesumer-state-store"
 

@@ -52,14 +52,12 @@ class Wanted(NamedTuple):
     help="Where partition keys come from: field is one of the data's JSON. By default "
     "random for lines, and partition_key for jsonl.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Records per second."
-)
+@click.option("--rate", type=options.Real(0, min_open=True), help="Records per second.")
 @click.option("--aggregate", is_flag=True, help="Pack records as the KPL does.")
 @click.option(
     "--give-up",
     metavar="SECONDS",
-    type=click.FloatRange(0, min_open=True),
+    type=options.Real(0, min_open=True),
     default=300.0,
     show_default=True,
     help="End when Kinesis has taken nothing for so long.",

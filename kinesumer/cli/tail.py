@@ -48,7 +48,7 @@ class EnoughError(Exception):
 @click.option("--limit", type=click.IntRange(1), help="End after so many records.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=options.Real(0, min_open=True),
     help="End after so long.",
 )
 @options.region

@@ -6,11 +6,11 @@ import hashlib
 import json
 import traceback
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
 
-from kinesumer.errors import CorruptLetterError, text_of
+from kinesumer.errors import ConfigurationError, CorruptLetterError, text_of
 from kinesumer.model import stream_name
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000
 """Characters: of longer ones the beginning and the end are kept."""
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""Letters are sorted by it: one without a zone can't be compared with the others."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
@@ -37,7 +40,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
     partition_key: str | None = None
     explicit_hash_key: str | None = None
     """Decimal digits; Kinesis tells it of aggregated records only."""
-    arrived_at: datetime | None = None
+    arrived_at: Moment | None = None
     """When Kinesis took the record."""
     data: bytes
     error: str
@@ -45,7 +48,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
     traceback: str = ""
     attempts: int
     """How often the handler was called with this record."""
-    failed_at: datetime
+    failed_at: Moment
 
     @classmethod
     def of(
@@ -94,7 +97,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
 
 
 def encode_letter(letter: DeadLetter) -> bytes:
-    """Return a letter as JSON: one line, and ASCII only, as SQS takes not all else."""
+    """Return a letter as JSON: one line, and ASCII only, as SQS takes not all else.
+
+    Raises ConfigurationError for times without a zone, which nobody could read back.
+    """
+    for moment in (letter.failed_at, letter.arrived_at):
+        if moment is not None and moment.tzinfo is None:
+            raise ConfigurationError(
+                f"a dead letter's time {moment} has no time zone; use datetime.now(UTC)"
+            )
     # Lone surrogates, which an error's text may hold, are nothing that can be decoded.
     sound = msgspec.structs.replace(
         letter, error=_as_utf8(letter.error), traceback=_as_utf8(letter.traceback)
@@ -106,11 +117,18 @@ def encode_letter(letter: DeadLetter) -> bytes:
 def decode_letter(body: bytes | str) -> DeadLetter:
     """Return what JSON says. Raises CorruptLetterError for what is no letter."""
     try:
-        return _decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        letter = _decode(body)
+        letter.failed_at.astimezone(UTC)  # which the years 1 and 9999 may not have
+    except (
+        msgspec.DecodeError,
+        UnicodeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise CorruptLetterError(
             f"no dead letter of kinesumer, or of a later version: {error}"
         ) from error
+    return letter
 
 
 _decode = msgspec.json.Decoder(DeadLetter).decode

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from kinesumer.aws.endpoints import refuse_credentials
+from kinesumer.aws.endpoints import check_port, refuse_credentials
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
@@ -50,6 +50,7 @@ async def open_queue(clients: Clients, url: str) -> SqsLetters:
     Raises ConfigurationError for what is no queue's URL.
     """
     refuse_credentials("the queue's URL", url)
+    check_port(f"queue {url!r}", url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.path.count("/") < 2:
         raise ConfigurationError(

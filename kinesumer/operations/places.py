@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kinesumer.control import SeekPlan
     from kinesumer.core.seeking import Step
 
-POSITION = re.compile(r"([0-9]{2,})(?::([0-9]+))?")
+POSITION = re.compile(r"([0-9]{2,129})(?::([0-9]{1,15}))?")
+"""The largest place in an aggregate that a row may hold has 16 digits."""
 MOST_NAMED = 10
 """Shards that a text names; JSON names all."""
 

@@ -118,13 +118,19 @@ def finished(process: Process) -> tuple[bytes, bytes]:
 def left(aws: EmbeddedAws) -> EmbeddedAws:
     """App a has read the ten records of two shards of the stream orders."""
     aws.create_table()
+    store_positions(aws, "a")
+    return aws
+
+
+def store_positions(aws: EmbeddedAws, app: str) -> dict[str, str]:
+    """Have an app read ten records of two shards; return the last ones by shard."""
     aws.create_stream("orders", 2)
-    put = [
+    put = dict(
         aws.put("orders", b"order %d" % number, f"customer {number}")
         for number in range(10)
-    ]
-    asyncio.run(_store("a", dict(put)))
-    return aws
+    )
+    asyncio.run(_store(app, put))
+    return put
 
 
 async def _store(app: str, last: Mapping[str, str]) -> None:
