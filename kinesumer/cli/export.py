@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -40,12 +42,12 @@ def export() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.File("wb", atomic=True),
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     default="-",
     help="Where to write; by default standard output.",
 )
 def file(
-    app: str, table: str, region: str | None, stream: tuple[str, ...], output: BinaryIO
+    app: str, table: str, region: str | None, stream: tuple[str, ...], output: Path
 ) -> None:
     """Write how far an app has read each shard, as JSON: see docs/positions.md.
 
@@ -56,7 +58,33 @@ def file(
     from kinesumer.migration.takeover import narrowed
 
     found = asyncio.run(_read(app, table, region))
-    output.write(encode(narrowed(stream, found)))
+    _put(output, encode(narrowed(stream, found)))
+
+
+def _put(output: Path, content: bytes) -> None:
+    """Write to a file, or into what isn't one; a file is replaced when all is there."""
+    from kinesumer.replacing import replace
+
+    try:
+        if output == Path("-"):
+            click.echo(content, nl=False)
+        elif output.exists() and not output.is_file():
+            output.write_bytes(content)
+        else:
+            replace(output, content, _mode(output))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise KinesumerError(f"{output} can't be written: {error.strerror}") from error
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of a file, or those that a new one has."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 async def _read(app: str, table: str, region: str | None) -> Positions:

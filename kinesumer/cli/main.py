@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 import traceback
@@ -37,6 +38,8 @@ COMMANDS = {
     "demo": "kinesumer.cli.demo.command:demo",
 }
 FAULT, WRONG_USE, INTERRUPTED = 1, 2, 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk's faults: they need somebody's hand, and no report."""
 
 
 class Commands(click.Group):
@@ -116,6 +119,8 @@ def one_line(error: Exception) -> str:
     text = shown(" ".join(str(error).split()))
     if isinstance(error, KinesumerError):
         return text
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"what is to be written can't be: {error.strerror}"
     return (
         f"unexpected {type(error).__name__}: {text}; "
         "run `kinesumer --debug …` for the traceback, and please report it"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
 from kinesumer.errors import ConfigurationError, CorruptLetterError, FatalError
+from kinesumer.replacing import replace, sync_directory, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -59,13 +59,13 @@ class FileLetters:
                 # What a crash left of a line must not swallow this one.
                 torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
                 try:
-                    _write_all(file, (b"\n" if torn else b"") + line + b"\n")
+                    write_whole(file, (b"\n" if torn else b"") + line + b"\n")
                     os.fsync(file)
                 except OSError:
                     os.ftruncate(file, size)
                     raise
                 if size == 0:
-                    _sync_directory(self._path)
+                    sync_directory(self._path)
         except OSError as error:
             raise FatalError(
                 f"a dead letter can't be written to {self._path}: {error.strerror}"
@@ -87,7 +87,7 @@ class FileLetters:
             with _locked(self._path, os.O_RDONLY) as file:
                 kept = [line for line in self._lines() if line not in gone]
                 mode = os.fstat(file).st_mode & 0o777
-                _replace(self._path, b"".join(line + b"\n" for line in kept), mode)
+                replace(self._path, b"".join(line + b"\n" for line in kept), mode)
         except OSError as error:
             raise FatalError(
                 f"{self._path} can't be written anew: {error.strerror}"
@@ -114,33 +114,3 @@ def _is_named(file: int, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(file), named)
-
-
-def _replace(path: Path, content: bytes, mode: int) -> None:
-    target = path.resolve()
-    file, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        os.fchmod(file, mode)
-        _write_all(file, content)
-        os.fsync(file)
-        Path(name).replace(target)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(file)
-    _sync_directory(target)
-
-
-def _write_all(file: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path.resolve().parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

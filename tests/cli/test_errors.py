@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.cli.main import one_line
 from tests.cli.conftest import finished, lines, words
 
 if TYPE_CHECKING:
@@ -235,3 +237,9 @@ def create(aws: EmbeddedAws, keys: tuple[str, str]) -> None:
         ],
     }
     aws.dynamodb("CreateTable", json.dumps(request).encode())
+
+
+def test_a_full_disk_is_no_fault_of_the_command() -> None:
+    text = one_line(OSError(errno.ENOSPC, "No space left on device"))
+    assert text == "what is to be written can't be: No space left on device"
+    assert "please report it" in one_line(OSError(errno.EBADF, "Bad descriptor"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +59,41 @@ def test_positions_go_from_a_kcl_fleet_to_an_app_to_a_file_to_another_app(
         numbers
     )
     assert (one["kind"], one["app"]) == ("kinesumer-positions", "a")
+
+
+def full_disk(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_that_cant_be_written_whole_stays_as_it_was(
+    numbers: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    path = tmp_path / "positions.json"
+    path.write_text("before")
+    path.chmod(0o640)
+    with monkeypatch.context() as patched:
+        patched.setattr("kinesumer.replacing.write_whole", full_disk)
+        result = run("export", "--app=a", "-o", str(path))
+    assert (result.exit_code, path.read_text()) == (1, "before")
+    assert f"{path} can't be written: No space left" in result.stderr
+    assert list(tmp_path.iterdir()) == [path]
+    assert run("export", "--app=a", "-o", str(path)).exit_code == 0
+    assert json.loads(path.read_text())["app"] == "a"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_no_file_is_written_into_and_not_replaced(
+    numbers: list[str], run: Run, tmp_path: Path
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("export", "--app=a", "-o", str(pipe)).exit_code == 0
+    assert json.loads(os.read(reader, 1_000_000))["app"] == "a"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_a_file_puts_an_app_back_and_tells_what_changes(
