@@ -20,7 +20,7 @@ from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesumer.context import Context
     from kinesumer.model import Shard, StreamInfo
@@ -41,7 +41,7 @@ class Keeper:
         self,
         context: Context,
         streams: Mapping[str, OpenStream],
-        kept: Callable[[], Iterable[str]],
+        kept: Callable[[], Collection[str]],
         changed: Callable[[], None],
     ) -> None:
         self._context = context
@@ -65,7 +65,11 @@ class Keeper:
         running: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for arn in sorted(self._kept()):
+                kept = self._kept()
+                for arn in running.keys() - kept:
+                    # It may be deleted by now, which concerns nobody any more.
+                    running.pop(arn).cancel()
+                for arn in sorted(kept):
                     if arn not in running or running[arn].done():
                         running[arn] = tasks.create_task(self._keep(arn))
                 try:

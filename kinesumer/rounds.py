@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import TYPE_CHECKING
 
 from kinesumer.checkpointer import is_stored
@@ -101,9 +100,9 @@ class Rounds:
         """Give up streams that aren't asked for any more, without a plan."""
         self._asked = asked
         self._range = self._wanted(self._range)
-        for key in self.held:
+        for key, holding in self.held.items():
             if key.stream_arn not in asked:
-                self._moving[key] = -math.inf
+                self._begin_hand_over(holding)
         self._wake.set()
 
     def look_again(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,9 @@ from kinesumer.heartbeat import Failed
 from kinesumer.model import Start
 from tests.crowd import counts, numbers, settled, spread
 from tests.engine import FaultySource, FaultyStore, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.model import Page, StreamInfo
 
 P = "shardId-000000000000"
 
@@ -197,6 +200,42 @@ async def test_refresh_adds_and_removes_streams(world: World) -> None:
     assert client.texts == ["a"]
     await client.run(client.group.refresh(["orders", "payments"]))
     await world.until(lambda: client.texts == ["a", "b"])
+
+
+class SlowSource(FaultySource):
+    """A way to a stream on which answers take seconds."""
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream."""
+        await asyncio.sleep(2)
+        return await super().describe()
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        """Return a page."""
+        await asyncio.sleep(2)
+        return await super().get_records(iterator, limit)
+
+
+@pytest.mark.parametrize("seconds", range(4))
+@in_virtual_time
+async def test_a_stream_may_be_deleted_as_soon_as_it_isnt_consumed_any_more(
+    world: World, seconds: int
+) -> None:
+    world.kinesis.create_stream("payments", 2)
+
+    def slow(name: str) -> FaultySource:
+        return SlowSource(world.kinesis.source(name))
+
+    client = world.client("c1", "orders", "payments", source=slow, listing_seconds=3)
+    await world.until(lambda: len(client.held) == 3)
+    await asyncio.sleep(10 + seconds)
+    await client.run(client.group.refresh("orders"))
+    world.kinesis.delete_stream("payments")
+    world.put("a")
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(60)
+    assert not client.task.done()
+    assert len(client.held) == 1
 
 
 @in_virtual_time

@@ -311,10 +311,16 @@ class Mishap:
         if self.random.random() < 0.2:
             return None, None
         name = self.random.choice(self.sim.streams)
-        stream = self.sim.kinesis.stream(name)
         if self.random.random() < 0.3:
             return name, None
-        return name, self.random.choice(stream.open).shard.shard_id
+        return name, self._shard(name)
+
+    def _shard(self, name: str) -> str:
+        """Draw an open shard, or now and then any that Kinesis has."""
+        stream = self.sim.kinesis.stream(name)
+        if self.random.random() < 0.3:
+            return self.random.choice(list(stream.shards))
+        return self.random.choice(stream.open).shard.shard_id
 
     def drain(self, lasts: float) -> None:
         """Drain a client, now and then the last one; undo that after a while."""
@@ -342,8 +348,7 @@ class Mishap:
         name = self.random.choice(self.sim.streams)
         shard_id = None
         if self.random.random() < 0.6:
-            opened = self.sim.kinesis.stream(name).open
-            shard_id = self.random.choice(opened).shard.shard_id
+            shard_id = self._shard(name)
         to = self._somewhere(name, shard_id)
         self._order(f"seek {to}", lambda o: o.seek(name, to, shard_id))
 
@@ -364,10 +369,13 @@ class Mishap:
         )
 
     def _order(self, what: str, work: Work) -> None:
-        """Have an operator do something; now and then it is killed in the middle."""
+        """Have an operator do something; now and then it is killed, or stopped for up
+        to a minute, in the middle."""
         operator = Operator(self.sim, what, work)
         if self.random.random() < 0.2:
             operator.die_after(self.random.randrange(60))
+        elif self.random.random() < 0.2:
+            operator.stop_after(self.random.randrange(60), 60 * self.random.random())
         elif self.random.random() < 0.5:
             operator.store.weather.set(lost=0.2, unanswered=0.2)
 

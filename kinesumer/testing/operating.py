@@ -52,6 +52,10 @@ class Operator:
         """Be killed after so many callbacks."""
         self.machine.after_steps(steps, self.machine.kill)
 
+    def stop_after(self, steps: int, seconds: float) -> None:
+        """Be stopped after so many callbacks, and go on later with what it has read."""
+        self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
+
     @property
     def busy(self) -> bool:
         """Whether it is at its command; not if it was killed."""
