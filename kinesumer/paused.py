@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer.context import Context
+    from kinesumer.ports import Row
 
 PAUSES_SECONDS = 600.0
 """How often it is read though no operator gave notice."""
@@ -23,16 +24,17 @@ async def read_pauses(context: Context, *, consistent: bool) -> Pauses:
     """Return what is paused beside single shards. Raises StoreUnavailableError."""
     partition = rows.group_key(context.app).pk
     found = await context.store.query(partition, consistent=consistent)
-    streams = [row for row in found if row["sk"] != rows.GROUP_SK]
-    groups = [row for row in found if row["sk"] == rows.GROUP_SK]
-    return Pauses(
-        any(row.paused for row in context.all_readable(rows.read_group, groups)),
-        frozenset(
-            row.arn
-            for row in context.all_readable(rows.read_stream, streams)
-            if row.paused
-        ),
-    )
+    for row in found:
+        own = row["sk"] == rows.GROUP_SK
+        context.all_readable(rows.read_group if own else rows.read_stream, [row])
+    marked = {str(row["sk"]) for row in found if _is_marked(row)}
+    arns = (sk.removeprefix(rows.STREAM_PREFIX) for sk in marked - {rows.GROUP_SK})
+    return Pauses(rows.GROUP_SK in marked, frozenset(arns))
+
+
+def _is_marked(row: Row) -> bool:
+    """Tell whether a row is paused: none is too broken for that, or it would go on."""
+    return row.get("paused", False) is not False
 
 
 async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
