@@ -38,11 +38,12 @@ class FileLetters:
 
     async def read(self) -> AsyncIterator[Stored]:
         """Go through the lines; one that can't be read is told, and stays."""
-        for line in await asyncio.to_thread(self._lines):
+        for number, line in enumerate(await asyncio.to_thread(self._lines), 1):
             try:
-                yield Stored(line, decode_letter(line))
+                if line.strip():
+                    yield Stored(line, decode_letter(line))
             except CorruptLetterError as error:
-                yield Stored(line, None, str(error))
+                yield Stored(line, None, f"line {number}: {error}")
 
     async def remove(self, stored: Sequence[Stored]) -> None:
         """Write the file anew without these lines, whole or not at all."""
@@ -80,12 +81,13 @@ class FileLetters:
             raise ConfigurationError(
                 f"{self._path} can't be read: {error.strerror}"
             ) from error
-        return [line for line in content.split(b"\n") if line.strip()]
+        return content.split(b"\n")
 
     def _rewrite(self, gone: frozenset[object]) -> None:
         try:
             with _locked(self._path, os.O_RDONLY) as file:
-                kept = [line for line in self._lines() if line not in gone]
+                found = (line for line in self._lines() if line.strip())
+                kept = [line for line in found if line not in gone]
                 mode = os.fstat(file).st_mode & 0o777
                 replace(self._path, b"".join(line + b"\n" for line in kept), mode)
         except OSError as error:
