@@ -163,6 +163,8 @@ class OpenTelemetry(Telemetry):
 
 MOST_LINKS = 128
 """OpenTelemetry's limit of links a span."""
+LONGEST_TRACEPARENT = 512
+"""Characters: a header has 55, and a later version's may have more."""
 
 
 def links_to(traceparents: Iterable[str]) -> list[Link]:
@@ -184,5 +186,9 @@ def _producer(traceparent: str) -> Context:
         TraceContextTextMapPropagator,
     )
 
+    # It is a producer's: OpenTelemetry's expression takes seconds for long spaces in
+    # some versions, and others log each one.
+    if len(traceparent) > LONGEST_TRACEPARENT:
+        return NewContext()
     carrier = {"traceparent": traceparent}
     return TraceContextTextMapPropagator().extract(carrier, NewContext())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,34 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
     assert [link.context for link in span.links] == [batch.context]
     assert span.attributes == ORDERS
     assert not batch.links
+
+
+@in_virtual_time
+async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The expression of OpenTelemetry's API 1.30, which takes hours for such text.
+    monkeypatch.setattr(
+        "opentelemetry.trace.propagation.tracecontext.TraceContextTextMapPropagator"
+        "._TRACEPARENT_HEADER_FORMAT_RE",
+        re.compile(
+            "^[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})"
+            "(-.*)?[ \t]*$"
+        ),
+    )
+    texts = [f"{HEADER}-{' ' * 1_000_000}\nx", "\x00", "00-\ud800", HEADER + "\n" * 9]
+
+    async def handle(record: Record) -> None:
+        pass
+
+    world.put(*(str(place) for place in range(len(texts))))
+    runner = Traced(
+        world, Sdk(), handle, traceparent=lambda record: texts[int(record.data)]
+    )
+    await world.until(lambda: runner.spans(telemetry.HANDLE_SPAN))
+    spans = runner.spans(telemetry.HANDLE_RECORD_SPAN)
+    assert [span.parent for span in spans] == [None] * len(texts)
+    assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
 
 @in_virtual_time
