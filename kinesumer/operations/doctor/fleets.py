@@ -75,9 +75,11 @@ def _twins(seen: Seen) -> Iterator[Finding]:
     for member in seen.second.alive:
         was = before.get(member.client_id)
         if was is not None and was.session != member.session:
+            # Once is what any deploy does to clients whose ids stay.
+            often = member.incarnation - was.incarnation > 1
             yield Finding(
                 CHECK,
-                Severity.WARNING,
+                Severity.WARNING if often else Severity.NOTE,
                 f"client {member.client_id}",
                 f"it registered anew within {seen.seconds:.0f} s (incarnation "
                 f"{was.incarnation}, then {member.incarnation})",

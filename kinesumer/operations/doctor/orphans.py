@@ -52,8 +52,12 @@ def _gone(arn: str, seen: Seen) -> Iterator[Finding]:
 
 
 def _unknown(arn: str, seen: Seen) -> Iterator[Finding]:
+    """Tell of shards that are to be read and have no row.
+
+    Children whose parents are still read get theirs in time.
+    """
     before, after = (
-        {row.key.shard_id for row in repairs(arn, rows, listing).create}
+        {row.key.shard_id for row in repairs(arn, rows, listing).create if row.ready}
         for rows, listing in (
             (seen.first.shards.get(arn, []), seen.streams[arn].listing),
             (seen.second.shards[arn], seen.streams[arn].listing),

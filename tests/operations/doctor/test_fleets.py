@@ -42,5 +42,13 @@ def test_lists_that_overlap_make_one_fleet() -> None:
 def test_a_client_that_registers_anew_is_told() -> None:
     again = member("a", incarnation=5)._replace(session="another")
     [one] = several(seen(found(), found(members=[again])))
+    assert one.severity is Severity.WARNING
     assert one.subject == "client a"
     assert "registered anew" in one.text
+
+
+def test_a_client_that_a_deploy_restarts_is_noted_only() -> None:
+    before = found(members=[member("a", incarnation=1)])
+    after = found(members=[member("a", incarnation=2)._replace(session="another")])
+    [one] = several(seen(before, after))
+    assert one.severity is Severity.NOTE

@@ -28,14 +28,23 @@ def test_a_row_that_has_ended_may_be_gone() -> None:
 
 def test_shards_without_rows_are_told() -> None:
     listing = [Shard("shardId-0", 0, HALF - 1, (), True), *CHILDREN]
-    [one] = orphans(seen(streams={ARN: listed(listing=listing)}))
+    read = found([row(0, ended=True), row(1)])
+    [one] = orphans(seen(read, streams={ARN: listed(listing=listing)}))
     assert one.severity is Severity.WARNING
     assert one.text == "shardId-2, shardId-3 have no row yet"
 
 
+def test_children_of_what_is_still_read_need_no_row_yet() -> None:
+    listing = [Shard("shardId-0", 0, HALF - 1, (), True), *CHILDREN]
+    read = found([row(0, ended=True), row(1)])
+    for first, second in ((found(), found()), (found(), read)):
+        split = seen(first, second, streams={ARN: listed(listing=listing)})
+        assert not list(orphans(split))
+
+
 def test_shards_without_rows_wait_for_whoever_starts_if_nobody_lives() -> None:
     listing = [Shard("shardId-0", 0, HALF - 1, (), True), *CHILDREN]
-    dead = found(members=[member("a", dead=True)])
+    dead = found([row(0, ended=True), row(1)], [member("a", dead=True)])
     [one] = orphans(seen(dead, streams={ARN: listed(listing=listing)}))
     assert one.severity is Severity.NOTE
 

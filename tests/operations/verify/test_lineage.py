@@ -62,3 +62,15 @@ def test_a_shard_without_a_row_is_a_warning() -> None:
     [problem] = contradictions([row(0)], LISTING)
     assert problem.severity is Severity.WARNING
     assert (problem.shard_id, problem.text[:10]) == ("shardId-1", "has no row")
+
+
+def test_children_of_what_is_still_read_need_no_row_yet() -> None:
+    children = [Shard(f"shardId-{n}", *BOUNDS[n - 1], ("shardId-0",)) for n in (1, 2)]
+    listing = [Shard("shardId-0", 0, HASH_KEYS - 1, (), True), *children]
+    whole = row(0)._replace(last_hash=HASH_KEYS - 1)
+    assert texts([whole], listing) == []
+    told = texts([whole._replace(ended=True)], listing)
+    assert [text[:20] for text in told] == [
+        "shardId-1 has no row",
+        "shardId-2 has no row",
+    ]
