@@ -181,7 +181,12 @@ class Kinesumer:
             random=random.Random(),
             drain=self.config.drain_timeout,
         )
-        await handling.run(partial(self._start, handling, wanted, start))
+        try:
+            await handling.run(partial(self._start, handling, wanted, start))
+        finally:
+            # Nobody reads any more, however long the caller stays in the block.
+            if self._group is not None:
+                await self._group.retire(0.0)
 
     def _checked(
         self, streams: StreamLike | Sequence[StreamLike], start: Start

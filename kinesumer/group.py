@@ -159,7 +159,7 @@ class Group:
         self._set_state("leaving")
         self._leaving = True
         is_alone = self.session is not None and self.session.leader.is_alone
-        if is_alone or self._fatal is not None:
+        if is_alone or self._stopping:
             self.delivery.close()
             return
         clients = self.session.member.clients if self.session else 1
@@ -178,8 +178,6 @@ class Group:
         Raises PositionsNotStoredError, after giving up everything, if the state store
         didn't take them within a lease: then others repeat what isn't stored.
         """
-        self._stopping = True
-        self.delivery.close()
         drain = self.context.config.drain_timeout if wait_for_user else 0.0
         try:
             async with asyncio.timeout(drain + self.context.config.lease_seconds):
@@ -196,6 +194,8 @@ class Group:
                 await asyncio.wait([self._run])
 
     async def _give_up(self, drain_seconds: float) -> None:
+        self._stopping = True
+        self.delivery.close()
         session = self.session
         self._heart.tell(lambda heart: heart.stop_watching())
         if session is not None:
@@ -233,17 +233,18 @@ class Group:
                 "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
             )
             self.delivery.close(self._fatal)
-            await self._end()
+            await self.retire(self.context.config.drain_timeout)
 
-    async def _end(self) -> None:
-        """Give everything up after a fault: user code may stay in its block for long.
+    async def retire(self, drain_seconds: float) -> None:
+        """Give everything up: nobody reads any more, though user code stays for long.
 
         stop() tries again what fails here, and tells.
         """
-        config = self.context.config
         try:
-            async with asyncio.timeout(config.drain_timeout + config.lease_seconds):
-                await self._give_up(config.drain_timeout)
+            async with asyncio.timeout(
+                drain_seconds + self.context.config.lease_seconds
+            ):
+                await self._give_up(drain_seconds)
         except (TimeoutError, KinesumerError) as error:
             logger.warning(
                 "shards wait until this client's lease has run out: %s",
