@@ -116,10 +116,10 @@ async def examine(clients: Clients, wanted: Wanted) -> Result:
         findings += [found for check in CHECKS_OF_AN_APP for found in check(seen)]
     findings.sort(key=lambda finding: -finding.severity)
     checks = [*OF_ALL, *(OF_AN_APP if seen else [])]
-    if reading is not None:
-        checks.insert(len(OF_ALL), "clocks")
     if found is not None:
         checks.insert(len(OF_ALL), limits.CHECK)
+    if reading is not None:
+        checks.insert(len(OF_ALL), "clocks")
     answered = seen is not None or not any(
         isinstance(trial.error, StoreUnavailableError) for trial in made
     )
