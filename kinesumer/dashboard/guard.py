@@ -95,4 +95,5 @@ async def protect(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _equal(one: str, other: str) -> bool:
-    return compare_digest(one.encode(), other.encode())
+    # Headers may hold bytes that are no text.
+    return compare_digest(one.encode(), other.encode(errors="surrogateescape"))

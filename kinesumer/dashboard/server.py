@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib import resources
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from kinesumer.dashboard.changes import Change
 from kinesumer.dashboard.guard import protect
@@ -46,6 +48,24 @@ class Invitation(msgspec.Struct, forbid_unknown_fields=True):
 
 INVITATIONS = msgspec.json.Decoder(Invitation)
 CHANGES: msgspec.json.Decoder[Change] = msgspec.json.Decoder(Change)
+NO_BODY = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    web.RequestPayloadError,
+    ConnectionResetError,
+)
+"""What reading a body that isn't there, or isn't JSON, fails with."""
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Leave out what callers did wrong: they are answered, and need no traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+log = logging.getLogger("kinesumer.dashboard")
+log.addFilter(_is_ours)
 
 
 class File(NamedTuple):
@@ -154,7 +174,7 @@ async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
     """Return a request's body. Raises HTTPBadRequest."""
     try:
         return decoder.decode(await request.read())
-    except msgspec.MsgspecError as error:
+    except NO_BODY as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
 
 
@@ -190,7 +210,10 @@ async def serving(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve and look while the block runs; the task ends only if looking fails."""
     runner = web.AppRunner(
-        server.application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+        server.application(),
+        access_log=None,
+        logger=log,
+        shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
     await web.SockSite(runner, opened).start()

@@ -87,7 +87,7 @@ def test_a_letter_that_nobody_could_read_back_is_not_written() -> None:
         sequence_number="1",
         data=b"",
         attempts=1,
-        failed_at=datetime(2026, 11, 21),  # noqa: DTZ001
+        failed_at=datetime(2026, 11, 21),
     )
     with pytest.raises(ConfigurationError, match="has no time zone"):
         encode_letter(letter)
