@@ -131,7 +131,7 @@ MUTANTS = (
         "a reset forgets its mark before the rest",
         "Reset: the group's row last",
         "operations/resetting.py",
-        '(row for row in found.group if row["sk"] != own)',
+        '(row for row in found.group if row["sk"] != own.sk)',
         "found.group",
         "tests/operations/test_resetting.py",
         simulated=False,
