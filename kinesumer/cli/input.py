@@ -55,14 +55,14 @@ class Lines:
             raise ConfigurationError(f"{path}: {error.strerror}") from error
         self._loop = asyncio.get_running_loop()
         self._wanted = threading.Semaphore(0)
-        self._found: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+        self._found: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         self._splitter = Splitter()
         self._ended = False
         threading.Thread(target=self._read, name="input", daemon=True).start()
 
     def stop(self) -> None:
-        """End after what was read."""
-        self._found.put_nowait(b"")
+        """End after the last line that was read to its end."""
+        self._found.put_nowait(None)
 
     def __aiter__(self) -> Self:
         return self
@@ -74,6 +74,8 @@ class Lines:
         piece = await self._found.get()
         if isinstance(piece, OSError):
             raise ConfigurationError(f"the input can't be read: {piece.strerror}")
+        if piece is None:
+            raise StopAsyncIteration
         self._ended = not piece
         return self._splitter.lines(piece)
 

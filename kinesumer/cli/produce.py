@@ -82,7 +82,7 @@ def produce(
     """Put lines from a file or standard input into a stream, for trials.
 
     Records of one partition key are put in their order; what Kinesis refuses for now is
-    tried again. Ctrl-C ends the input; what was read is still put, and a second one
+    tried again. Ctrl-C ends the input; what was taken is still put, and a second one
     gives that up. The exit status is 1 if a line wasn't put; it is named.
     """
     from kinesumer.operations.producing import read_key
@@ -142,10 +142,11 @@ async def _until_stopped(producer: Producer, lines: Lines) -> Outcome:
     putting = asyncio.ensure_future(producer.run(lines))
 
     def stop() -> None:
-        click.echo("ending: what was read is put (again: stop at once)", err=True)
+        click.echo("ending: what was taken is put (again: stop at once)", err=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.default_int_handler)
+        producer.stop()
         lines.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -6,6 +6,7 @@ import asyncio
 import binascii
 from base64 import b64decode
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -203,6 +204,7 @@ class Producer:
         self._parser, self._packing = parser, packing
         self._rate = rate
         self._say = say
+        self._stopped = asyncio.Event()
         self._putter = Putter(
             target.put_records,
             ordered=True,
@@ -240,10 +242,19 @@ class Producer:
             self._now() - self._started,
         )
 
+    def stop(self) -> None:
+        """Take no other line; those that were taken are still put."""
+        self._stopped.set()
+
     async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
         async for portion in lines:
             for line in portion:
+                await self._pace()
+                if self._stopped.is_set():
+                    break
                 await self._take(line)
+            if self._stopped.is_set():
+                break
         await self._putter.add(self._packing.flush())
         await self._putter.finish()
 
@@ -253,7 +264,6 @@ class Producer:
         if isinstance(entry, str):
             self._note(NotPut(self._lines, self._lines, entry))
         elif entry is not None:
-            await self._pace()
             self._records += 1
             await self._putter.add(self._packing.add(self._lines, entry))
 
@@ -262,7 +272,8 @@ class Producer:
             return
         due = self._started + self._records / self._rate
         if due - self._now() > PACE_SECONDS:
-            await asyncio.sleep(due - self._now())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), due - self._now())
 
     async def _linger(self) -> None:
         while True:

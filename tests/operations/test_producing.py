@@ -131,6 +131,25 @@ def test_a_rate_is_kept() -> None:
     assert all(abs(taken_by[n] - 50 * (n + 1)) <= 12 for n in range(3)), taken_by
 
 
+@pytest.mark.parametrize(("rate", "lines"), [(2.0, 201), (0.001, 1)])
+def test_stopping_puts_what_was_taken_and_nothing_that_was_read_ahead(
+    rate: float, lines: int
+) -> None:
+    stream = Stream()
+
+    async def stopped() -> Outcome:
+        producer = Producer(
+            stream, parser(), Packing(None), chance=random.Random(1), rate=rate
+        )
+        asyncio.get_running_loop().call_later(100.2, producer.stop)
+        return await producer.run(portions(numbered(10_000)))
+
+    outcome = run(stopped())
+    assert len(stream.taken) == outcome.lines == lines
+    assert not outcome.not_put
+    assert outcome.seconds < 102
+
+
 def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
     said: list[NotPut] = []
     lines = [b"good", b"x" * 2000, b"good too"]
