@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kinesumer.aws.endpoints import refuse_credentials
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Target(NamedTuple):
 
 def parse_target(text: str) -> Target:
     """Take a target's name apart. Raises ConfigurationError for what names none."""
+    refuse_credentials("the target of dead letters", text)
     kind, colon, place = text.partition(":")
     if kind == "s3":
         place = place.removeprefix("//") if place.startswith("//") else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Stream, stream_name
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import Clients
 
 
-class Roles(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Roles:
     """Which role reads which stream."""
 
-    by_stream: Mapping[str, str] = {}
+    by_stream: Mapping[str, str] = field(default_factory=dict)
     """Role by the stream's name or ARN; the empty text stands for all others."""
-    external_id: str | None = None
+    external_id: str | None = field(default=None, repr=False)
 
     def stream(self, name: str) -> Stream:
         """Return a stream, named or given by ARN, with the role that reads it."""

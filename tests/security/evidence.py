@@ -68,6 +68,10 @@ class Evidence(logging.Handler):
         data = self._reader.get_metrics_data()
         self.add("metrics", "" if data is None else data.to_json())
 
+    def texts(self, where: str) -> list[bytes]:
+        """Return what was read somewhere so far."""
+        return self._texts.get(where, [])
+
     @property
     def places(self) -> set[str]:
         """Where there was anything to read."""

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import control
 from kinesumer.errors import (
     GoFleetAliveError,
     GroupHeldError,
+    GroupResetError,
     StateStoreReplacedError,
     StreamReplacedError,
 )
 from kinesumer.model import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.paused import PAUSES_SECONDS
 from kinesumer.ports import Either, Key, Test, Write
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import ShardRow, StreamRow
@@ -170,6 +173,50 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
     await world.table.write(Write(go, Test("pk", "exists"), delete=True))
     await Fleet(world).join(rows.QUERY_ID, session="forged", kind=rows.QUERY)
     assert await ends(world.client("c2"), GroupHeldError)
+
+
+@in_virtual_time
+async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.group_key(APP), paused=True, pause_reason="forged")
+    await asyncio.sleep(PAUSES_SECONDS)
+    world.put("b")
+    await asyncio.sleep(60)
+    assert client.texts == ["a"]
+    await control.resume(world.context("operator"))
+    await world.until(lambda: client.texts == ["a", "b"])
+
+
+@in_virtual_time
+async def test_a_client_that_is_drained_has_no_shards(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.member_key(APP, "c1"), drained=True)
+    await asyncio.sleep(10)
+    world.put("b")
+    await asyncio.sleep(60)
+    assert client.texts == ["a"]
+    assert client.group.session is not None
+
+
+@in_virtual_time
+async def test_notices_cost_reads_and_nothing_else(world: World) -> None:
+    client = await reading(world, "a")
+    for notice in range(1, 60):
+        await forge(world, rows.member_key(APP, "c1"), notice=notice * 1000)
+        await asyncio.sleep(0.5)
+    world.put("b")
+    await world.until(lambda: client.texts == ["a", "b"])
+
+
+@in_virtual_time
+async def test_a_reset_that_never_ends_keeps_clients_from_starting(
+    world: World,
+) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.group_key(APP), resetting=True)
+    assert await ends(world.client("c2"), GroupResetError)
+    world.put("b")
+    await world.until(lambda: client.texts == ["a", "b"])
 
 
 # --- what they can't -----------------------------------------------------------------
