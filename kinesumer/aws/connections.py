@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
+from kinesumer.aws.addresses import Addresses
 from kinesumer.aws.connection import Connection
 
 if TYPE_CHECKING:
     import ssl
 
-    from aiohappyeyeballs import AddrInfoType
-
     from kinesumer.aws.connection import Answer
 
 KEEP_SECONDS = 12.0
 """An idle connection isn't used any more after that: servers close them unannounced."""
-KNOWN_SECONDS = 10.0
-"""So long a host's addresses are remembered: many connections are made at once."""
 NEXT_ADDRESS_SECONDS = 0.25
 
 
@@ -40,9 +35,7 @@ class Connections:
         self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
         self._open: set[Connection] = set()
         self._idle: dict[Place, list[tuple[float, Connection]]] = {}
-        self._known: dict[tuple[str, int], tuple[float, list[AddrInfoType]]] = {}
-        self._asking = asyncio.Lock()
-        self._turn = itertools.count()
+        self._addresses = Addresses()
 
     async def send(self, place: Place, request: bytes) -> Answer:
         """Send a whole HTTP request, return its answer. Raises OSError."""
@@ -82,7 +75,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_seconds):
             sock = await start_connection(
-                await self._addresses(place.host, place.port),
+                await self._addresses.find(place.host, place.port),
                 happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
             )
             _, connection = await loop.create_connection(
@@ -94,15 +87,3 @@ class Connections:
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection
-
-    async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return a host's addresses, each time beginning with another one."""
-        loop = asyncio.get_running_loop()
-        async with self._asking:
-            until, found = self._known.get((host, port), (0.0, []))
-            if loop.time() > until:
-                given = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                found = list(given)
-                self._known[host, port] = (loop.time() + KNOWN_SECONDS, found)
-        first = next(self._turn) % len(found)
-        return found[first:] + found[:first]

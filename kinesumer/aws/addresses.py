@@ -1,0 +1,76 @@
+"""Addresses of hosts, looked up on threads that nobody waits for at the end.
+
+asyncio's own threads are joined when a loop ends. Where no name server answers, which
+takes the system a minute to find out, every stop would last as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiohappyeyeballs import AddrInfoType
+
+    Place = tuple[str, int]
+    Answer = asyncio.Future[list[AddrInfoType]]
+
+KNOWN_SECONDS = 10.0
+"""So long a host's addresses are remembered: many connections are made at once."""
+
+
+class Addresses:
+    """What one event loop's client knows of hosts."""
+
+    def __init__(self) -> None:
+        self._known: dict[Place, tuple[float, list[AddrInfoType]]] = {}
+        self._under_way: dict[Place, Answer] = {}
+        self._turn = itertools.count()
+
+    async def find(self, host: str, port: int) -> list[AddrInfoType]:
+        """Return a host's addresses, each time beginning with another one.
+
+        Raises OSError.
+        """
+        until, found = self._known.get((host, port), (0.0, []))
+        if asyncio.get_running_loop().time() > until:
+            found = await asyncio.shield(self._answer((host, port)))
+        first = next(self._turn) % len(found)
+        return found[first:] + found[:first]
+
+    def _answer(self, place: Place) -> Answer:
+        """Have one thread at a time ask for a host."""
+        answer = self._under_way.get(place)
+        if answer is None:
+            answer = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(lambda _: self._take(place))
+            self._under_way[place] = answer
+            threading.Thread(
+                target=_look_up,
+                args=(place, answer),
+                name="kinesumer-addresses",
+                daemon=True,
+            ).start()
+        return answer
+
+    def _take(self, place: Place) -> None:
+        answer = self._under_way.pop(place)
+        if answer.exception() is None:
+            until = asyncio.get_running_loop().time() + KNOWN_SECONDS
+            self._known[place] = until, answer.result()
+
+
+def _look_up(place: Place, answer: Answer) -> None:
+    host, port = place
+    loop = answer.get_loop()
+    with suppress(RuntimeError):  # the loop has ended: nobody wants to know any more
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except Exception as error:  # a name that can't be encoded raises UnicodeError
+            loop.call_soon_threadsafe(answer.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(answer.set_result, list(found))
