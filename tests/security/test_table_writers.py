@@ -19,6 +19,7 @@ from kinesumer.errors import (
     StreamReplacedError,
 )
 from kinesumer.model import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.operations.health import examine
 from kinesumer.paused import PAUSES_SECONDS
 from kinesumer.ports import Either, Key, Test, Write
 from kinesumer.wire import rows, writes
@@ -217,6 +218,24 @@ async def test_a_reset_that_never_ends_keeps_clients_from_starting(
     assert await ends(world.client("c2"), GroupResetError)
     world.put("b")
     await world.until(lambda: client.texts == ["a", "b"])
+    await forge(world, rows.member_key(APP, "c1"), dead=True)
+    assert await ends(client, GroupResetError)
+
+
+@in_virtual_time
+async def test_a_row_that_beats_passes_for_a_client_that_lives(world: World) -> None:
+    await stopped(world, "a")
+
+    async def beat() -> None:
+        for number in range(1000, 1100):
+            values = {"beat": number, "session": "forged", "dead": False}
+            await forge(world, rows.member_key(APP, "c1"), **values)
+            await asyncio.sleep(0.5)
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(1)
+    assert (await examine(world.table, world.clock, APP, "c1")).alive
+    beating.cancel()
 
 
 # --- what they can't -----------------------------------------------------------------
