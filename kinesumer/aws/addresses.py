@@ -11,7 +11,7 @@ import itertools
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType
@@ -69,8 +69,9 @@ def _look_up(place: Place, answer: Answer) -> None:
     loop = answer.get_loop()
     with suppress(RuntimeError):  # the loop has ended: nobody wants to know any more
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            given = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = cast("list[AddrInfoType]", given)
         except Exception as error:  # a name that can't be encoded raises UnicodeError
             loop.call_soon_threadsafe(answer.set_exception, error)
         else:
-            loop.call_soon_threadsafe(answer.set_result, list(found))
+            loop.call_soon_threadsafe(answer.set_result, found)

@@ -51,8 +51,8 @@ async def test_a_host_is_looked_up_once_and_its_addresses_take_turns(
 ) -> None:
     server.answers.set()
     addresses = Addresses()
-    both = await asyncio.gather(hosts(addresses), hosts(addresses))
-    assert both == [HOSTS, HOSTS[::-1]]
+    one, other = await asyncio.gather(hosts(addresses), hosts(addresses))
+    assert (one, other) == (HOSTS, HOSTS[::-1])
     assert await hosts(addresses) == HOSTS
     assert server.asked == ["a"]
 
