@@ -11,6 +11,7 @@ import pytest
 
 from kinesumer import Kinesumer, Start
 from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.operations.reaching import read_roles
 from kinesumer.wire.rows import STREAM_PREFIX
 from kinesumer.wire.state_table import STATE_STORE
 from tests.security.conftest import QUICK, Accounts
@@ -85,6 +86,17 @@ def test_commands_ask_about_streams_of_the_table_and_show_nothing_of_their_data(
     for line in DO_NOT_ASK:
         told = run(*line.split(), "--app=app")
         assert not asked(accounts, named), line
+
+
+def test_a_role_for_an_arn_reads_no_other_stream_of_its_name() -> None:
+    ours, theirs = (f"arn:aws:kinesis:eu-west-1:{n:012d}:stream/orders" for n in (1, 2))
+    role = "arn:aws:iam::000000000001:role/reader"
+    by_name, by_arn, for_all = (
+        read_roles([text], None) for text in (f"orders={role}", f"{ours}={role}", role)
+    )
+    assert by_arn.stream(ours).role_arn == role
+    assert by_arn.stream(theirs).role_arn is None
+    assert by_name.stream(theirs).role_arn == for_all.stream(theirs).role_arn == role
 
 
 def test_a_letter_of_others_is_put_where_it_says_only_if_somebody_agrees(
