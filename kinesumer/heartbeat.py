@@ -300,6 +300,8 @@ class Heart:
 
     async def _give_up(self, member: MemberRow, stuck: Work) -> None:
         context = self._context
+        if stuck.request_of is not None:
+            stuck.request_of.hangs = True
         logger.error(
             "%s has made no progress for max_processing_time=%g s: "
             "this client's shards go to other clients\n%s",

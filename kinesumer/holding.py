@@ -46,6 +46,8 @@ class Holding:
         """Reads it."""
         self.asking_since: float | None = None
         """Since when Kinesis hasn't answered the request under way, if one is."""
+        self.hangs = False
+        """The watchdog has found that request unanswered for too long."""
         self.on_revoked: Callable[[], None] | None = None
         """Called once nothing more of it may be handed to user code."""
         self.buffered = 0

@@ -23,7 +23,6 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Page, Position, Record, Start
 from kinesumer.streams import Failing
-from kinesumer.watchdog import REQUEST_SECONDS
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import Opened, open_records
 from kinesumer.wire.records import payload_bytes
@@ -148,8 +147,7 @@ class Reader:
         try:
             return await work()
         except asyncio.CancelledError:
-            patience = self._context.config.max_processing_time + REQUEST_SECONDS
-            if self._context.clock.now() - began > patience:
+            if self._holding.hangs:
                 self._failed(since=-math.inf)  # however long that is
             raise
         finally:

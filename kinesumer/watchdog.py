@@ -29,6 +29,8 @@ class Work(NamedTuple):
     what: str
     stack: Callable[[], str]
     """Tells where it is; asked for only if that takes too long."""
+    request_of: Holding | None = None
+    """Whose request for records it is, if it is one."""
 
 
 class Worker(Protocol):
@@ -56,7 +58,7 @@ def oldest_of(worker: Worker, holdings: Iterable[Holding]) -> Work | None:
 def _fetching(holding: Holding, since: float, thread: int) -> Work:
     source = holding.source
     what = f"the request for records of {source.stream} {source.shard_id}"
-    return Work(since, what, lambda: task_stack(holding.task, thread))
+    return Work(since, what, lambda: task_stack(holding.task, thread), holding)
 
 
 def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:

@@ -363,3 +363,20 @@ async def test_without_room_nothing_is_fetched(world: World) -> None:
     assert desk.source.reads == []
     desk.buffer.release(BUDGET)
     assert await desk.read(1) == ["a"]
+
+
+@in_virtual_time
+async def test_a_request_that_user_code_held_up_is_no_failure_of_kinesis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(_iterator: str, _limit: int) -> None:
+        await asyncio.sleep(1e9)
+
+    desk = ReaderDesk(world)
+    monkeypatch.setattr(desk.source, "get_records", wait)
+    desk.start()
+    # The watchdog doesn't blame the request: something else blocks the loop for longer.
+    await asyncio.sleep(1000)
+    desk.task.cancel()
+    await asyncio.wait([desk.task])
+    assert desk.stream.failing is None
