@@ -25,19 +25,24 @@ class CredentialsError(ConfigurationError):
 
 
 class AccessDeniedError(FatalError):
-    """AWS denies an action on a resource; the message names both."""
+    """AWS denies an action on a resource; the message names both.
 
-    def __init__(self, action: str, resource: str, reason: str = "") -> None:
+    ``advice`` is what to do, if allowing the action wouldn't help.
+    """
+
+    def __init__(
+        self, action: str, resource: str, reason: str = "", advice: str = ""
+    ) -> None:
         self.action, self.resource, self.reason = action, resource, reason
+        self.advice = advice
         detail = f": {reason}" if reason else ""
-        super().__init__(
-            f"access denied: {action} on {resource}{detail}; "
-            f"allow {action} on it for the credentials in use"
-        )
+        todo = advice or f"allow {action} on it for the credentials in use"
+        super().__init__(f"access denied: {action} on {resource}{detail}; {todo}")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Let it be passed on between processes."""
-        return type(self), (self.action, self.resource, self.reason), vars(self)
+        what = self.action, self.resource, self.reason, self.advice
+        return type(self), what, vars(self)
 
 
 # --- state store ---------------------------------------------------------------------

@@ -36,6 +36,7 @@ def test_every_error_has_the_one_root(error: type[Exception]) -> None:
     "error",
     [
         AccessDeniedError("kinesis:GetRecords", "orders", "because of that"),
+        AccessDeniedError("kinesis:GetRecords", "orders", "expired", "renew them"),
         ShardsLostError([("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1")]),
         *(
             error("what happened")
@@ -80,6 +81,7 @@ def test_denied_access_names_action_and_resource() -> None:
         "allow kinesis:GetRecords on it for the credentials in use"
     )
     assert "denied: a on b; allow" in str(AccessDeniedError("a", "b"))
+    assert str(AccessDeniedError("a", "b", "c", "do")) == "access denied: a on b: c; do"
 
 
 def test_lost_shards_are_listed_and_named() -> None:

@@ -143,6 +143,21 @@ _KINDS = {
 }
 _KIND_BY_CODE = {code: kind for kind, codes in _KINDS.items() for code in codes}
 
+UNKNOWN_KEYS = (
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+)
+UNKNOWN = (
+    "AWS doesn't accept the credentials in use: correct them (AWS_PROFILE, "
+    "AWS_ACCESS_KEY_ID and what goes with it), or what they are for (region, endpoint)"
+)
+EXPIRED = "renew them, or use a profile or role that does so by itself"
+
 _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
 """A request that was sent long after its signing (a stopped process, a wrong clock)."""
 
@@ -220,11 +235,13 @@ def fatal(fault: Fault, action: str, resource: str) -> FatalError | Configuratio
     if fault.kind is Kind.NO_CREDENTIALS:
         return no_credentials(fault)
     if fault.kind is Kind.TOKEN_EXPIRED:
-        return AccessDeniedError(action, resource, "the credentials have expired")
+        reason = "the credentials have expired"
+        return AccessDeniedError(action, resource, reason, EXPIRED)
     if fault.kind is Kind.DENIED:
         if fault.code == "KMSAccessDeniedException":
             action, resource = "kms:Decrypt", f"the key of {resource}"
-        return AccessDeniedError(action, resource, _denial(fault))
+        advice = UNKNOWN if fault.code in UNKNOWN_KEYS else ""
+        return AccessDeniedError(action, resource, _denial(fault), advice)
     return FatalError(f"{action} on {resource} failed: {said(fault)}")
 
 

@@ -64,7 +64,8 @@ def verified(table: str, description: Mapping[str, Any] | None) -> str:
 def missing(table: str) -> StateStoreMissingError:
     """Return the error for a table that doesn't exist."""
     return StateStoreMissingError(
-        f"table {table} doesn't exist; create it with: kinesumer init --table {table}"
+        f"table {table} doesn't exist in this account and region; check them, or "
+        f"create it with: kinesumer init --table {table}"
     )
 
 

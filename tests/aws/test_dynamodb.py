@@ -139,6 +139,25 @@ async def test_an_error_of_dynamodb_has_its_class(
 
 
 @pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("AccessDeniedException", "allow dynamodb:UpdateItem on it"),
+        ("ExpiredTokenException", "renew them"),
+        ("UnrecognizedClientException", "correct them"),
+    ],
+)
+async def test_a_denial_says_what_helps(
+    aws: AwsStub, store: DynamoStateStore, code: str, advice: str
+) -> None:
+    aws.refuse("UpdateItem", code, "what AWS says")
+    with pytest.raises(AccessDeniedError) as raised:
+        await store.write(BEAT)
+    assert advice in str(raised.value)
+    said = ("allow dynamodb:", "renew them", "correct them")
+    assert sum(each in str(raised.value) for each in said) == 1
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "The provided key element does not match the schema",

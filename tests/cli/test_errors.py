@@ -27,8 +27,8 @@ def test_no_table(aws: EmbeddedAws, run: Run) -> None:
     result = run("consume", "orders", "--app", "a")
     assert result.exit_code == 1
     assert words(result) == (
-        "error: table kinesumer-state-store doesn't exist; "
-        "create it with: kinesumer init --table kinesumer-state-store"
+        "error: table kinesumer-state-store doesn't exist in this account and region; "
+        "check them, or create it with: kinesumer init --table kinesumer-state-store"
     )
 
 

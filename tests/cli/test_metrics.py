@@ -113,4 +113,4 @@ def test_a_port_that_is_taken(aws: EmbeddedAws, run: Run) -> None:
 def test_a_table_that_is_not_there_ends_it(aws: EmbeddedAws, run: Run) -> None:
     result = run("metrics", "--app", "a", "--once")
     assert result.exit_code == 1
-    assert "doesn't exist; create it with" in words(result)
+    assert "or create it with" in words(result)

@@ -83,8 +83,9 @@ def _denied(error: AccessDeniedError) -> Finding:
         Severity.CRITICAL,
         subject,
         f"not allowed{reason}",
-        f"allow {error.action} on it for the credentials in use, or name the role that "
-        "reads the stream with --role; schema/iam/ has the policies",
+        error.advice
+        or f"allow {error.action} on it for the credentials in use, or name the role "
+        "that reads the stream with --role; schema/iam/ has the policies",
     )
 
 

@@ -28,6 +28,12 @@ def test_a_missing_action_is_named() -> None:
     assert "--role" in one.advice
 
 
+def test_credentials_that_have_expired_need_no_policy() -> None:
+    error = AccessDeniedError("dynamodb:Query", "table t", "expired", "renew them")
+    [one] = denied(failed(error))
+    assert one.advice == "renew them"
+
+
 def test_a_role_that_cant_be_assumed_is_told_once() -> None:
     error = AccessDeniedError("sts:AssumeRole", "arn:aws:iam::1:role/reader")
     trials = [Trial("kinesis:ListShards", "a", error), *failed(error)]
