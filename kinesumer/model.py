@@ -101,6 +101,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     LATEST: ClassVar[Start]
     TRIM_HORIZON: ClassVar[Start]
 
+    def __post_init__(self) -> None:
+        """Refuse what no row could be read with. Raises ConfigurationError."""
+        if self.timestamp is not None and not 0 <= self.timestamp < YEAR_10000:
+            raise ConfigurationError(
+                f"a start {self.timestamp:g} s after 1970 lies outside 1970 to 9999; "
+                "Start.TRIM_HORIZON (TRIM_HORIZON) begins with the oldest one"
+            )
+
     @classmethod
     def at(cls, moment: datetime) -> Self:
         """Start with the first record that arrived at or after an aware datetime.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -62,6 +63,12 @@ def test_a_start_by_time_keeps_the_moment() -> None:
 def test_a_naive_datetime_is_refused_with_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match=r"no time zone; use datetime\.now"):
         Start.at(datetime(2026, 11, 21))
+
+
+@pytest.mark.parametrize("seconds", [-1.0, -6.2e10, 253_402_300_800.0, math.nan])
+def test_a_start_that_no_row_could_be_read_with_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="outside 1970 to 9999"):
+        Start(type="AT_TIMESTAMP", timestamp=seconds)
 
 
 def test_starts_are_values() -> None:

@@ -60,6 +60,14 @@ async def draft(
         f"{shard_id}: nothing tells how far it was read, nor its parents or children"
         for shard_id in layout.uncovered
     ]
+    problems += [
+        f"{id_}: its start lies {mark.start.timestamp - info.now:.0f} s in the future"
+        for id_, (mark, _) in checked.items()
+        if not mark.ended
+        and mark.position is None
+        and mark.start.timestamp is not None
+        and mark.start.timestamp > info.now + 1
+    ]
     notes += [
         f"{shard_id}: retention has passed the whole shard, unread records with it"
         for shard_id in layout.expired

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.errors import ConfigurationError, shown
 from kinesumer.migration.marks import Mark
-from kinesumer.model import Position, Start
+from kinesumer.model import YEAR_10000, Position, Start
 from kinesumer.wire.attributes import SHARD_ID, is_sequence_number
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Lease(NamedTuple):
     """A checkpoint prepared but not made: it is no progress."""
     throughput: float | None = None
     """In KiB a second, as workers of KCL 3 estimate it."""
+    is_counted: bool = True
+    """Its counter is a number: writes of the lease are conditional on it."""
 
 
 class Table(NamedTuple):
@@ -93,24 +95,34 @@ def read_table(items: Iterable[Item]) -> Table:
 def read_lease(item: Item) -> Lease:
     """Return a lease. Raises ConfigurationError if the row is none."""
     key = _text(item, "leaseKey")
-    stream, _, shard_id = key.rpartition(":")
-    found = _STREAM.fullmatch(stream)
-    if not SHARD_ID.fullmatch(shard_id) or (stream and not found):
+    text, _, shard_id = key.rpartition(":")
+    stream = _stream(text)
+    # Written in another way, it would be a second lease of the same shard.
+    if not SHARD_ID.fullmatch(shard_id) or (text and str(stream) != text):
         raise _wrong(key, "leaseKey")
     checkpoint = _text(item, "checkpoint")
     if checkpoint not in SENTINELS and not is_sequence_number(checkpoint):
         raise _wrong(key, "checkpoint")
+    sub = _count(item, key, "checkpointSubSequenceNumber")
+    if checkpoint == AT_TIMESTAMP and sub >= 1000 * YEAR_10000:
+        raise _wrong(key, "checkpointSubSequenceNumber")
     return Lease(
         key=key,
-        stream=StreamId(found[1], found[2], int(found[3])) if found else None,
+        stream=stream,
         shard_id=shard_id,
         counter=_count(item, key, "leaseCounter"),
         checkpoint=checkpoint,
-        sub=_count(item, key, "checkpointSubSequenceNumber"),
+        sub=sub,
         owner=_text(item, "leaseOwner"),
         pending=_text(item, "pendingCheckpoint"),
         throughput=_throughput(item),
+        is_counted="N" in item.get("leaseCounter", {}),
     )
+
+
+def _stream(text: str) -> StreamId | None:
+    found = _STREAM.fullmatch(text)
+    return StreamId(found[1], found[2], int(found[3])) if found else None
 
 
 def _wrong(key: str, name: str) -> ConfigurationError:

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.keeper import check_identity
 from kinesumer.lookup import read_streams
 from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesumer.context import Context
-    from kinesumer.migration.kcl import Lease, StreamId
+    from kinesumer.migration.kcl import Lease, StreamId, Table
     from kinesumer.migration.kcl_fleet import Leases, Sight
     from kinesumer.migration.kcl_writes import LeaseChange
     from kinesumer.migration.takeover import Open
@@ -62,6 +62,7 @@ class LeaseExport(NamedTuple):
         first = await see(self.table)
         opened = streams_to_open(first.table, self.streams, self.region)
         seen = await refuse_workers(self.table, first, self.look_seconds)
+        _check_counters(seen.table)
         leases = by_stream(seen.table.leases)
         found = [
             await _Stream(context, await open_(name), stream, leases[stream]).draft(
@@ -70,6 +71,15 @@ class LeaseExport(NamedTuple):
             for name, stream in opened.items()
         ]
         return Handover(self.table, seen, found)
+
+
+def _check_counters(table: Table) -> None:
+    for lease in table.leases:
+        if not lease.is_counted:
+            raise ConfigurationError(
+                f"row {shown(lease.key)!r}: leaseCounter is no number, so nobody can "
+                "tell whether a worker moves it; delete the row, or correct it"
+            )
 
 
 class Handover(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.migration.adoption import write
 from kinesumer.migration.drafting import Draft, draft
 from kinesumer.model import stream_name
@@ -80,7 +80,11 @@ async def of_file(
     for stream in positions.streams:
         opened = await open_(stream.stream_arn)
         info = await opened.describe()
-        if info.arn != stream.stream_arn or info.created_at != stream.stream_created_at:
+        if info.arn != stream.stream_arn:
+            raise ConfigurationError(
+                f"{shown(stream.stream_arn)} is no stream's ARN: name {info.arn}"
+            )
+        if info.created_at != stream.stream_created_at:
             raise KinesumerError(
                 f"stream {info.arn} was made at {rows.timestamp_text(info.created_at)},"
                 " the positions are of the one made at "

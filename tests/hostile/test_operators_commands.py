@@ -57,6 +57,8 @@ WRONG = [
     ("seek", *SHARD, "--yes", f"--to={NINES}"),
     ("seek", *SHARD, "--yes", f"--to=49:{NINES}"),
     ("seek", *SHARD, "--yes", "--to=00"),
+    ("seek", *SHARD, "--yes", "--to=1969-12-31T23:59:59Z"),
+    ("seek", "--app=a", "--all", "--yes", "--to=0001-01-01T00:00:00+14:00"),
     ("seek", *SHARD, "--yes", "--to=2999-01-01T00:00:00Z"),
     ("seek", *SHARD, "--yes", "--to=9999-12-31T23:59:59-14:00"),
     ("seek", *SHARD, "--yes", f"--to={NINES}d"),
@@ -120,15 +122,16 @@ OPTIONS = (
 words = st.text(max_size=8) | st.sampled_from(OPTIONS)
 
 
-@example(["--role=\ud800"])
-@given(st.lists(words, max_size=4))
+@example("verify", ["--role=\ud800"])
+@given(st.sampled_from(COMMANDS), st.lists(words, max_size=4))
 @settings(
-    max_examples=3,
+    max_examples=settings().max_examples // 4,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,
     ],
 )
-def test_any_arguments_end_in_words(terminal: Terminal, arguments: list[str]) -> None:
-    for command in COMMANDS:
-        check(terminal.run(*command.split(), *arguments, KINESUMER_APP="nobody"))
+def test_any_arguments_end_in_words(
+    terminal: Terminal, command: str, arguments: list[str]
+) -> None:
+    check(terminal.run(*command.split(), *arguments, KINESUMER_APP="nobody"))
