@@ -8,37 +8,40 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.operations.producing import LONGEST_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PIECE_BYTES = 1 << 18
-LONGEST_LINE_BYTES = 16 << 20
-"""The largest record is 10 MiB, and base64 makes it a third longer."""
 STDIN = 0
 
 
 class Splitter:
-    """Cuts pieces into lines."""
+    """Cuts pieces into lines; of one that is too long only the beginning is kept."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._begun = bytearray()
 
     def lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that end in this piece, or at its end if it is empty.
-
-        Raises ConfigurationError for a line that can't be a record.
-        """
+        """Return the lines that end in this piece, or at its end if it is empty."""
         if not piece:
-            last, self._rest = self._rest, b""
-            return [last] if last else []
-        *found, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > LONGEST_LINE_BYTES:
-            raise ConfigurationError(
-                f"a line is longer than {LONGEST_LINE_BYTES:,} bytes, more than any "
-                "record: is the input made of lines?"
-            )
-        return found
+            return [self._ended()] if self._begun else []
+        *whole, rest = piece.split(b"\n")
+        if whole:
+            self._add(whole[0])
+            whole[0] = self._ended()
+        self._add(rest)
+        return whole
+
+    def _add(self, part: bytes) -> None:
+        # One byte more, which tells that it was too long.
+        self._begun += part[: LONGEST_LINE_BYTES + 1 - len(self._begun)]
+
+    def _ended(self) -> bytes:
+        line = bytes(self._begun)
+        self._begun.clear()
+        return line
 
 
 class Lines:

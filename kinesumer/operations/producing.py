@@ -57,6 +57,8 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+LONGEST_LINE_BYTES = 16 << 20
+"""The largest record is 10 MiB, and base64 makes it a third longer."""
 NULL = b"null"
 
 
@@ -80,6 +82,8 @@ class Key(NamedTuple):
 def read_key(text: str) -> Key:
     """Return what ``--key`` says. Raises ConfigurationError."""
     kind, _, rest = text.partition(":")
+    if not text.isprintable():
+        raise ConfigurationError(f"--key {text!r} can't be printed")
     if (kind == "random" and not rest) or (kind in ("field", "constant") and rest):
         return Key(kind, rest)
     raise ConfigurationError(
@@ -100,6 +104,8 @@ class Parser:
 
     def parse(self, line: bytes) -> Entry | str | None:
         """Return a record, a reason, or None for an empty line between JSON."""
+        if len(line) > LONGEST_LINE_BYTES:
+            return f"the line is longer than {LONGEST_LINE_BYTES:,} bytes"
         if self._jsonl and not line.strip():
             return None
         try:
