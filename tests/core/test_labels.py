@@ -211,6 +211,26 @@ def test_what_is_left_over_goes_to_the_label_whose_share_it_is_most() -> None:
     assert sums(members, plan, {"s": even(5)}) == {"b": 2, "a": 3}
 
 
+def test_a_label_whose_share_is_whole_gets_no_more_however_much_it_had() -> None:
+    shards, before = {"s": even(6)}, fleet(1, "s")
+    members = [
+        Member("c0000", 2, frozenset("s"), "x"),
+        Member("c0001", 1, frozenset("s"), "y"),
+        Member("c0002", 1, frozenset("s"), "z"),
+    ]
+    plan = assign_sticky(members, shards, assign_sticky(before, shards, {}))
+    assert loads(plan, shards) == [3, 2, 1]
+
+
+def test_a_whole_share_is_kept_where_floating_point_would_round_it_off() -> None:
+    members = [
+        Member(f"{n:02}", 1, frozenset("s"), label)
+        for n, label in enumerate("x" * 9 + "y" * 6 + "z" * 3)
+    ]
+    found = sums(members, assign_range(members, {"s": even(147)}), {"s": even(147)})
+    assert found["y"] == 49
+
+
 def test_what_is_left_over_stays_with_a_label_that_has_it() -> None:
     shards = {"s": even(4)}
     members = [Member(label, 1, frozenset("s"), label) for label in "abc"]
