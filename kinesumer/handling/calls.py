@@ -8,7 +8,7 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import ConfigurationError, KinesumerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 class NotAwaitedError(ConfigurationError):
     """A plain function returned something to await, which nobody does."""
+
+
+class NoThreadError(KinesumerError):
+    """A plain function couldn't be called: there is no thread to be had for it."""
 
 
 class Caller(Protocol):
@@ -126,7 +130,14 @@ async def in_thread(
         return None
 
     loop = asyncio.get_running_loop()
-    error = await loop.run_in_executor(threads, copy_context().run, run)
+    try:
+        error = await loop.run_in_executor(threads, copy_context().run, run)
+    except RuntimeError as refused:  # user code's errors are returned
+        raise NoThreadError(
+            f"the handler is a plain function, and no thread can be had to call it "
+            f"({refused}): does the system limit threads, or has the program's main "
+            "thread ended?"
+        ) from refused
     if error is not None:
         raise error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.handling.calls import NotAwaitedError
+from kinesumer.handling.calls import NoThreadError, NotAwaitedError
 from kinesumer.handling.retries import Failure, Retries, retried
 from kinesumer.handling.stint import Stoppage
 
@@ -110,7 +110,7 @@ class Worker:
             try:
                 with self._tracing.span(stint, stop):
                     await self._caller(stint, stop)
-            except NotAwaitedError:
+            except (NotAwaitedError, NoThreadError):
                 raise
             except Exception as error:
                 self._tracing.failed(stint)

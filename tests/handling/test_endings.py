@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.errors import HandlerFailedError
+from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.handling import Retries
 from tests.handling.test_threads import Client, nobody_else_joins
 
@@ -131,3 +131,24 @@ async def test_an_error_that_cannot_say_what_it_is_is_named_by_its_type() -> Non
     client.put("b")
     with pytest.raises(HandlerFailedError, match="Unspeakable: <exception"):
         await client.run()
+
+
+async def test_a_record_whose_handler_could_not_be_called_is_no_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesumer-handler"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    seen: list[Record] = []
+    client = Client(seen.append, batch=False, retries=ONCE, dead_letters="file:unused")
+    client.put("a")
+    with pytest.raises(KinesumerError, match="can't start new thread"):
+        await client.run()
+    assert not seen
+    assert not client.letters.tries
+    assert row(client).position is None
