@@ -66,7 +66,8 @@ def file(
     from kinesumer.operations.reaching import read_roles
 
     roles = read_roles(role, external_id)
-    found = narrowed(stream, positions.decode(file.read()))
+    content = file.read(positions.MOST_BYTES + 1)
+    found = narrowed(stream, positions.decode(content))
 
     async def drafting(context: Context, clients: Clients) -> Takeover:
         return await of_file(context, file.name, found, opening(clients, roles))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PARALLEL_READS = 16
 DELETED_AT_ONCE = 1_000
+MOST_BYTES = 1 << 26
+"""The largest record is 10 MiB; other objects under the prefix may be of any size."""
 
 
 async def open_bucket(clients: Clients, place: str) -> S3Letters:
@@ -95,6 +97,7 @@ class S3Letters:
                 with self._call("GetObject", key):
                     answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
                     async with answer["Body"] as body:
+                        _check_size(answer["ContentLength"])
                         content = await body.read()
             return Stored(key, decode_letter(content))
         except CorruptLetterError as error:
@@ -115,6 +118,11 @@ class S3Letters:
     def _call(self, action: str, key: str) -> Any:
         place = f"s3://{self._bucket}/{key}"
         return translated(self._opened, f"s3:{action}", place)
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_BYTES:
+        raise CorruptLetterError(f"no dead letter: it has {size:,} bytes")
 
 
 def object_name(letter: DeadLetter) -> str:

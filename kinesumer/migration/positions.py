@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from kinesumer.wire.rows import ShardRow, StreamRow
 
+MOST_BYTES = 1 << 26
+"""Those of 200,000 shards are fewer."""
+
 Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 Part = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_RECORD)]
 
@@ -118,6 +121,10 @@ def encode(positions: Positions) -> bytes:
 
 def decode(content: bytes) -> Positions:
     """Return what a file says. Raises ConfigurationError."""
+    if len(content) > MOST_BYTES:
+        raise ConfigurationError(
+            f"that is no file of positions: it has more than {MOST_BYTES:,} bytes"
+        )
     try:
         found: Any = msgspec.json.decode(content, type=Positions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

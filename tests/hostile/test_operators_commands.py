@@ -83,6 +83,7 @@ WRONG = [
     ("export", "--app=\udcff"),
     ("export", "--app=a", "--stream=payments"),
     ("import", "/", "--app=b"),
+    ("import", "/dev/zero", "--app=b"),
     ("import", *KCL, "--app=b", "--look=nan"),
     ("import", *KCL, "--app=b", "--look=inf"),
     ("import", *KCL, "--app=b", "--stream=arn:"),
