@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.handling.calls import NoThreadError, NotAwaitedError
+from kinesumer.handling.calls import NotAwaitedError, NoThreadError
 from kinesumer.handling.retries import Failure, Retries, retried
 from kinesumer.handling.stint import Stoppage
 
