@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LISTEN = "127.0.0.1:9466"
 EVERY_SECONDS = 15.0
+SILENT_SECONDS = 10.0
+"""Each connection has a thread: one that was cut off would keep it for good."""
 
 
 @click.command()
@@ -125,6 +127,7 @@ def _served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
         raise ConfigurationError(
             f"--listen {host}:{port} can't be served: {error.strerror or error}"
         ) from error
+    server.RequestHandlerClass = _patient(server.RequestHandlerClass)
     name = f"[{host}]" if ":" in host else host
     try:
         yield f"http://{name}:{server.server_port}/metrics"
@@ -132,6 +135,19 @@ def _served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _patient(handler: Any) -> Any:
+    """Return a handler of requests that gives up who is silent, or has gone away."""
+
+    class Patient(handler):  # type: ignore[misc]
+        timeout = SILENT_SECONDS
+
+        def handle(self) -> None:
+            with suppress(TimeoutError, ConnectionError):
+                super().handle()
+
+    return Patient
 
 
 async def _until_signal(work: Coroutine[None, None, None]) -> None:
