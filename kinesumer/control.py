@@ -20,7 +20,7 @@ from kinesumer.shard_rows import read_all
 from kinesumer.wire import operators, rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kinesumer.context import Context
     from kinesumer.core.seeking import Step
@@ -73,6 +73,8 @@ class SeekPlan(NamedTuple):
     """Parents come before their children."""
     reopens: bool
     """Shards that have ended are read again."""
+    ended: frozenset[str] = frozenset()
+    """Ids of shards that have ended, and are to stay so."""
 
     @property
     def stream_arn(self) -> str:
@@ -256,7 +258,8 @@ async def _plan_stream(
     known, listed = await _known_and_listed(context, stream)
     new = lineage.repairs(stream.arn, known, listed).create
     wanted = _wanted([*known, *new], listed, reopens=reopens)
-    return SeekPlan(stream, to, seeking.steps(known, new, wanted), reopens)
+    ended = frozenset(row.key.shard_id for row in known if row.ended) - wanted
+    return SeekPlan(stream, to, seeking.steps(known, new, wanted), reopens, ended)
 
 
 async def _known_and_listed(
@@ -272,7 +275,7 @@ async def _known_and_listed(
 
 def _wanted(
     shards: Sequence[ShardRow], listed: Sequence[Shard], *, reopens: bool
-) -> Collection[str]:
+) -> set[str]:
     """Return the ids of the shards that a seek of all is for: those still listed."""
     ids = {shard.shard_id for shard in listed}
     found = {row.key.shard_id for row in shards if reopens or not row.ended}
@@ -312,15 +315,21 @@ async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
     return found
 
 
-async def overtaken(context: Context, sought: Iterable[ShardRow]) -> list[ShardRow]:
-    """Return those of the shards sought that another seek has moved since, as they are.
+async def overtaken(
+    context: Context, plans: Iterable[SeekPlan], sought: Iterable[ShardRow]
+) -> list[ShardRow]:
+    """Return the shards that another seek has moved or opened meanwhile, as they are.
 
     Of two seeks at a time each shard follows the last one: who ends last is told here.
     """
     then = {row.key: row.start for row in sought}
-    arns = sorted({key.stream_arn for key in then})
-    now = [row for arn in arns for row in await read_all(context, arn)]
-    return [row for row in now if row.start != then.get(row.key, row.start)]
+    return [
+        row
+        for plan in plans
+        for row in await read_all(context, plan.stream_arn)
+        if row.start != then.get(row.key, row.start)
+        or (row.key.shard_id in plan.ended and not row.ended)
+    ]
 
 
 async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow], bool]:

@@ -127,6 +127,13 @@ async def test_what_ends_before_it_is_sought_to_latest_has_ended(
     assert desk.rows[MERGED].ended
 
 
+async def seek_and_look(desk: Desk, to: Start) -> list[ShardRow]:
+    """Seek, and return what another seek has moved meanwhile."""
+    planned = await control.plan_seek(desk.context, desk.stream, to)
+    sought = await control.seek(desk.context, planned)
+    return await control.overtaken(desk.context, [planned], sought)
+
+
 @in_virtual_time
 async def test_who_ends_last_of_two_seeks_is_told_what_follows_the_other(
     world: World,
@@ -135,17 +142,31 @@ async def test_who_ends_last_of_two_seeks_is_told_what_follows_the_other(
     told: list[list[ShardRow]] = []
 
     async def seek() -> None:
-        told.append(await control.overtaken(other.context, await other.seek(moment)))
+        told.append(await seek_and_look(other, moment))
 
     # It comes when all shards but the last have the other place.
     moment = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() - 5)
     desk.context = world.context("operator", store=Meanwhile(world, MERGED, seek))
-    sought = await desk.seek(Start.TRIM_HORIZON)
+    moved = await seek_and_look(desk, Start.TRIM_HORIZON)
     assert told == [[]]
-    moved = await control.overtaken(desk.context, sought)
     assert {row.key.shard_id for row in moved} == {P, LOW, HIGH}
     assert {row.start for row in moved} == {moment}
-    assert await control.overtaken(desk.context, await desk.seek(moment)) == []
+    assert await seek_and_look(desk, moment) == []
+
+
+@in_virtual_time
+async def test_who_seeks_to_latest_is_told_what_another_has_opened_meanwhile(
+    world: World,
+) -> None:
+    desk, other = await resharded(world), Desk(world)
+
+    async def seek() -> None:
+        await other.seek(Start.TRIM_HORIZON)
+
+    desk.context = world.context("operator", store=Meanwhile(world, MERGED, seek))
+    moved = await seek_and_look(desk, Start.LATEST)
+    assert {row.key.shard_id for row in moved} == {P, LOW, HIGH}
+    assert await seek_and_look(desk, Start.LATEST) == []
 
 
 @in_virtual_time

@@ -154,7 +154,7 @@ async def _do(
     with in_parts("a part of the shards may have been sought: run it again"):
         sought = [row for plan in plans for row in await control.seek(context, plan)]
     left = await wait_until_free(context, held_since(sought), wait_seconds)
-    overtaken = await control.overtaken(context, sought)
+    overtaken = await control.overtaken(context, plans, sought)
     return Outcome(list(plans), sought, left, overtaken)
 
 

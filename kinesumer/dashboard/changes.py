@@ -103,7 +103,7 @@ class Desk:
             plans = await self._plans(change)
             rows = [row for plan in plans for row in await control.seek(context, plan)]
             said = f"sought {shards_text(len(rows))} to {change.to}"
-            if moved := await control.overtaken(context, rows):
+            if moved := await control.overtaken(context, plans, rows):
                 said += f"; another seek has moved {shards_text(len(moved))} since"
             return said
         if isinstance(change, Drain | Undrain):
