@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.client import checked_name
 from kinesumer.clock import SystemClock
 from kinesumer.config import Config
-from kinesumer.context import Context, Health
+from kinesumer.context import Context, Health, logger
 from kinesumer.errors import (
     ClientsAliveError,
     ConfigurationError,
@@ -49,12 +50,15 @@ def acting(app: str, store: StateStore) -> Context:
 
 @contextmanager
 def in_parts(left: str) -> Iterator[None]:
-    """Have a fault between several writes tell what is left.
+    """Have a fault, or Ctrl-C, between several writes tell what is left.
 
     Raises KinesumerError.
     """
     try:
         yield
+    except asyncio.CancelledError:
+        logger.warning("interrupted: %s", left)
+        raise
     except ConfigurationError:
         raise
     except KinesumerError as error:

@@ -40,6 +40,7 @@ def report(
         "streams": streams,
         "problems": [
             *found.corrupt,
+            *([RESETTING] if found.resetting else []),
             *(["nobody leads"] if _lacks_leader(found) else []),
             *(["all clients are drained: nobody may consume"] if _idle(found) else []),
             *(
@@ -73,6 +74,12 @@ def _paused(row: GroupRow | StreamRow | None) -> dict[str, Any]:
     is_paused = row is not None and row.paused
     reason = row.pause_reason if row is not None and is_paused else None
     return {"paused": is_paused, "pause_reason": reason}
+
+
+RESETTING = (
+    "the app is being reset, and clients that start are refused: if nobody is at it, "
+    "run kinesumer reset again"
+)
 
 
 def stalled_after(member: MemberRow) -> float:

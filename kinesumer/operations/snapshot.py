@@ -80,6 +80,11 @@ class Snapshot:
             for key, place in _places(page, parts.get(arn, []))
         }
 
+    @property
+    def resetting(self) -> bool:
+        """Whether a reset has begun that isn't complete: nobody may start."""
+        return self.group is not None and self.group.resetting
+
     def pause(self, row: ShardRow) -> Pause | None:
         """Return the widest of the pauses that keep a shard from being claimed."""
         if self.group is not None and self.group.paused:

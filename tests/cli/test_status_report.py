@@ -211,6 +211,12 @@ def test_that_all_clients_are_drained_is_a_problem() -> None:
     assert "all clients are drained: nobody may consume" in told["problems"]
 
 
+def test_that_a_reset_was_cut_off_is_a_problem() -> None:
+    found = replace(FOUND, group=GroupRow("g", resetting=True))
+    problems = report("app", "table", found, LAGS, SILENT)["problems"]
+    assert any("kinesumer reset again" in text for text in problems)
+
+
 def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
     group = GroupRow("g", paused=True, pause_reason="night work")
     [stream] = FOUND.streams

@@ -129,6 +129,23 @@ async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
 
 
 @in_virtual_time
+async def test_who_interrupts_it_is_told_what_is_left_to_do(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await consumed(world)
+    store = FaultyStore(world.table)
+    store.latency = 1.0
+    context = world.context("operator", store=store)
+    task = asyncio.create_task(resetting.reset(context, with_go=False))
+    await asyncio.sleep(5.5)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert "interrupted: the reset of app" in caplog.text
+    assert "run it again" in caplog.text
+
+
+@in_virtual_time
 async def test_a_live_client_stops_it(world: World) -> None:
     client = world.client("c1")
     world.put("a")

@@ -27,10 +27,22 @@ def unwell(seen: Seen) -> Iterator[Finding]:
             "correct the attribute, or delete the row if it belongs to nobody; only "
             "what it is about stands still",
         )
+    yield from _resetting(seen)
     yield from _lifeless(seen)
     yield from _leaderless(seen)
     for member in seen.second.alive:
         yield from _of(member, seen.silent)
+
+
+def _resetting(seen: Seen) -> Iterator[Finding]:
+    if seen.first.resetting and seen.second.resetting:
+        yield Finding(
+            CHECK,
+            Severity.CRITICAL,
+            f"app {seen.app}",
+            "a reset has begun and isn't complete: clients that start are refused",
+            "run kinesumer reset again, unless somebody is at it",
+        )
 
 
 def _lifeless(seen: Seen) -> Iterator[Finding]:

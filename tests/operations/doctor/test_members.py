@@ -21,6 +21,14 @@ def test_nobody_alive_is_critical_where_there_are_streams() -> None:
     assert one.severity is Severity.NOTE
 
 
+def test_a_reset_that_was_cut_off_is_critical() -> None:
+    cut_off = found(group=GroupRow("id", resetting=True))
+    [one] = unwell(seen(cut_off))
+    assert one.severity is Severity.CRITICAL
+    assert "clients that start are refused" in one.text
+    assert not list(unwell(seen(cut_off, found())))
+
+
 def test_nobody_leading_is_told_if_it_lasts() -> None:
     leaderless = found(leader=None)
     assert any("nobody has led" in one.text for one in unwell(seen(leaderless)))
