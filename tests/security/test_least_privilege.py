@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Run
 
+PATIENCE_SECONDS = 120
+"""For machines that do something else meanwhile."""
 CALLED_BY_STATUS = {
     "dynamodb:DescribeTable",
     "dynamodb:GetItem",
@@ -51,7 +53,7 @@ async def consume(client: Kinesumer, accounts: Accounts, seen: set[bytes]) -> No
 
 async def until(is_true: Callable[[], bool], tasks: list[asyncio.Task[None]]) -> None:
     """Wait, unless one of the tasks fails."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not is_true():
             for task in tasks:
                 if task.done():
@@ -93,7 +95,7 @@ async def test_a_consumer_names_the_one_action_that_it_lacks(
     accounts.put(1)
     accounts.bury("nobody")
     with pytest.raises(AccessDeniedError) as raised:
-        async with asyncio.timeout(20), client("one") as one:
+        async with asyncio.timeout(PATIENCE_SECONDS), client("one") as one:
             await consume(one, accounts, set())
     assert accounts.named(removed, raised.value)
 
