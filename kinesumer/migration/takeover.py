@@ -9,7 +9,7 @@ from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.migration.adoption import write
 from kinesumer.migration.drafting import Draft, draft
 from kinesumer.model import stream_name
-from kinesumer.operations.acting import refuse_clients
+from kinesumer.operations.acting import in_parts, refuse_clients
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class Takeover(NamedTuple):
         """Do it while nobody consumes, and verify it. Raises KinesumerError."""
         await refuse_clients(context)
         await self.check()
-        for each in self.drafts:
-            await write(context, each.adoption)
+        with in_parts("not all is written: run it again, then start clients"):
+            for each in self.drafts:
+                await write(context, each.adoption)
         await refuse_clients(context)
         await self.check()
 

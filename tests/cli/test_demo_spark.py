@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from kinesumer.cli.demo import spark_side
 from kinesumer.cli.demo.ledger import Produced
 from kinesumer.cli.demo.sink_log import committed
 from kinesumer.cli.demo.spark_side import Row, Verdict, judge
+from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +27,31 @@ ALL = [
     *(Row(0, 0, PARENT, number) for number in range(1, 6)),
     *(Row(1, 0, CHILD, number) for number in range(6, 9)),
 ]
+
+
+class Silent:
+    """A driver that is up, and says nothing."""
+
+    def __init__(self) -> None:
+        self.process = SimpleNamespace(stdout=asyncio.StreamReader())
+
+    def last_words(self) -> str:
+        return "WARN a warning"
+
+
+class Processes:
+    async def start_spark(self, streams: object) -> Silent:
+        return Silent()
+
+
+async def test_a_query_that_is_late_is_called_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_side, "START_SECONDS", 0.01)
+    processes: Any = Processes()
+    ledger: Any = None
+    with pytest.raises(KinesumerError, match="didn't start within 0 s"):
+        await spark_side.SparkSide(processes, [], ledger).start()
 
 
 def verdict(rows: list[Row]) -> Verdict:

@@ -9,6 +9,7 @@ from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
     PositionRefusedError,
+    StoreUnavailableError,
 )
 from kinesumer.migration.kcl_import import LeaseImport
 from kinesumer.model import Position, Start
@@ -128,6 +129,20 @@ async def test_an_import_that_ended_half_way_is_finished_by_the_next() -> None:
     again = await importing(leases("kclsingle"), "orders").draft(context, world.open)
     await again.write(context)
     assert stored(world)[S0].position == Position(AGGREGATE, 2)
+
+
+async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailableError("timed out")
+
+    world = World()
+    context = world.context()
+    takeover = await importing(leases("kclsingle"), "orders").draft(context, world.open)
+    monkeypatch.setattr("kinesumer.migration.takeover.write", fail)
+    with pytest.raises(KinesumerError, match=r"timed out; not all is .* run it again"):
+        await takeover.write(context)
 
 
 async def test_a_fleet_whose_counters_move_is_refused() -> None:

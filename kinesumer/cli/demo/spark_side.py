@@ -94,7 +94,10 @@ class SparkSide:
             async with asyncio.timeout(START_SECONDS):
                 line = await output.readline()
         except TimeoutError:
-            line = b""
+            raise KinesumerError(
+                f"the Spark query didn't start within {START_SECONDS:.0f} s, as it "
+                f"doesn't on a busy machine: {self._driver.last_words()}"
+            ) from None
         if line.decode().strip() != STARTED:
             raise KinesumerError(
                 f"the Spark query didn't start: {self._driver.last_words()}"
