@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kinesumer.core import plan as plans
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.model import HASH_KEYS, Interval
 from kinesumer.wire.rows import MemberRow
 from tests.core.shares import (
     Owners,
@@ -220,6 +221,21 @@ def test_a_label_whose_share_is_whole_gets_no_more_however_much_it_had() -> None
     ]
     plan = assign_sticky(members, shards, assign_sticky(before, shards, {}))
     assert loads(plan, shards) == [3, 2, 1]
+
+
+def test_only_what_a_label_has_too_much_of_is_taken_from_its_members() -> None:
+    shards, of_s = {"s": even(4)}, frozenset("s")
+    members = [
+        Member("c0000", 1, of_s, "x"),
+        Member("c0001", 1, of_s, "x"),
+        Member("c0002", 1, of_s, "y"),
+    ]
+    keys = shards["s"]
+    before: Plan = {
+        "c0000": (Interval("s", 0, keys[1] - 1),),
+        "c0001": (Interval("s", keys[1], HASH_KEYS - 1),),
+    }
+    assert loads(assign_sticky(members, shards, before), shards) == [1, 2, 1]
 
 
 def test_a_whole_share_is_kept_where_floating_point_would_round_it_off() -> None:
