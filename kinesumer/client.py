@@ -98,6 +98,13 @@ class Kinesumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        from anyio import CancelScope
+
+        # What anyio cancels is cancelled at each await: no shard would be released.
+        with CancelScope(shield=True):
+            await self._end(error)
+
+    async def _end(self, error: BaseException | None) -> None:
         try:
             await self._stop()
         except PositionsNotStoredError as late:

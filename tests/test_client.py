@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio import move_on_after
 
 from kinesumer import Config, Kinesumer, Start, Stream
 from kinesumer.errors import (
@@ -295,6 +296,24 @@ async def test_cancelling_leaves_in_order_too(world: World) -> None:
     assert shard(world).position == place(world, 0)
     assert world.members()["c1"].dead
     assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_what_anyio_cancels_leaves_in_order_too(world: World) -> None:
+    world.put("a", "b", "c")
+    client = InMemory(world)
+    seen: list[str] = []
+    with move_on_after(30) as scope:
+        async with client:
+            async for record in client.consume("orders", start=OLDEST):
+                seen.append(record.data.decode())
+                if record.data == b"b":
+                    await asyncio.sleep(60)
+    assert scope.cancelled_caught
+    assert seen == ["a", "b"]
+    assert shard(world).position == place(world, 0)
+    assert not shard(world).owner
+    assert world.members()["c1"].dead
 
 
 @in_virtual_time

@@ -7,6 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from anyio import CancelScope
+
 from kinesumer.context import logger
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handling.breath import Breath
@@ -130,15 +132,19 @@ class Handling:
         try:
             await self._handle_all(start)
         finally:
-            try:
-                await self._cancel()
-            finally:
-                self._threads.shutdown(wait=False, cancel_futures=True)
-                if self.letters is not None:
-                    await self.letters.aclose()
-                self.asker = None
+            with CancelScope(shield=True):  # else anyio cancels each await in here
+                await self._end_all()
         if self._fatal is not None:
             raise self._fatal
+
+    async def _end_all(self) -> None:
+        try:
+            await self._cancel()
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            if self.letters is not None:
+                await self.letters.aclose()
+            self.asker = None
 
     async def _handle_all(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start, and return when closed and all is over that user code had in hand."""
@@ -153,7 +159,9 @@ class Handling:
         except asyncio.CancelledError:
             self.close()
             # A thread can't be cancelled: others would handle what it is still at.
-            await self._finish({s.task for s in self._stints if s.task and s.thread})
+            with CancelScope(shield=True):
+                at_work = {s.task for s in self._stints if s.task and s.thread}
+                await self._finish(at_work)
             raise
         finally:
             self.close()

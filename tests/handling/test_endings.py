@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio import CancelScope
 
 from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.handling import Retries
@@ -103,6 +105,31 @@ async def test_cancelling_run_waits_for_the_record_that_a_thread_is_at() -> None
     first = client.kinesis.stream("orders").shards["shardId-000000000000"].log[0]
     assert left.position is not None
     assert left.position.sequence_number == first.sequence_number
+
+
+async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:
+    has_one = threading.Event()
+    seen: list[bytes] = []
+
+    def handle(record: Record) -> None:
+        has_one.set()
+        time.sleep(0.5)
+        seen.append(record.data)
+
+    client = Client(handle, batch=False, dead_letters="file:unused")
+    client.put("a", "b")
+    with CancelScope() as scope:
+
+        async def cancel() -> None:
+            await asyncio.to_thread(has_one.wait, 10)
+            scope.cancel()
+
+        cancelling = asyncio.get_running_loop().create_task(cancel())
+        await client.handling.run(client._begin)
+    await cancelling
+    assert seen == [b"a"]
+    assert client.letters.is_closed
+    await client.group.stop(wait_for_user=False)
 
 
 class Unspeakable(Exception):
