@@ -38,7 +38,8 @@ class Config:
     """How long a hand-over or a stop waits for what is in user code."""
     max_processing_time: float = 300.0
     """A handler, or a read that is never answered, without progress for this long loses
-    the client's shards to other clients."""
+    the client's shards to other clients; so does a loop over records that was cancelled
+    while it waited, and isn't begun again."""
     buffer_bytes: int = 64 * 1024 * 1024
     """Memory for fetched records, over all shards."""
     page_records: int = 10_000

@@ -79,6 +79,8 @@ class Delivery:
     def __init__(self, clock: Clock, *, marks_by_asking: bool) -> None:
         self.busy_since: float | None = None
         """Since when user code has had the record that it has; None if it waits."""
+        self._left_since: float | None = None
+        """Since when nobody asks: who did was cancelled while waiting."""
         self.asker: asyncio.Task[object] | None = None
         """The task that asked last: user code runs there."""
         self.thread = 0
@@ -118,6 +120,9 @@ class Delivery:
     def oldest_work(self) -> Work | None:
         """Return the record or batch that user code is at; None if it waits."""
         since, asker, batch = self.busy_since, self.asker, self._batch
+        if since is None and self._left_since is not None:
+            what = "the loop over records, whose task was cancelled,"
+            return Work(self._left_since, what, lambda: task_stack(None, self.thread))
         if since is None:
             return None
         at = batch.holding.source if batch is not None else None
@@ -208,7 +213,7 @@ class Delivery:
         What the last one to ask left of its batch, when it was cancelled or closed,
         comes first.
         """
-        self.asker = asyncio.current_task()
+        self.asker, self._left_since = asyncio.current_task(), None
         batch = self._batch
         if batch is not None and self._handed(batch) < len(batch) and not self._closed:
             if not batch.holding.revoked:
@@ -216,7 +221,11 @@ class Delivery:
         self._leave()
         while not self._closed:
             assert self._buffer is not None
-            batch = await self._buffer.get()
+            try:
+                batch = await self._buffer.get()
+            except asyncio.CancelledError:
+                self._left_since = self._clock.now()
+                raise
             if batch is None:
                 continue
             if batch.holding.revoked:

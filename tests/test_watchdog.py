@@ -204,3 +204,37 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
     report = reports(caplog)[0]
     assert report.startswith(f"user code at {SHARD} has made no progress")
     assert "in blocks_until_reported" in report
+
+
+@in_virtual_time
+async def test_shards_of_who_stopped_asking_go_to_others_until_it_asks_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = world.client("c1", max_processing_time=60)
+    await world.until(lambda: left.held)
+    left.task.cancel()  # and its program goes on with something else
+    other = world.client("c2")
+    world.put("a")
+    await world.until(lambda: other.texts == ["a"], seconds=80)
+    assert reports(caplog)[0].startswith("the loop over records, whose task was")
+    other.kill()
+    world.put("b")
+    again = world.loop.spawn(left.machine, left._consume())
+    await world.until(lambda: "b" in left.texts, seconds=30)
+    again.cancel()
+
+
+@in_virtual_time
+async def test_who_asks_now_and_then_with_a_timeout_keeps_its_shards(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = world.client("c1", max_processing_time=60)
+    await world.until(lambda: client.held)
+    client.task.cancel()
+    for _ in range(10):
+        await asyncio.sleep(40)
+        waiting = world.loop.spawn(client.machine, client._consume())
+        await asyncio.sleep(1)
+        waiting.cancel()
+    assert client.held
+    assert not reports(caplog)
