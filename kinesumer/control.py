@@ -16,7 +16,7 @@ from kinesumer.identity import refuse_query
 from kinesumer.keeper import PARALLEL_WRITES, check_identity, write_all
 from kinesumer.lookup import find_shard, find_stream, unknown_app
 from kinesumer.model import Position, Start, stream_name
-from kinesumer.shard_rows import read_all
+from kinesumer.shard_rows import read_all, read_with_listing
 from kinesumer.wire import operators, rows, writes
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
 
-LISTING_SECONDS = 0.5
 LONGEST_REASON = 200
 """Rows stay under a kilobyte, since DynamoDB bills by it."""
 QUERY_ADVICE = "it notices no change while it runs: stop the query first"
@@ -255,22 +254,11 @@ async def plan_seek(
 async def _plan_stream(
     context: Context, stream: OpenStream, to: Position | Start, *, reopens: bool
 ) -> SeekPlan:
-    known, listed = await _known_and_listed(context, stream)
+    known, listed = await read_with_listing(context, stream)
     new = lineage.repairs(stream.arn, known, listed).create
     wanted = _wanted([*known, *new], listed, reopens=reopens)
     ended = frozenset(row.key.shard_id for row in known if row.ended) - wanted
     return SeekPlan(stream, to, seeking.steps(known, new, wanted), reopens, ended)
-
-
-async def _known_and_listed(
-    context: Context, stream: OpenStream
-) -> tuple[list[ShardRow], Sequence[Shard]]:
-    while True:
-        known = await read_all(context, stream.arn)
-        listed = await context.until_available(stream.source.list_shards, stream.label)
-        if lineage.is_current(listed, known):
-            return known, listed
-        await asyncio.sleep(LISTING_SECONDS)
 
 
 def _wanted(

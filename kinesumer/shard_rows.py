@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core import lineage
+from kinesumer.errors import KinesumerError
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.context import Context
-    from kinesumer.model import Range
+    from kinesumer.model import Range, Shard
+    from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
+
+LISTING_SECONDS = 0.5
+MOST_LISTINGS = 240
+"""Two minutes: reshards take less, and a row without a shard lasts."""
 
 
 class Stored(NamedTuple):
@@ -42,6 +51,27 @@ async def read_all(context: Context, arn: str) -> list[ShardRow]:
         lambda: context.store.query(partition, consistent=True)
     )
     return [rows.read_shard(row) for row in found]
+
+
+async def read_with_listing(
+    context: Context, stream: OpenStream
+) -> tuple[list[ShardRow], Sequence[Shard]]:
+    """Return all shard rows of a stream, and a complete listing that is no older.
+
+    Raises CorruptRowError, and KinesumerError where there is none within two minutes.
+    """
+    newest = ""
+    for _ in range(MOST_LISTINGS):
+        known = await read_all(context, stream.arn)
+        listed = await context.until_available(stream.source.list_shards, stream.label)
+        if lineage.is_current(listed, known):
+            return known, listed
+        newest = max((row.key.shard_id for row in known), default="")
+        await asyncio.sleep(LISTING_SECONDS)
+    raise KinesumerError(
+        f"{stream.label}: its listings have had holes, or no shard {newest}, for two "
+        "minutes; if Kinesis has no such shard, somebody wrote its row: delete that"
+    )
 
 
 async def read_inside(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from kinesumer.dashboard.model import Band, Part, Shard
@@ -94,39 +94,46 @@ def lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
     lowest of its parents, which stay where they were until no child waits for them.
     What overlaps all the same, as after a repair, goes further down.
     """
-    known = {row.key: row for row in rows}
     awaited = {
         (row.key.stream_arn, parent)
         for row in rows
         if not row.ready and not row.ended
         for parent in row.parents
     }
-    depths: dict[ShardKey, int] = {}
+    depths = _depths(rows)
     shown = [row for row in rows if not row.ended or row.key in awaited]
     order = sorted(shown, key=lambda row: (row.first_hash, row.key.shard_id))
     places: dict[ShardKey, int] = {}
     filled: dict[int, int] = {}
-    for row in sorted(order, key=lambda row: _depth(row, known, depths)):
-        lane = _depth(row, known, depths)
+    for row in sorted(order, key=lambda row: depths[row.key]):
+        lane = depths[row.key]
         while filled.get(lane, -1) >= row.first_hash:
             lane += 1
         places[row.key], filled[lane] = lane, row.last_hash
     return [(row, places[row.key]) for row in order]
 
 
-def _depth(
-    row: ShardRow, known: Mapping[ShardKey, ShardRow], depths: dict[ShardKey, int]
-) -> int:
-    """Return how many generations above a shard are still to be read.
+def _depths(rows: Sequence[ShardRow]) -> dict[ShardKey, int]:
+    """Return how many generations above each shard are still to be read.
 
-    Ids grow from parent to child, so rows that name each other in a circle, which only
-    a hand can write, end the walk.
+    Who waits behind rows that name each other in a ring, which only a hand can write,
+    is counted as far as can be told.
     """
-    if row.ready or row.ended:
-        return 0
-    if row.key not in depths:
-        depths[row.key] = 0
-        parents = (row.key._replace(shard_id=parent) for parent in row.parents)
-        above = [_depth(known[key], known, depths) for key in parents if key in known]
-        depths[row.key] = 1 + max(above, default=-1)
-    return depths[row.key]
+    depths = {row.key: 0 for row in rows}
+    below: dict[ShardKey, list[ShardKey]] = defaultdict(list)
+    left: dict[ShardKey, int] = {}
+    for row in rows:
+        if not (row.ready or row.ended):
+            parents = {row.key._replace(shard_id=parent) for parent in row.parents}
+            left[row.key] = len(parents & depths.keys())
+            for parent in parents:
+                below[parent].append(row.key)
+    free = [key for key in depths if not left.get(key)]
+    while free:
+        key = free.pop()
+        for child in below[key]:
+            depths[child] = max(depths[child], depths[key] + 1)
+            left[child] -= 1
+            if not left[child]:
+                free.append(child)
+    return depths

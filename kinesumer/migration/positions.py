@@ -86,8 +86,11 @@ def of_group(
     streams: Iterable[StreamRow],
     shards: Mapping[str, Sequence[ShardRow]],
 ) -> Positions:
-    """Return the positions that a group has stored."""
-    return Positions(
+    """Return the positions that a group has stored.
+
+    Raises ConfigurationError for two rows of one shard: nobody could import that.
+    """
+    made = Positions(
         kind="kinesumer-positions",
         version=1,
         app=app,
@@ -101,6 +104,9 @@ def of_group(
             for stream in streams
         ],
     )
+    for one in made.streams:
+        one.marks()
+    return made
 
 
 def _shard(row: ShardRow) -> ShardPosition:

@@ -35,7 +35,7 @@ async def read_spread(
     Shards that wait for their parents, or have ended, don't count.
     """
     found = await snapshot.take(store, app)
-    if not found.streams:
+    if not (found.streams or found.corrupt):
         raise KinesumerError(
             f"the table knows no app {app!r}; check --app, --table and --region"
         )

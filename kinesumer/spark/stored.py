@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
 from kinesumer.keeper import check_identity
-from kinesumer.shard_rows import read_all
+from kinesumer.shard_rows import read_with_listing
 from kinesumer.spark.offsets import END, After, Offset, StreamOffset
 from kinesumer.spark.positions import UNKNOWN
 from kinesumer.wire import rows
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets import Place
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
-
-LISTING_SECONDS = 0.5
 
 
 async def stored_offset(
@@ -48,14 +45,8 @@ async def _of_stream(context: Context, table: str, stream: OpenStream) -> Stream
             "with LATEST, TRIM_HORIZON or AT_TIMESTAMP"
         )
     check_identity(row, stream.info)
-    while True:
-        known = await read_all(context, stream.arn)
-        listed = await context.until_available(stream.source.list_shards, stream.label)
-        if lineage.is_current(listed, known):
-            return StreamOffset(
-                stream.info.created_at, places(stream.arn, known, listed)
-            )
-        await asyncio.sleep(LISTING_SECONDS)
+    known, listed = await read_with_listing(context, stream)
+    return StreamOffset(stream.info.created_at, places(stream.arn, known, listed))
 
 
 def places(

@@ -7,15 +7,19 @@ import random
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from kinesumer.dashboard.events import between
+from kinesumer.dashboard.layout import lanes
 from kinesumer.dashboard.page import About, Seen, draw
 from kinesumer.dashboard.sightings import sight
+from kinesumer.errors import ConfigurationError
 from kinesumer.exporter.families import Account, Look, families, neglected
 from kinesumer.migration import positions
+from kinesumer.model import ShardKey, Start
 from kinesumer.operations import snapshot
 from kinesumer.operations.distribution import Client, Held, Spread
 from kinesumer.operations.distribution import report as distribution
@@ -23,8 +27,9 @@ from kinesumer.operations.doctor import examination
 from kinesumer.operations.doctor.seen import Seen as Examined
 from kinesumer.operations.lag import Lags
 from kinesumer.operations.report import report
-from kinesumer.wire.rows import timestamp_text
-from tests.engine import APP, World, in_virtual_time
+from kinesumer.operations.snapshot import Snapshot
+from kinesumer.wire.rows import ShardRow, StreamRow, timestamp_text
+from tests.engine import APP, ARN, World, in_virtual_time
 from tests.hostile.hands import put
 from tests.hostile.test_random_hands import meddle
 
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from kinesumer.operations.snapshot import Snapshot
 
 ABOUT = About(APP, "table", "eu-central-1", control=True)
 
@@ -59,6 +63,20 @@ async def looked_at(world: World, seed: int) -> None:
     look(before, after)
     look(after, before)
     look(after, after)
+
+
+@pytest.mark.parametrize("step", [-1, 1], ids=["upwards", "downwards"])
+def test_many_generations_that_wait_are_shown(step: int) -> None:
+    ids = [f"shardId-{number:012}" for number in range(3000)]
+    beside = [{ids[at]} if 0 <= at < 3000 else set() for at in range(step, 3000 + step)]
+    chain = [
+        ShardRow(ShardKey(ARN, id_), 0, 9, Start.LATEST, frozenset(parents))
+        for id_, parents in zip(ids, beside, strict=True)
+    ]
+    stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
+    found = Snapshot([], None, [stream], {ARN: chain})
+    look(found, found)
+    assert max(lane for _, lane in lanes(chain)) == 2999
 
 
 def misplace(world: World, chance: random.Random) -> None:
@@ -109,8 +127,11 @@ def told(first: Snapshot, second: Snapshot) -> None:
 
 def saved(found: Snapshot) -> None:
     """What is exported can be imported."""
-    content = positions.encode(
-        positions.of_group(APP, timestamp_text(1.0), found.streams, found.shards)
-    )
+    try:
+        made = positions.of_group(APP, timestamp_text(1), found.streams, found.shards)
+    except ConfigurationError as error:
+        assert "a shard is named twice" in str(error)
+        return
+    content = positions.encode(made)
     for stream in positions.decode(content).streams:
         stream.marks()

@@ -81,6 +81,10 @@ def test_the_command_names_rows_that_it_cannot_read(aws: EmbeddedAws, run: Run) 
     assert "sk='leader': attribute session is missing" in problems
     assert f"sk='stream#{ARN}': attribute stream_created_at" in problems
     assert "sk='c1'" in run("status", "--app", APP, "--no-lag").stdout
+    spread = run("distribution", "--app", APP, "--json")
+    assert spread.exit_code == 0, spread.stderr
+    problems = " ".join(json.loads(spread.stdout)["problems"])
+    assert f"sk='stream#{ARN}': attribute stream_created_at" in problems
 
 
 def test_what_status_does_grows_with_the_fleet_and_not_with_its_square() -> None:
