@@ -4,40 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinesumer.errors import shown
+from kinesumer.cli.terminal import console, plain
 
-WIDE = 200
-"""Columns where the output is no terminal: nothing is cut off in a file."""
 STYLES = {"unowned": "red", "orphaned": "red", "waiting": "yellow", "moving": "yellow"}
 
 
 def show(report: dict[str, Any]) -> None:
     """Print a report."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    console.print(_all(report))
+    console().print(_all(report))
 
 
 def _all(report: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
-        _plain(f"app {report['app']} in table {report['table']}", "bold"),
-        *([_plain(f"all streams are {paused(report)}", "yellow")] * report["paused"]),
+        plain(f"app {report['app']} in table {report['table']}", "bold"),
+        *([plain(f"all streams are {paused(report)}", "yellow")] * report["paused"]),
         _members(report["members"]),
     ]
     for stream in report["streams"]:
         parts += ["", _stream(stream)]
-    parts += [_plain(f"! {text}", "red") for text in report["problems"]]
+    parts += [plain(f"! {text}", "red") for text in report["problems"]]
     return Group(*parts)
-
-
-def _plain(text: str, style: str = "") -> Text:
-    """Return text as it is: a name in brackets is no markup, an escape no escape."""
-    return Text(shown(text), style=style)
 
 
 def paused(row: dict[str, Any]) -> str:
@@ -57,10 +47,10 @@ def _members(members: list[dict[str, Any]]) -> RenderableType:
         if member["drained"]:
             state = "drained" if state == "up" else f"{state}, drained"
         table.add_row(
-            _plain(member["client_id"]),
+            plain(member["client_id"]),
             "joining" if member["index"] is None else str(member["index"]),
             "leader" if member["leader"] else "",
-            _plain(state, "" if state in ("up", "drained") else "red"),
+            plain(state, "" if state in ("up", "drained") else "red"),
             "" if silent is None else f"{silent:.1f} s ago",
             str(member["shards"]),
         )
@@ -75,7 +65,7 @@ def _stream(stream: dict[str, Any]) -> RenderableType:
     table = Table(
         box=None,
         pad_edge=False,
-        title=_plain(f"{stream['stream_arn']}  ({about})", "bold"),
+        title=plain(f"{stream['stream_arn']}  ({about})", "bold"),
         title_justify="left",
     )
     titles = (
@@ -103,10 +93,10 @@ def _shard(shard: dict[str, Any]) -> list[RenderableType]:
     if shard["paused"]:
         state = Text("paused" if shard["state"] == "unowned" else f"{state}, paused")
     return [
-        _plain(shard["shard_id"]),
+        plain(shard["shard_id"]),
         f"{shard['first_hash'][:8]}… ({shard['share']:.1%})",
         state,
-        _plain(owner),
+        plain(owner),
         str(shard["epoch"]),
         _behind(shard["millis_behind_latest"]),
         _position(shard),

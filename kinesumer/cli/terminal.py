@@ -9,12 +9,15 @@ from kinesumer.errors import shown
 
 WIDE = 200
 """Columns where the output is no terminal: nothing is cut off in a file."""
+NARROW = 140
+"""Columns of a narrower terminal: it wraps lines, where names would be cut off."""
 
 
 def console() -> Console:
     """Return where reports are printed."""
     there = Console()
-    return there if there.is_terminal else Console(width=WIDE)
+    width = max(there.width, NARROW) if there.is_terminal else WIDE
+    return Console(width=width)
 
 
 def plain(text: str, style: str = "") -> Text:

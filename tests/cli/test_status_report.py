@@ -234,6 +234,17 @@ def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
     assert "orphaned, paused" in text
 
 
+def test_narrow_terminals_cut_no_names_off(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    show(report("app", "table", FOUND, LAGS, SILENT))
+    told = capsys.readouterr().out
+    shown = [row for row in FOUND.shards[ARN] if not row.ended]
+    assert shown
+    assert all(row.key.shard_id in told for row in shown)
+    assert "…  " not in told
+
+
 def test_the_json_has_the_shape_that_is_documented() -> None:
     told = json.loads(json.dumps(report("app", "table", FOUND, LAGS, SILENT)))
     assert list(mismatches(told, SHAPE, "report")) == []
