@@ -228,8 +228,8 @@ async def test_a_row_that_beats_passes_for_a_client_that_lives(world: World) -> 
 
     async def beat() -> None:
         for number in range(1000, 1100):
-            values = {"beat": number, "session": "forged", "dead": False}
-            await forge(world, rows.member_key(APP, "c1"), **values)
+            key = rows.member_key(APP, "c1")
+            await forge(world, key, beat=number, session="forged", dead=False)
             await asyncio.sleep(0.5)
 
     beating = asyncio.create_task(beat())
