@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer import control
+from kinesumer.errors import CorruptRowError
 from kinesumer.wire import rows
 from tests.crowd import counts, numbers, settled, spread
 from tests.engine import APP, ARN, World, in_virtual_time
@@ -15,7 +16,7 @@ from tests.hostile.hands import NULL, member_key, shard_keys, spoil, take_out
 from tests.hostile.test_broken_rows import told
 
 if TYPE_CHECKING:
-    from kinesumer.ports import Key
+    from kinesumer.ports import Key, Value
 
 SHARD = "shardId-000000000000"
 
@@ -43,7 +44,7 @@ async def test_a_pause_that_cannot_be_read_stays_a_pause(
     await spoil(world, key, **values)
     await control.notify(desk)
     world.put("a")
-    await asyncio.sleep(1200)
+    await asyncio.sleep(700)
     assert client.seen == []
     assert told(caplog, key, next(iter(values)))
     assert not client.task.done()
@@ -69,3 +70,28 @@ async def test_an_operators_mark_that_cannot_be_read_costs_a_session_only(
     assert not clients[0].task.done()
     again = world.client("c2") if clients[1].task.done() else clients[1]
     await settled(world, clients[0], again, shards=4)
+
+
+@pytest.mark.parametrize("value", ["yes", NULL, 1], ids=str)
+@in_virtual_time
+async def test_a_mark_of_a_reset_that_cannot_be_read_keeps_out_who_starts_only(
+    world: World, value: Value
+) -> None:
+    first = world.client("c1")
+    await settled(world, first, shards=1)
+    key = rows.group_key(APP)
+    await spoil(world, key, resetting=value)
+    second = world.client("c2")
+    await asyncio.wait([second.task], timeout=60)
+    error = second.task.exception()
+    assert isinstance(error, CorruptRowError)
+    assert "sk='group': attribute resetting" in str(error)
+    await control.notify(world.context("operator"))
+    world.put("a")
+    await world.until(lambda: first.texts == ["a"])
+    await asyncio.sleep(600)
+    assert not first.task.done()
+    await take_out(world, key, "resetting")
+    third = world.client("c3")
+    await first.stop()
+    await settled(world, third, shards=1)

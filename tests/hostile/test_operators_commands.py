@@ -126,7 +126,7 @@ words = st.text(max_size=8) | st.sampled_from(OPTIONS)
 @example("verify", ["--role=\ud800"])
 @given(st.sampled_from(COMMANDS), st.lists(words, max_size=4))
 @settings(
-    max_examples=settings().max_examples // 4,
+    max_examples=settings().max_examples // 8,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

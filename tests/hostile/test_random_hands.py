@@ -25,6 +25,7 @@ VALUES: list[Any] = [
     *(-1, 0, 1, 7, 10**17, 10**37, True, False),
     *(frozenset({"x"}), frozenset({"a" * 5000})),
 ]
+OF_OPERATORS = ("paused", "pause_reason", "drained", "notice")
 ENDS = (CorruptRowError, StateStoreReplacedError, StreamReplacedError)
 """What may end a client whose own row, or its group's or stream's, was changed."""
 
@@ -37,6 +38,8 @@ def meddle(world: World, chance: random.Random) -> Key:
         return Key(str(row["pk"]), str(row["sk"]))
     name, changed = chance.choice(names), row.copy()
     if chance.random() < 0.2:
+        changed[chance.choice(OF_OPERATORS)] = chance.choice(VALUES)
+    elif chance.random() < 0.2:
         del changed[name]
     else:
         value = chance.choice(VALUES)

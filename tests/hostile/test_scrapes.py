@@ -20,11 +20,12 @@ RESET = struct.pack("ii", 1, 0)
 """Close with a reset, as load balancers end their probes."""
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(metrics, "SILENT_SECONDS", 0.2)
-    with metrics._served(CollectorRegistry(), "127.0.0.1", 0) as url:
-        yield int(url.split(":")[2].split("/")[0])
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "SILENT_SECONDS", 0.2)
+        with metrics._served(CollectorRegistry(), "127.0.0.1", 0) as url:
+            yield int(url.split(":")[2].split("/")[0])
 
 
 def ask(port: int, request: bytes) -> bytes:
