@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinesumer.context import logger
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
 from kinesumer.errors import ConfigurationError, CorruptLetterError, FatalError
@@ -76,6 +77,9 @@ class FileLetters:
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
+            logger.warning(
+                "%s: no such file, so no letter was stored there", self._path
+            )
             return []
         except OSError as error:
             raise ConfigurationError(

@@ -79,6 +79,14 @@ def target(aws: EmbeddedAws, tmp_path: Path) -> str:
     return name
 
 
+def test_a_file_that_isnt_there_holds_nothing_and_is_told(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run("dlq", "list", f"file:{tmp_path / 'typo'}")
+    assert (result.exit_code, result.stdout[:2]) == (0, "0 ")
+    assert "typo: no such file" in caplog.text
+
+
 def test_a_letter_that_is_there_twice_is_listed_once(target: str, run: Run) -> None:
     listed = json.loads(run("dlq", "list", target, "--json").output)
     assert [(one["id"], one["copies"]) for one in listed["letters"]] == [
