@@ -131,7 +131,7 @@ def test_who_was_found_silent_stays_so_though_windows_start_again() -> None:
     watch = Watch()
     watch_until(watch, MEMBER, 5)
     assert not watch.is_silent(MEMBER, 5, 6)
-    assert watch.is_silent(MEMBER, 5, 5)
+    assert watch.is_silent(MEMBER, 5, 4.5)
     watch.reset()
     watch.look([MEMBER], 6, GAP)
     assert watch.is_silent(MEMBER, 6, 5)
