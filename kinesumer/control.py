@@ -131,7 +131,7 @@ async def _mark(
     paused: bool,
 ) -> Marked:
     await refuse_query(context, QUERY_ADVICE)
-    target, key, before = await _marked_row(context, stream, shard)
+    target, key, before = await marked_row(context, stream, shard)
     write = operators.pause(key, reason) if paused else operators.resume(key)
     written = await context.write(write)
     if not written.applied:
@@ -141,10 +141,13 @@ async def _mark(
     return Marked(target, paused, reason, was, str(before.get("pause_reason", "")))
 
 
-async def _marked_row(
+async def marked_row(
     context: Context, stream: str | None, shard: str | None
 ) -> tuple[Target, Key, Row]:
-    """Return what is meant, and the row that is marked for it."""
+    """Return what is meant, and the row that is marked for it.
+
+    Raises ConfigurationError for a stream or shard that the app doesn't know.
+    """
     if stream is None:
         if shard is not None:
             raise ConfigurationError(f"shard {shard}: say of which stream")

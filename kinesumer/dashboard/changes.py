@@ -91,9 +91,9 @@ class Desk:
         found = await snapshot.take(context.store, context.app)
         if isinstance(change, Drain | Undrain):
             return _draining(change, found)
+        target, _, _ = await control.marked_row(context, change.stream, change.shard)
         if isinstance(change, Resume):
             return ["clients may read it again, unless another pause covers it"]
-        target = control.Target(change.stream or "", change.shard or "")
         return _pausing(held_in(target)(found))
 
     async def carry_out(self, change: Change) -> str:
