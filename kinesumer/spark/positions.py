@@ -58,9 +58,10 @@ def _at(name: str, text: str) -> Start:
             f"option {name}: {text!r} has no time zone; "
             f"write {text}Z for UTC, or an offset such as {text}+01:00"
         )
-    if moment.timestamp() < 0:
-        raise ConfigurationError(f"option {name}: {text!r} is before 1970")
-    return Start.at(moment)
+    try:
+        return Start.at(moment)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option {name}: {text!r}: {error}") from error
 
 
 def _parse_json(name: str, text: str) -> Start | Offset:
