@@ -86,7 +86,12 @@ def test_what_has_ended_or_is_held_needs_nothing(
 
 
 @pytest.mark.parametrize(
-    "beside", [FREE._replace(ended=True), FREE._replace(ready=False)]
+    "beside",
+    [
+        FREE._replace(ended=True),
+        FREE._replace(ready=False),
+        FREE._replace(paused=True),
+    ],
 )
 def test_a_free_shard_is_claimed_beside_others_that_are_not(beside: ShardRow) -> None:
     other = FREE._replace(key=ShardKey(ARN, "s2"), first_hash=20, last_hash=29)
