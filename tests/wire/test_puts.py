@@ -60,6 +60,7 @@ LAST = str(2**128 - 1)
         (b"x", "k", "٣", "no decimal number"),
         (b"x", "k", "07", "no decimal number"),
         (b"x", "k", str(2**128), "no decimal number"),
+        (b"x", "k", str(2**128 + 1), "no decimal number"),
         (b"x", "k", "9" * 40, "no decimal number"),
     ],
 )
@@ -72,3 +73,4 @@ def test_what_kinesis_would_refuse_is_refused_with_the_reason(
 @pytest.mark.parametrize("hash_key", [None, "0", "10", LAST])
 def test_what_kinesis_takes_has_no_reason(hash_key: str | None) -> None:
     assert refusal(b"", "k" * 100, hash_key, 100) is None
+    assert refusal(b"", "k" * 256, hash_key, 256) is None
