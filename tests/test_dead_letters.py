@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ LETTER = DeadLetter(
     attempts=3,
     failed_at=datetime(2026, 1, 31, tzinfo=UTC),
 )
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +55,15 @@ async def clients(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cl
 
 @pytest.fixture(params=["standard", "fifo", "s3"])
 async def target(clients: Clients, request: pytest.FixtureRequest) -> str:
-    """An empty target of each kind."""
+    """An empty target of each kind: all servers of moto in a process share theirs."""
+    name = f"letters-{next(NUMBERS)}"
     if request.param == "s3":
         s3 = (await clients.open("s3")).client
-        await s3.create_bucket(Bucket="letters")
-        return "s3://letters/dead"
+        await s3.create_bucket(Bucket=name)
+        return f"s3://{name}/dead"
     sqs = (await clients.open("sqs")).client
     fifo = {"FifoQueue": "true"} if request.param == "fifo" else {}
-    name = "letters.fifo" if fifo else "letters"
+    name += ".fifo" if fifo else ""
     answer = await sqs.create_queue(QueueName=name, Attributes=fifo)
     return f"sqs:{answer['QueueUrl']}"
 

@@ -21,7 +21,8 @@ async def leave(clients: Clients, target: str, name: str, content: bytes) -> Non
     kind, _, place = target.partition(":")
     if kind == "s3":
         s3 = (await clients.open("s3")).client
-        await s3.put_object(Bucket="letters", Key=f"dead/{name}", Body=content)
+        bucket, _, folder = place.removeprefix("//").partition("/")
+        await s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=content)
         return
     text = content.decode(errors="replace")
     more = {"MessageGroupId": name, "MessageDeduplicationId": name}
@@ -44,9 +45,10 @@ async def test_what_is_no_letter_is_named_and_stays(
     assert [one.letter for one in found if one.letter] == [LETTER]
     problems = [one.problem for one in found if not one.letter]
     assert len(problems) == 5
-    start = "s3://letters/dead/" if target.startswith("s3") else "message "
+    in_s3 = target.startswith("s3:")
+    start = f"{target}/" if in_s3 else "message "
     assert all(text.startswith(start) for text in problems)
-    if start == "s3://letters/dead/":
+    if in_s3:
         assert problems[4] == f"{start}4.json: no dead letter: it has 262,144 bytes"
     await letters.remove([one for one in found if one.letter])
     await letters.aclose()

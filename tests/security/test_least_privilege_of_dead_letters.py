@@ -83,9 +83,9 @@ class Place(NamedTuple):
 def _as_moto_asks(policy: Document) -> Document:
     names = {
         "LETTERS_QUEUE_ARN": "*",  # it asks for no queue
-        "LETTERS_BUCKET_ARN": "arn:aws:s3:::letters",
+        "LETTERS_BUCKET_ARN": "arn:aws:s3:::kept",
         # To delete many it asks for the bucket, where AWS asks for the objects.
-        "LETTERS_OBJECTS_ARN": "arn:aws:s3:::letters*",
+        "LETTERS_OBJECTS_ARN": "arn:aws:s3:::kept*",
         "LETTERS_STREAM_ARN": "*",
     }
     policy = filled(policy, names)
@@ -114,8 +114,8 @@ def place(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("kinesumer.dead_letters.sqs.WAIT_SECONDS", 0)
     session = get_session()
-    session.create_client("s3").create_bucket(Bucket="letters")
-    queue = session.create_client("sqs").create_queue(QueueName="letters")
+    session.create_client("s3").create_bucket(Bucket="kept")
+    queue = session.create_client("sqs").create_queue(QueueName="kept")
     iam = session.create_client("iam")
     iam.create_user(UserName="client")
     key = iam.create_access_key(UserName="client")["AccessKey"]
@@ -134,7 +134,7 @@ async def use(letters: ReadableLetters) -> None:
 
 
 async def test_letters_are_kept_with_exactly_their_policies(place: Place) -> None:
-    targets = {"sqs:": f"sqs:{place.queue}", "s3:": "s3://letters/dead"}
+    targets = {"sqs:": f"sqs:{place.queue}", "s3:": "s3://kept/dead"}
     async with Clients() as clients:
         for service, target in targets.items():
             letters = await open_readable(target, clients)
