@@ -104,6 +104,7 @@ def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
         (KEY[:-1], "cut off in a key"),
         (KEY + b"\x1a\xff\xff\xff\xff\x7f", "claims 32 GB"),
         (KEY + b"\x1a\x05\x08\x00\x1a\xff\x7f", "data claims more than its record"),
+        (KEY + b"\x1a\x05\x08\x00\x1a\x03abc" + PART, "data longer than its record"),
         (b"\x0a\xff\x7f" + b"k" * 100, "key claims more than there is"),
         (KEY + PART + b"\x1a", "a tag without a length"),
         (KEY + PART + b"\x20" + b"\xff" * 10 + b"\x01", "a number of 11 bytes"),
@@ -264,13 +265,19 @@ def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
     ("body", "user"),
     [
         (KEY + b"\x0d\x03123" + HASH + WITH_HASH, User("k", 7, b"x")),
+        (KEY + field(0x22, b"5") + HASH + WITH_HASH, User("k", 7, b"x")),
         (KEY + field(0x1A, b"\x08\x00\x1a\x01x" + PART), User("k", None, PART[2:])),
         (
             KEY + HASH + field(0x1A, b"\x08\x00\x08\x00\x1a\x01x"),
             User("k", None, b"x"),
         ),
     ],
-    ids=["four bytes like a hash key", "data like an entry", "a key index twice"],
+    ids=[
+        "four bytes like a hash key",
+        "an unknown field like a hash key",
+        "data like an entry",
+        "a key index twice",
+    ],
 )
 def test_what_looks_like_the_common_layout_is_read_as_protobuf_does(
     body: bytes, user: User
