@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from kinesumer.local.kinesis.shards import Stream
 
 DEFAULT_REGION = "us-east-1"
+ACCEPTING_TURNS = 3
+"""Turns of asyncio's loop from a connection's arrival to its server's knowing of it."""
 
 
 class EmbeddedAws:
@@ -45,6 +49,7 @@ class EmbeddedAws:
         self._world = World(limits or Limits(), seed)
         self._control, self._gateway = Control(self._world), Gateway(self._world)
         self._runner: web.ServerRunner | None = None
+        self._socket: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
         if find_spec("moto") is None:
@@ -57,18 +62,25 @@ class EmbeddedAws:
         )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+            self._socket = socket.create_server(("127.0.0.1", self.port))
         except OSError as error:
             await self.__aexit__()
             raise ConfigurationError(
                 f"127.0.0.1:{self.port} can't be served: {error.strerror}; "
                 "choose another port, or 0 for a free one"
             ) from error
-        self.port = self._runner.addresses[0][1]
+        await web.SockSite(self._runner, self._socket).start()
+        self.port = self._socket.getsockname()[1]
         self._world.dynamodb.warm_up()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._socket is not None:
+            # Whom the loop is just accepting the server knows a few turns later. If it
+            # were closed before, nobody would close that connection.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            for _turn in range(ACCEPTING_TURNS):
+                await asyncio.sleep(0)
         if self._runner is not None:
             await self._runner.cleanup()
         self._world.dynamodb.close()
