@@ -157,7 +157,7 @@ MUTANTS = (
         "7; Go 16",
         "rounds.py",
         "                self._next_read = now + SLOW_POLL_SECONDS",
-        "                self._next_read = math.inf",
+        '                self._next_read = float("inf")',
         OF_ROUNDS,
     ),
     mutant(
