@@ -14,7 +14,7 @@ from kinesumer.errors import CorruptRowError, StreamReplacedError
 from kinesumer.model import Position, Start
 from kinesumer.pruning import LATE_SECONDS
 from kinesumer.shard_rows import read_shards
-from kinesumer.tasks import first_error
+from kinesumer.tasks import together
 from kinesumer.wire import rows, writes
 from kinesumer.wire.attributes import is_sequence_number
 from kinesumer.wire.rows import StreamRow
@@ -263,9 +263,4 @@ async def write_all(context: Context, todo: Iterable[Write]) -> None:
         async with limit:
             await context.write(write)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for write in todo:
-                group.create_task(one(write))
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
+    await together(one(write) for write in todo)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Coroutine, Generator, Iterable
 
 T = TypeVar("T")
 
@@ -33,6 +33,19 @@ class Tasks(asyncio.TaskGroup):
     def _look(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.is_ending = True
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all calls return; the first fault ends the others, and is raised.
+
+    What ``gather()`` leaves running would go on asking behind a ``--watch``.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return [task.result() for task in tasks]
 
 
 async def fail(error: BaseException) -> None:

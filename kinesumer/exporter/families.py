@@ -123,7 +123,7 @@ def _stream(sheet: Sheet, app: str, stream: StreamRow, look: Look) -> None:
     found = look.sighting.found
     rows = found.shards[stream.arn]
     # Its name was read from a row: it may be no ARN.
-    _, _, _, region, account, *_ = [*stream.arn.split(":"), *5 * [""]]
+    region, account = [*stream.arn.split(":")[3:5], "", ""][:2]
     labels = app, stream_name(stream.arn), region, account
     states = Counter(state(row, found) for row in rows)
     for name in SHARD_STATES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import (
@@ -15,10 +15,9 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.operations.reaching import NO_ROLES, Roles
-from kinesumer.tasks import first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import Clients
@@ -139,19 +138,6 @@ class Asking:
         turn = max(now, self._next.get(key, now))
         self._next[key] = turn + self._pace
         await asyncio.sleep(turn - now)
-
-
-async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all calls return; the first fault ends the others, and is raised.
-
-    What ``gather()`` leaves running would go on asking behind a ``--watch``.
-    """
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
-    return [task.result() for task in tasks]
 
 
 async def each_stream(

@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
-from kinesumer.operations.asking import Asking, ServiceClock, each_stream, together
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream
 from kinesumer.operations.backlog import behind
 from kinesumer.operations.reaching import NO_ROLES, Roles
+from kinesumer.tasks import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,11 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.operations import snapshot
-from kinesumer.operations.asking import Asking, ServiceClock, each_stream, together
+from kinesumer.operations.asking import Asking, ServiceClock, each_stream
 from kinesumer.operations.backlog import UNKNOWN, Course, Look, course
 from kinesumer.operations.reaching import NO_ROLES, Roles
 from kinesumer.operations.report import state
 from kinesumer.operations.sampling import count, look
+from kinesumer.tasks import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence

@@ -15,7 +15,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Page, ShardKey, Start
 from kinesumer.operations import asking
-from kinesumer.operations.asking import PARALLEL_READS, TRIES, Asking, together
+from kinesumer.operations.asking import PARALLEL_READS, TRIES, Asking
+from kinesumer.tasks import together
 
 if TYPE_CHECKING:
     from kinesumer.model import Position
