@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import StateStoreMissingError
+from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.ports import Key, Written
 from kinesumer.testing.conditions import (
     applied,
@@ -94,10 +94,17 @@ class MemoryStore:
         self.clock = clock
         self.usage = Usage()
         self.on_write: list[OnWrite] = []
+        self.write_units_per_second: float | None = None
+        """What the table takes, as if all of it were one partition; one second's may
+        come at once. More raises StoreThrottledError. None: there is no limit."""
+        self.throttled_writes = 0
         self._table_id = table_id
         self._partitions: dict[str, _Partition] = {}
         self._history: deque[tuple[float, Key, Row | None]] = deque()
         self._deleted = False
+        self._units_used = 0.0
+        """Of one second's units, as of the last write."""
+        self._used_at = 0.0
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
@@ -177,18 +184,19 @@ class MemoryStore:
         return [Key(pk, sk) for _, sk in found]
 
     def write_now(self, write: Write) -> Written:
-        """Apply one conditional write."""
+        """Apply one conditional write. Raises StoreThrottledError above the limit."""
         self._require()
         check_write(write)
+        self._admit()
         partition = self._partition(write.key.pk)
         before, size = partition.rows.get(write.key.sk), partition.size(write.key.sk)
         if not holds(write.condition, before):
-            self.usage.wrote(size)
+            self._bill_write(size)
             return Written(False, None if before is None else before.copy())
         after = applied(write, before)
         self._store(write.key, before, after)
         size = max(size, partition.size(write.key.sk))
-        self.usage.wrote(size, index_units(before, after))
+        self._bill_write(size, index_units(before, after))
         for observe in self.on_write:
             observe(write, before, after)
         return Written(True, None if after is None else after.copy())
@@ -225,6 +233,25 @@ class MemoryStore:
             raise StateStoreMissingError(
                 "the state store's table doesn't exist; create it"
             )
+
+    def _admit(self) -> None:
+        """Refuse a write while a second's units are used up, as DynamoDB does."""
+        limit = self.write_units_per_second
+        if limit is None:
+            return
+        now = self.clock.now()
+        regained = limit * (now - self._used_at)
+        self._units_used = max(0.0, self._units_used - regained)
+        self._used_at = now
+        if self._units_used >= limit:
+            self.throttled_writes += 1
+            raise StoreThrottledError("the table takes no more writes for now")
+
+    def _bill_write(self, size: int, index_units: int = 0) -> None:
+        before = self.usage.write_units
+        self.usage.wrote(size, index_units)
+        if self.write_units_per_second is not None:
+            self._units_used += self.usage.write_units - before
 
     def _row(self, key: Key) -> Row | None:
         partition = self._partitions.get(key.pk)

@@ -12,6 +12,7 @@ from kinesumer.errors import (
     ShardMissingError,
     SourceThrottledError,
     StateStoreMissingError,
+    StoreThrottledError,
     TrimmedPositionError,
 )
 from kinesumer.model import Position, Start
@@ -120,6 +121,25 @@ def test_writes_are_billed_by_size_and_index(
     spent = store.usage.write_units
     store.write_now(Write(KEY, ANY, values))
     assert store.usage.write_units - spent == units
+
+
+def test_a_limited_table_takes_one_seconds_units_at_once(
+    loop: VirtualLoop, store: MemoryStore
+) -> None:
+    store.write_units_per_second = 10
+    for number in range(8):
+        store.write_now(Write(KEY, ANY, {"n": number}))
+    store.write_now(Write(KEY, ANY, {"t": "x" * 1100}))
+    with pytest.raises(StoreThrottledError):
+        store.write_now(Write(KEY, ANY, {"n": 9}))
+    loop.real += 0.15
+    store.write_now(Write(KEY, ANY, {"t": "x"}))
+    with pytest.raises(StoreThrottledError):
+        store.write_now(Write(KEY, ANY, {"n": 9}))
+    assert store.throttled_writes == 2
+    assert store.rows("p")[0]["t"] == "x"
+    store.write_units_per_second = None
+    store.write_now(Write(KEY, ANY, {"n": 9}))
 
 
 def test_reads_are_billed_by_4_kb_and_half_if_they_may_be_old(
