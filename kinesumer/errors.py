@@ -157,6 +157,10 @@ class ExpiredIteratorError(TransientError):
     """The shard iterator is too old: ask for one after the last delivered record."""
 
 
+class StartInFutureError(SourceUnavailableError):
+    """Kinesis's clock has not reached a start by time yet: ask later, or earlier."""
+
+
 class TrimmedPositionError(TransientError):
     """Retention has passed the position asked for."""
 

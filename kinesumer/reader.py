@@ -18,6 +18,7 @@ from kinesumer.errors import (
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
+    StartInFutureError,
     StreamReplacedError,
     TrimmedPositionError,
 )
@@ -125,6 +126,8 @@ class Reader:
             self._after, self._iterator = Start.TRIM_HORIZON, None
         except ShardMissingError as error:
             return await self._missing(error)
+        except StartInFutureError:
+            self._iterator = None
         except SourceUnavailableError as error:
             self._context.health.failed(label, error)
             if not isinstance(error, SourceThrottledError):

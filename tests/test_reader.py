@@ -235,6 +235,19 @@ async def test_a_start_by_time_skips_every_page_of_early_records(
 
 
 @in_virtual_time
+async def test_a_start_that_kinesis_has_not_reached_is_awaited(world: World) -> None:
+    world.put("before")
+    await asyncio.sleep(5)
+    start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() + 1)
+    desk = ReaderDesk(world, start=start)
+    desk.start()
+    await asyncio.sleep(2)
+    world.put("after")
+    assert await desk.read(1) == ["after"]
+    assert desk.stream.failing is None
+
+
+@in_virtual_time
 async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

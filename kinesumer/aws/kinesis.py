@@ -21,6 +21,7 @@ from kinesumer.errors import (
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
+    StartInFutureError,
     StreamMissingError,
     TrimmedPositionError,
 )
@@ -151,14 +152,21 @@ class KinesisSource:
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.
 
-        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError.
+        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError, and
+        StartInFutureError if Kinesis's clock has not reached a start by time.
         """
-        answer = await self._call(
-            "GetShardIterator",
-            self._direct.get_shard_iterator,
-            {**self._named, "ShardId": shard_id, **_starting(after)},
-            shard_id,
-        )
+        try:
+            answer = await self._call(
+                "GetShardIterator",
+                self._direct.get_shard_iterator,
+                {**self._named, "ShardId": shard_id, **_starting(after)},
+                shard_id,
+            )
+        except (TrimmedPositionError, PositionRefusedError) as error:
+            # A time cannot expire: Kinesis refuses it only while it lies in the future.
+            if isinstance(after, Start) and after.timestamp is not None:
+                raise StartInFutureError(str(error)) from error
+            raise
         return decode_iterator(answer)
 
     async def get_records(self, iterator: str, limit: int) -> Page:

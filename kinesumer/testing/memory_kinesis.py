@@ -11,6 +11,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,
     SourceThrottledError,
+    StartInFutureError,
     StreamMissingError,
     TrimmedPositionError,
 )
@@ -297,6 +298,12 @@ class MemorySource:
             return len(shard.log)
         if after.type == "TRIM_HORIZON" or after.timestamp is None:
             return shard.trimmed
+        now = self.kinesis.clock.wall()
+        if after.timestamp > now:
+            raise StartInFutureError(
+                f"{self.name}/{shard.shard.shard_id}: {after.timestamp} is later than "
+                f"{now}, the time of Kinesis"
+            )
         # As a service that knows whole seconds only: it begins early, never late.
         return max(shard.trimmed, shard.place_since(after.timestamp // 1))
 

@@ -19,6 +19,7 @@ from kinesumer.errors import (
     ShardMissingError,
     SourceThrottledError,
     SourceUnavailableError,
+    StartInFutureError,
     StreamMissingError,
     TrimmedPositionError,
 )
@@ -389,6 +390,19 @@ async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
         await source.get_iterator(SHARD, Position("7"))
     with pytest.raises(PositionRefusedError, match="did not come from"):
         await source.get_iterator(SHARD, Position("7"))
+
+
+async def test_a_time_that_kinesis_has_not_reached_is_not_a_trimmed_position(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    text = (
+        "The timestampInMillis parameter cannot be greater than the "
+        "currentTimestampInMillis. timestampInMillis: 1732531200400"
+    )
+    aws.refuse("GetShardIterator", "InvalidArgumentException", text)
+    soon = Start(type="AT_TIMESTAMP", timestamp=1732531200.4)
+    with pytest.raises(StartInFutureError, match="currentTimestampInMillis"):
+        await source.get_iterator(SHARD, soon)
 
 
 async def test_credentials_that_vanish_are_a_credentials_error(

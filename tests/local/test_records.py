@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
@@ -124,7 +125,16 @@ async def test_each_kind_of_iterator_starts_where_it_says(
     assert await read(kinesis, "AFTER_SEQUENCE_NUMBER", **at) == [b"2"]
     aws.advance(1)
     assert await read(kinesis, "AT_TIMESTAMP", Timestamp=now - 25) == [b"1", b"2"]
-    assert await read(kinesis, "AT_TIMESTAMP", Timestamp=now + 3600) == []
+    assert await read(kinesis, "AT_TIMESTAMP", Timestamp=now) == []
+
+
+async def test_an_iterator_at_a_time_in_the_future_is_refused(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    soon = aws._world.clock.now() + 0.5
+    with pytest.raises(ClientError, match="greater than the currentTimestampInMillis"):
+        await read(kinesis, "AT_TIMESTAMP", Timestamp=soon)
 
 
 async def test_latest_means_what_comes_after_the_iterator_was_made(

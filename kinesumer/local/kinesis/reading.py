@@ -23,19 +23,29 @@ def get_iterator(
     shard = stream.shard(request.shard_id, now)
     if not shard.iterator_calls.take(1, now):
         raise rate_exceeded(stream, shard)
-    after = _behind(stream, shard, request)
+    after = _behind(stream, shard, request, now)
     place = ShardIterator(stream.arn, stream.created_ms, shard.shard_id, after, now)
     return {"ShardIterator": place.encode()}
 
 
-def _behind(stream: Stream, shard: Shard, request: rq.GetShardIterator) -> int:
+def _behind(
+    stream: Stream, shard: Shard, request: rq.GetShardIterator, now: float
+) -> int:
     kind = request.shard_iterator_type
     if kind == "TRIM_HORIZON":
         return 0
     if kind == "LATEST":
         return stream.counter
     if kind == "AT_TIMESTAMP":
-        index = shard.log.since(_required(request.timestamp, "Timestamp", kind))
+        moment = _required(request.timestamp, "Timestamp", kind)
+        if moment > now:
+            raise AwsError(
+                "InvalidArgumentException",
+                "The timestampInMillis parameter cannot be greater than the "
+                f"currentTimestampInMillis. timestampInMillis: {moment * 1000:.0f}, "
+                f"currentTimestampInMillis: {now * 1000:.0f}",
+            )
+        index = shard.log.since(moment)
         at_tip = index == len(shard.log)
         return stream.counter if at_tip else shard.log.counters[index] - 1
     number = _required(request.starting_sequence_number, "StartingSequenceNumber", kind)
