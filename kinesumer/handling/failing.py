@@ -11,8 +11,13 @@ from kinesumer.errors import (
     HandlerFailedError,
     LetterNotStoredError,
     LetterTooLargeError,
-    shown,
-    text_of,
+)
+from kinesumer.handling.failure_log import (
+    error_text,
+    failure_fields,
+    log_dead_letter,
+    log_letter_failure,
+    what_failed,
 )
 from kinesumer.handling.retries import Failure, Retries, retried
 from kinesumer.handling.stint import Stoppage
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters import DeadLetter, DeadLetters
     from kinesumer.handling.stint import Stint
     from kinesumer.handling.worker import Gate
-    from kinesumer.model import Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry import Telemetry
 
@@ -51,8 +55,8 @@ class StopClient:
     async def __call__(self, stint: Stint, failure: Failure) -> None:
         """Raise HandlerFailedError."""
         raise HandlerFailedError(
-            f"{_what(stint, failure)}; the checkpoint stands before it. Correct the "
-            "handler, or give run() dead_letters= to go on without such records"
+            f"{what_failed(stint, failure)}; the checkpoint stands before it. Correct "
+            "the handler, or give run() dead_letters= to go on without such records"
         ) from failure.error
 
 
@@ -64,8 +68,8 @@ class StopShard:
         logger.error(
             "%s; nothing more of this shard is handled before another client takes it "
             "or this one starts again",
-            _what(stint, failure),
-            extra=stint.lane.holding.log_fields,
+            what_failed(stint, failure),
+            extra=failure_fields(stint, failure),
             exc_info=failure.error,
         )
         stint.lane.end()
@@ -96,7 +100,7 @@ class Bury:
         from kinesumer.dead_letters import DeadLetter
 
         letter = DeadLetter.of(
-            _record(stint),
+            stint.records[stint.done],
             failure.error,
             app=self._app,
             attempts=failure.calls,
@@ -108,11 +112,13 @@ class Bury:
 
         error = await put()
         if error is not None:
+            log_letter_failure(stint, failure, error)
             first, sleep = Failure(error, 1), stint.lane.sleep
             last = await retried(PUTS, first, put, sleep, self._random)
             if last is not None:
                 raise self._not_stored(stint, failure, last) from last.error
         self._telemetry.buried(letter.stream_arn)
+        log_dead_letter(stint, failure)
 
     async def _put(self, stint: Stint, letter: DeadLetter) -> Exception | None:
         await self._gate(stint)
@@ -129,28 +135,7 @@ class Bury:
         self, stint: Stint, failure: Failure, last: Failure
     ) -> LetterNotStoredError:
         return LetterNotStoredError(
-            f"{_what(stint, failure)}; and its dead letter couldn't be stored "
-            f"({_said(last.error)}), so the checkpoint stands before it. Make the "
+            f"{what_failed(stint, failure)}; and its dead letter couldn't be stored "
+            f"({error_text(last.error)}), so the checkpoint stands before it. Make the "
             "target take letters, and start again"
         )
-
-
-def _record(stint: Stint) -> Record:
-    return stint.records[stint.done]
-
-
-def _what(stint: Stint, failure: Failure) -> str:
-    record = _record(stint)
-    place, part = record.position
-    if part is not None:
-        place += f":{part}"
-    times = "once" if failure.calls == 1 else f"{failure.calls} times"
-    return (
-        f"the handler failed {times} at record {place} of stream {record.stream}, "
-        f"{record.shard_id}: {_said(failure.error)}"
-    )
-
-
-def _said(error: BaseException) -> str:
-    text = shown(text_of(error))[:500]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,6 +14,7 @@ from kinesumer.errors import HandlerFailedError
 from kinesumer.handling.breath import Breath
 from kinesumer.handling.calls import caller_for
 from kinesumer.handling.failing import Bury, StopClient, StopShard
+from kinesumer.handling.failure_log import log_end
 from kinesumer.handling.lane import Lane
 from kinesumer.handling.queues import ByKey, InOrder
 from kinesumer.handling.stint import Stoppage
@@ -224,8 +225,11 @@ class Handling:
                 self.close(error)  # out of a task it would end the event loop at once
             except asyncio.CancelledError:
                 if not self._closed:
-                    self.close(_cancelled(stint))
+                    self._fail(stint, _cancelled(stint))
                 raise
+            except Exception as error:
+                self._fail(stint, error)
+                return
             finally:
                 del self._stints[stint]
                 lane.finish(stint)
@@ -234,6 +238,12 @@ class Handling:
             self._employ(lane)
         if lane.holding.revoked and not lane.stints:
             self._lanes.pop(lane.holding, None)
+
+    def _fail(self, stint: Stint, error: Exception) -> None:
+        """End ``run()`` with an error, unless another one has ended it."""
+        if self._fatal is None:
+            log_end(stint, error)
+        self.close(error)
 
     async def _finish(self, tasks: Set[asyncio.Task[Any]]) -> None:
         """Wait for what user code has in hand."""

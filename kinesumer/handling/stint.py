@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from kinesumer.buffer import Batch
     from kinesumer.handling.lane import Lane
+    from kinesumer.handling.retries import Failure
     from kinesumer.model import Record
 
 
@@ -24,6 +25,7 @@ class Stint:
         "batch",
         "doing",
         "done",
+        "failure",
         "keys",
         "lane",
         "offsets",
@@ -64,6 +66,8 @@ class Stint:
         self.seconds = 0.0
         """What it took to go through them, as far as nothing failed."""
         self.doing = "user code"
+        self.failure: Failure | None = None
+        """What the record at ``done`` failed with at the last attempt it may have."""
         self.task: asyncio.Task[object] | None = None
         self.thread = 0
         """The thread that runs user code, if it isn't the event loop's."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.handling.calls import NotAwaitedError, NoThreadError
+from kinesumer.handling.failure_log import log_first_failure
 from kinesumer.handling.retries import Failure, Retries, retried
 from kinesumer.handling.stint import Stoppage
 
@@ -75,6 +76,7 @@ class Worker:
 
     async def _resolve(self, stint: Stint, stop: int, failure: Failure) -> None:
         """Call again with what has failed as a whole; if that doesn't help, part it."""
+        log_first_failure(stint, stop, failure)
         last = await retried(
             self._retries,
             failure,
@@ -87,8 +89,10 @@ class Worker:
         if stop - stint.done > 1:
             await self._halve(stint, stop, last)
         else:
+            stint.failure = last
             await self._last_resort(stint, last)
             stint.done += 1
+            stint.failure = None
 
     async def _halve(self, stint: Stint, stop: int, failure: Failure) -> None:
         """Find the records that fail among some: halves have one try each."""
