@@ -45,8 +45,8 @@ class Wanted(NamedTuple):
     help="LATEST, TRIM_HORIZON or a time like 2026-01-31T12:00:00Z; used for streams "
     "that the app has no positions for.",
 )
-@click.option("--role", metavar="ARN", help="A role to assume to read the streams.")
-@click.option("--external-id", help="The external id that the role asks for.")
+@options.roles
+@options.external_id
 @options.region
 @click.option(
     "--client-id",
@@ -73,7 +73,7 @@ def consume(
     table: str,
     output: str,
     start: str,
-    role: str | None,
+    role: tuple[str, ...],
     external_id: str | None,
     region: str | None,
     client_id: str | None,
@@ -104,15 +104,14 @@ def consume(
 
 
 def _streams(
-    names: tuple[str, ...], role: str | None, external_id: str | None
+    names: tuple[str, ...], role: tuple[str, ...], external_id: str | None
 ) -> list[Stream]:
-    from kinesumer.model import Stream
+    from kinesumer.operations.reaching import read_roles
 
+    roles = read_roles(role, external_id)
     if not names:
         raise ConfigurationError("no stream to consume: name at least one")
-    if external_id and not role:
-        raise ConfigurationError("--external-id is for a role: give --role too")
-    return [Stream(name, role_arn=role, external_id=external_id) for name in names]
+    return [roles.stream(name) for name in names]
 
 
 def _telemetry(otlp: bool, console: bool) -> AbstractContextManager[object]:

@@ -88,6 +88,30 @@ def test_it_follows_a_split_through_a_role(
     assert lines(process, 1) == [b"after\n"]
 
 
+def test_consume_takes_a_role_for_each_stream(
+    orders: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    account = "210987654321"
+    orders.create_table()
+    arn = orders.create_stream("payments", account=account)
+    role = orders.create_role("reader", account=account, external_id="agreed")
+    orders.put(arn, b"theirs", "key")
+    process = start(
+        "consume",
+        "orders",
+        arn,
+        "--app=a",
+        f"--role=payments={role.arn}",
+        "--external-id=agreed",
+        "--output=text",
+        BEGIN,
+    )
+    found = lines(process, 11)
+    assert found.count(b"theirs\n") == 1
+    process.terminate()
+    finished(process)
+
+
 def test_a_reader_that_has_enough_ends_it_quietly(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
