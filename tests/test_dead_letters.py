@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from moto.server import ThreadedMotoServer
 
 from kinesumer.aws.session import Clients
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
-from kinesumer.dead_letters.targets import open_readable
+from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> Non
     answer = await sqs.create_queue(
         QueueName="small", Attributes={"MaximumMessageSize": "1024"}
     )
-    letters = await open_dead_letters(f"sqs:{answer['QueueUrl']}", clients)
+    letters = await open_target(f"sqs:{answer['QueueUrl']}", clients)
     for size in (2_000, 1 << 20):
         large = DeadLetter(
             **{n: getattr(LETTER, n) for n in LETTER.__struct_fields__}
@@ -105,7 +105,7 @@ async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> Non
 async def test_a_target_that_is_not_there_is_no_fault_that_passes(
     clients: Clients, url: str, place: str
 ) -> None:
-    letters = await open_dead_letters(place.format(url=url), clients)
+    letters = await open_target(place.format(url=url), clients)
     with pytest.raises(FatalError, match="nowhere"):
         await letters.put(LETTER)
 
@@ -116,7 +116,7 @@ async def test_a_function_gets_the_letter_and_its_error_is_raised(
     async def take(letter: DeadLetter) -> None:
         raise ZeroDivisionError(letter.id)
 
-    letters = await open_dead_letters(take, clients)
+    letters = await open_target(take, clients)
     with pytest.raises(ZeroDivisionError, match=LETTER.id):
         await letters.put(LETTER)
 
@@ -125,12 +125,30 @@ async def test_a_plain_function_is_refused_with_the_first_letter(
     clients: Clients,
 ) -> None:
     kept: list[DeadLetter] = []
-    letters = await open_dead_letters(kept.append, clients)  # type: ignore[arg-type]
+    letters = await open_target(kept.append, clients)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="`async def`"):
         await letters.put(LETTER)
+
+
+async def test_a_target_may_be_opened_with_clients_of_its_own(
+    url: str, target: str
+) -> None:
+    letters = await open_dead_letters(target, region="us-east-1")
+    await letters.put(LETTER)
+    await letters.aclose()
+    async with Clients(region="us-east-1") as clients:
+        readable = await open_readable(target, clients)
+        assert [stored.letter async for stored in readable.read()] == [LETTER]
+        await readable.aclose()
+
+
+@pytest.mark.parametrize("wrong", ["letters", 7])
+async def test_opening_what_names_no_target_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="target"):
+        await open_dead_letters(wrong)
 
 
 @pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
 async def test_what_names_no_target_is_refused(clients: Clients, text: str) -> None:
     with pytest.raises(ConfigurationError, match="names no target"):
-        await open_dead_letters(text, clients)
+        await open_target(text, clients)

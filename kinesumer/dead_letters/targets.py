@@ -93,8 +93,29 @@ def check_target(target: str | Taker) -> None:
         )
 
 
-async def open_dead_letters(target: str | Taker, clients: Clients) -> DeadLetters:
-    """Open a target. Raises ConfigurationError for what names none."""
+async def open_dead_letters(
+    target: str | Taker, *, region: str | None = None, session: object | None = None
+) -> DeadLetters:
+    """Open a target of dead letters; ``aclose()`` closes it.
+
+    ``target`` is what ``run()`` takes as ``dead_letters``. ``region`` and ``session``
+    are those of ``Kinesumer``: AWS is called with them. Raises ConfigurationError for
+    what isn't a target.
+    """
+    from kinesumer.aws.session import Clients
+
+    check_target(target)
+    clients = Clients(session, region=region)
+    try:
+        letters = await open_target(target, clients)
+    except BaseException:
+        await clients.__aexit__(None, None, None)
+        raise
+    return OwnedLetters(letters, clients)
+
+
+async def open_target(target: str | Taker, clients: Clients) -> DeadLetters:
+    """Open a target, with clients that outlive it. Raises ConfigurationError."""
     check_target(target)
     if isinstance(target, str):
         return await open_readable(target, clients)
@@ -120,6 +141,24 @@ async def open_readable(text: str, clients: Clients) -> ReadableLetters:
     from kinesumer.dead_letters.file import FileLetters
 
     return FileLetters(place)
+
+
+class OwnedLetters:
+    """A target together with the AWS clients that it is called with."""
+
+    def __init__(self, letters: DeadLetters, clients: Clients) -> None:
+        self._letters, self._clients = letters, clients
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Store a letter."""
+        await self._letters.put(letter)
+
+    async def aclose(self) -> None:
+        """Close the target, and then its clients."""
+        try:
+            await self._letters.aclose()
+        finally:
+            await self._clients.__aexit__(None, None, None)
 
 
 class CallableLetters:

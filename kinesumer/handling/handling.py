@@ -82,10 +82,10 @@ class Handling:
 
     async def open(self, clients: Clients) -> None:
         """Open the target of dead letters. Raises what says that it can't be used."""
-        from kinesumer.dead_letters import open_dead_letters
+        from kinesumer.dead_letters.targets import open_target
 
         if self._terms.dead_letters is not None:
-            self.letters = await open_dead_letters(self._terms.dead_letters, clients)
+            self.letters = await open_target(self._terms.dead_letters, clients)
 
     def look_at(self, streams: Iterable[OpenStream]) -> None:
         """Warn of streams whose keys have no order that could be kept."""

@@ -11,8 +11,9 @@ import pytest
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
-from kinesumer.dead_letters import DeadLetter, open_dead_letters
+from kinesumer.dead_letters import DeadLetter
 from kinesumer.dead_letters.file import FileLetters
+from kinesumer.dead_letters.targets import open_target
 from kinesumer.errors import ConfigurationError, FatalError, LetterTooLargeError
 from kinesumer.model import HASH_KEYS, Start, Stream
 from kinesumer.operations.moments import moment
@@ -46,7 +47,7 @@ def letter(number: int, **changes: object) -> DeadLetter:
 def keep(target: str, *letters: DeadLetter) -> None:
     async def put() -> None:
         async with Clients() as clients:
-            opened = await open_dead_letters(target, clients)
+            opened = await open_target(target, clients)
             for one in letters:
                 await opened.put(one)
             await opened.aclose()
