@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.arguments import several
 from kinesumer.context import logger
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model import Start, Stream, stream_name
@@ -60,7 +61,8 @@ class OpenStream:
 
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
     """Return what the user named as streams. Raises ConfigurationError."""
-    given = [streams] if isinstance(streams, str | Stream) else list(streams)
+    one = isinstance(streams, str | Stream)
+    given = (streams,) if one else several("streams", streams)
     if not given:
         raise ConfigurationError("no stream to consume: name at least one")
     found = []

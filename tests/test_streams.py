@@ -33,7 +33,9 @@ def test_streams_are_names_arns_or_objects_one_or_many(
     assert [stream.name for stream in as_streams(given)] == names
 
 
-@pytest.mark.parametrize("given", [[], (), [""], "", [7], [None], [b"orders"]])
+@pytest.mark.parametrize(
+    "given", [[], (), [""], "", [7], [None], [b"orders"], b"orders", 7, None]
+)
 def test_what_is_no_stream_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="stream"):
         as_streams(given)

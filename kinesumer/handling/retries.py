@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.arguments import error_types
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,11 +47,8 @@ class Retries:
                     f"Retries({name}={value!r}) is no time between 0 and "
                     f"{MOST_SECONDS:g} s"
                 )
-        for kind in self.permanent:
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise ConfigurationError(
-                    f"Retries(permanent=…) names {kind!r}: that is no Exception"
-                )
+        kinds = error_types("permanent", self.permanent)
+        object.__setattr__(self, "permanent", kinds)  # isinstance() takes tuples only
 
     def wait_seconds(self, failures: int, random: Random) -> float:
         """Return how long to wait after so many failures in a row."""

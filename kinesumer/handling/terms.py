@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from kinesumer.arguments import several
 from kinesumer.errors import ConfigurationError
 from kinesumer.handling.failing import OnFailure
 from kinesumer.handling.handler import read_handler
@@ -53,7 +54,7 @@ def read_terms(
     if not isinstance(retries, Retries):
         raise ConfigurationError(f"retries={retries!r} is no kinesumer.Retries")
     return Terms(
-        wrapped(read_handler(handler, batch), tuple(middleware)),
+        wrapped(read_handler(handler, batch), several("middleware", middleware)),
         concurrency,
         _policy(on_failure, dead_letters),
         dead_letters,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.arguments import several
+from kinesumer.errors import ConfigurationError
 from kinesumer.local.refusal import AwsError, access_denied
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from kinesumer.local.policies import Policy
 
 DEFAULT_ACCOUNT = "000000000000"
+ACCOUNT = re.compile("[0-9]{12}")
+EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 
 
 class Credentials(NamedTuple):
@@ -85,7 +90,7 @@ class Identities:
 
     def account(self, account: str) -> Credentials:
         """Return an account's credentials; the account is made if it is new."""
-        if not (len(account) == 12 and account.isdecimal()):
+        if not ACCOUNT.fullmatch(account):
             raise ValueError(f"{account!r} is no AWS account id: use 12 digits")
         if account not in self._by_account:
             key = f"AKIA{account}LOCL"
@@ -108,14 +113,22 @@ class Identities:
         actions: Iterable[str] = ("*",),
         session_seconds: float | None = None,
     ) -> Role:
-        """Create or replace a role that the trusted accounts (or ARNs) may assume."""
+        """Create or replace a role that the trusted accounts (or ARNs) may assume.
+
+        Raises ConfigurationError for what AWS wouldn't take.
+        """
         self.account(account)
+        if external_id is not None and not EXTERNAL_ID.fullmatch(external_id):
+            raise ConfigurationError(
+                f"external_id={external_id!r} is not what STS takes: use 2 to 1,224 "
+                "letters, digits and =,.@:/-_+"
+            )
         role = Role(
             name=name,
             account=account,
-            trusted=frozenset(trusted),
+            trusted=frozenset(map(_principal, several("trusted", trusted))),
             external_id=external_id,
-            actions=tuple(actions),
+            actions=several("actions", actions),
             session_seconds=session_seconds,
         )
         self._roles[role.arn] = role
@@ -178,6 +191,15 @@ class Identities:
         )
         self._by_key[temporary.access_key_id] = temporary
         return temporary
+
+
+def _principal(text: object) -> str:
+    """Return an account id or an ARN. Raises ConfigurationError."""
+    if isinstance(text, str) and (ACCOUNT.fullmatch(text) or text.startswith("arn:")):
+        return text
+    raise ConfigurationError(
+        f"trusted names {text!r}: give an account id of 12 digits, or an ARN"
+    )
 
 
 def _trusts(role: Role, caller: Credentials, external_id: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kinesumer.arguments import error_types
 from kinesumer.handling.handler import read_handler
 from kinesumer.testing.campaign import Outcome, draw_run, play
 from kinesumer.testing.predicates import ViolationError
@@ -55,6 +56,7 @@ def simulate_handler(
     rates = parse_rates(faults, shape.faults_per_minute)
     rates = tuple(r for r in rates if r.kind != "seek" or "seek" in faults)
     run = draw_run(shape, seed, minutes, rates)
+    restarts_after = error_types("restarts_after", restarts_after)
     sim = Simulation(shape, seed, User(read, data, restarts_after))
     outcome = Outcome(run)
     try:

@@ -152,6 +152,11 @@ class AsyncHook(Middleware):
         ),
         ({"retries": 3}, "retries=3 is no kinesumer.Retries"),
         ({"middleware": [print]}, "is no kinesumer.Middleware"),
+        ({"middleware": "hooks"}, "middleware='hooks' is not a list"),
+        (
+            {"middleware": Middleware()},
+            "is not a list: write middleware=",
+        ),
         ({"traceparent": ""}, "traceparent='' is neither"),
         ({"traceparent": "a..b"}, "traceparent='a..b' is neither"),
         ({"traceparent": 7}, "traceparent=7 is neither"),

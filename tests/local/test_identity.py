@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kinesumer.errors import ConfigurationError
 from kinesumer.local import EmbeddedAws
 from kinesumer.local.identity import Credentials
 
@@ -109,6 +110,23 @@ async def test_a_role_lets_in_only_whom_it_trusts(
     assert (await refused(call)).code == "AccessDenied"
     call = sts.assume_role(RoleArn=role.arn + "x", RoleSessionName="billing")
     assert (await refused(call)).code == "AccessDenied"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"trusted": "000000000000"}, "trusted='000000000000' is not a list"),
+        ({"trusted": ["reader"]}, "trusted names 'reader'"),
+        ({"actions": "kinesis:*"}, r"actions='kinesis:\*' is not a list"),
+        ({"external_id": "x"}, "external_id='x' is not what STS takes"),
+        ({"external_id": "an id"}, "external_id='an id' is not what STS takes"),
+    ],
+)
+def test_a_role_that_aws_would_not_take_is_refused(
+    wrong: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        EmbeddedAws().create_role("reader", account=OTHER, **wrong)
 
 
 async def test_temporary_credentials_expire(

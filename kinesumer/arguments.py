@@ -1,0 +1,32 @@
+"""Arguments that take several values, checked where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kinesumer.errors import ConfigurationError
+
+
+def several(name: str, given: object) -> tuple[Any, ...]:
+    """Return the values of an argument that takes a list, a tuple or the like.
+
+    Raises ConfigurationError for text, which is a list of its characters in Python, and
+    for a single value.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigurationError(
+            f"{name}={given!r} is not a list: write {name}=[...], also for one value"
+        )
+    return tuple(given)
+
+
+def error_types(name: str, given: object) -> tuple[type[Exception], ...]:
+    """Return the types of errors that an argument names. Raises ConfigurationError."""
+    found = several(name, given)
+    for kind in found:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise ConfigurationError(
+                f"{name} names {kind!r}, which is not a subclass of Exception"
+            )
+    return found
