@@ -22,6 +22,7 @@ from kinesumer.group import Group
 from kinesumer.handling import Retries
 from kinesumer.heart_runner import ThreadHeart
 from kinesumer.model import Start
+from kinesumer.store_thread import StoreThread
 from kinesumer.streams import as_streams
 from kinesumer.wire.rows import QUERY_ID
 
@@ -81,6 +82,7 @@ class Kinesumer:
         self._region = region
         self._session = session
         self._clients: Clients | None = None
+        self._thread: StoreThread | None = None
         self._group: Group | None = None
         self._records: Records | None = None
         self._delivery: Taker | None = None
@@ -114,6 +116,8 @@ class Kinesumer:
         finally:
             if self._telemetry is not None:
                 self._telemetry.forget()
+            if self._thread is not None:
+                await self._thread.stop()
             if self._clients is not None:
                 await self._clients.__aexit__(None, None, None)
 
@@ -289,7 +293,7 @@ class Kinesumer:
 
     async def _wire(self, delivery: Taker) -> Group:
         # Heavy, and not needed by who only imports the package.
-        from kinesumer.aws.dynamodb import borrowed_store, open_store
+        from kinesumer.aws.dynamodb import borrowed_store
         from kinesumer.aws.kinesis import open_source
         from kinesumer.aws.session import Clients
         from kinesumer.gauges import read_gauges
@@ -300,21 +304,22 @@ class Kinesumer:
             region=self._region,
             role_session_name=f"kinesumer-{self.app}",
         )
+        loan = await clients.lend()
+        thread = self._thread = StoreThread(lambda: borrowed_store(loan, self.table))
         clock = SystemClock()
         telemetry = self._telemetry = OpenTelemetry(self.app, clock)
         context = Context(
             app=self.app,
             client_id=self.client_id,
             config=self.config,
-            store=await open_store(clients, self.table),
+            store=await thread.start(),
             clock=clock,
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
             health=Health(clock, telemetry),
             telemetry=telemetry,
         )
-        loan = await clients.lend()
-        heart = ThreadHeart(context, lambda: borrowed_store(loan, self.table))
+        heart = ThreadHeart(context, thread)
         group = Group(context, lambda s: open_source(clients, s), heart, delivery)
         telemetry.watch(lambda: read_gauges(group))
         await delivery.open(clients)

@@ -1,21 +1,19 @@
-"""Where a heart runs: on a thread with an event loop and a connection of its own."""
+"""Where a heart runs: on the event loop that makes the calls to the state store."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.heartbeat import Event, Failed, Heart
+from kinesumer.store_thread import StoreThreadEndedError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from kinesumer.context import Context
-    from kinesumer.ports import StateStore
+    from kinesumer.store_thread import StoreThread
 
 
 Notify = Callable[[Event], None]
@@ -66,20 +64,15 @@ class TaskHeart:
 class ThreadHeart:
     """Runs a heart where user code that blocks the client's loop can't stop it."""
 
-    def __init__(
-        self,
-        context: Context,
-        open_store: Callable[[], AbstractAsyncContextManager[StateStore]],
-    ) -> None:
+    def __init__(self, context: Context, thread: StoreThread) -> None:
         self._context = context
-        self._open_store = open_store
-        self._thread: threading.Thread | None = None
+        self._thread = thread
         self._heart: Heart | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     def start(self, make_heart: MakeHeart, notify: Notify) -> None:
-        """Start the thread; events are passed to the loop that calls this."""
+        """Start the heart; events are passed to the loop that calls this."""
         home = asyncio.get_running_loop()
 
         def pass_on(event: Event) -> None:
@@ -87,39 +80,39 @@ class ThreadHeart:
             if not home.is_closed():
                 home.call_soon_threadsafe(notify, event)
 
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(make_heart, pass_on)),
-            name="kinesumer-heartbeat",
-            daemon=True,
-        )
-        self._thread.start()
-
-    async def _live(self, make_heart: MakeHeart, notify: Notify) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        try:
-            async with self._open_store() as store:
-                self._heart = make_heart(replace(self._context, store=store), notify)
-                await self._heart.run()
-        except asyncio.CancelledError:
-            pass  # stop() asked for it
-        except Exception as error:
-            notify(Failed(error))
+        self._thread.call_soon(self._begin, make_heart, pass_on)
 
     def tell(self, change: Callable[[Heart], None]) -> None:
         """Change something of the heart, on its own loop."""
-        heart, loop = self._heart, self._loop
-        if heart is not None and loop is not None:
-            with suppress(RuntimeError):  # its loop is closed: it is ending
-                loop.call_soon_threadsafe(change, heart)
+        self._thread.call_soon(self._change, change)
 
     async def stop(self) -> None:
         """Stop the heart; no beat is sent after this returns."""
-        thread, told = self._thread, False
-        while thread is not None and thread.is_alive():
-            # A thread that has just begun has no task to cancel yet.
-            if not told and self._task is not None and self._loop is not None:
-                told = True
-                with suppress(RuntimeError):  # its loop is closed: it is ending
-                    self._loop.call_soon_threadsafe(self._task.cancel)
-            await asyncio.sleep(0.005)
+        self._is_stopping = True
+        with suppress(StoreThreadEndedError):
+            await self._thread.call(self._end())
+
+    # --- on the thread --------------------------------------------------------------
+
+    def _begin(self, make_heart: MakeHeart, notify: Notify) -> None:
+        context = replace(self._context, store=self._thread.store)
+        self._heart = make_heart(context, notify)
+        self._task = asyncio.get_running_loop().create_task(self._live(notify))
+
+    async def _live(self, notify: Notify) -> None:
+        assert self._heart is not None
+        try:
+            await self._heart.run()
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                notify(Failed(StoreThreadEndedError()))
+            raise
+
+    def _change(self, change: Callable[[Heart], None]) -> None:
+        if self._heart is not None:
+            change(self._heart)
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

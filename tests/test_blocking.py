@@ -149,7 +149,7 @@ def test_what_ends_a_program_ends_run_and_hands_the_shards_over(
 
     with pytest.raises(SystemExit, match="3"), client() as blocking:
         blocking.run("orders", handle, start=OLDEST, batch=False)
-    assert "kinesumer-heartbeat" not in {t.name for t in threading.enumerate()}
+    assert "kinesumer-state-store" not in {t.name for t in threading.enumerate()}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

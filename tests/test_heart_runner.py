@@ -1,4 +1,4 @@
-"""The heart's thread: started, told, and gone when it is stopped."""
+"""A heart on a thread: started, told, and silent when it is stopped."""
 
 from __future__ import annotations
 
@@ -11,31 +11,38 @@ from kinesumer.clock import SystemClock
 from kinesumer.config import Config
 from kinesumer.context import Context, Health
 from kinesumer.heart_runner import ThreadHeart
-from kinesumer.heartbeat import Alive, Event, Heart
+from kinesumer.heartbeat import Alive, Event, Failed, Heart
+from kinesumer.store_thread import StoreThread, StoreThreadEndedError
 from kinesumer.testing.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 
-def runner(store: MemoryStore) -> ThreadHeart:
-    clock = SystemClock()
-    context = Context(
-        app="app",
-        client_id="c1",
-        config=Config(),
-        store=store,
-        clock=clock,
-        random=Random(1),
-        new_id=lambda: "s1",
-        health=Health(clock),
-    )
+@asynccontextmanager
+async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
+    """Return a heart's runner on a thread that ends with the block."""
 
     @asynccontextmanager
     async def open_store() -> AsyncIterator[MemoryStore]:
         yield store
 
-    return ThreadHeart(context, open_store)
+    thread = StoreThread(open_store)
+    clock = SystemClock()
+    context = Context(
+        app="app",
+        client_id="c1",
+        config=Config(heartbeat_seconds=0.1, lease_seconds=1.0),
+        store=await thread.start(),
+        clock=clock,
+        random=Random(1),
+        new_id=lambda: "s1",
+        health=Health(clock),
+    )
+    try:
+        yield ThreadHeart(context, thread)
+    finally:
+        await thread.stop()
 
 
 def make(context: Context, notify: Callable[[Event], None]) -> Heart:
@@ -44,30 +51,58 @@ def make(context: Context, notify: Callable[[Event], None]) -> Heart:
     )
 
 
-async def test_it_registers_and_is_gone_after_stop() -> None:
-    store = MemoryStore(SystemClock())
-    heart = runner(store)
-    registered = asyncio.Event()
-    events: list[Event] = []
+class Events:
+    """What a heart told, in order."""
 
-    def take(event: Event) -> None:
-        events.append(event)
-        registered.set()
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+        self._changed = asyncio.Event()
 
-    heart.start(make, take)
-    await registered.wait()
-    assert isinstance(events[0], Alive)
-    await heart.stop()
-    assert heart._thread is not None
-    assert not heart._thread.is_alive()
+    def take(self, event: Event) -> None:
+        self.seen.append(event)
+        self._changed.set()
+
+    async def until(self, kind: type[Event]) -> Event:
+        """Return the next event of a kind that has come or comes."""
+        async with asyncio.timeout(10):
+            while not any(isinstance(event, kind) for event in self.seen):
+                self._changed.clear()
+                await self._changed.wait()
+        return next(event for event in self.seen if isinstance(event, kind))
 
 
-async def test_it_is_gone_even_if_it_is_stopped_before_it_got_anywhere() -> None:
+def beats(store: MemoryStore) -> object:
+    [row] = store.rows("member#app")
+    return row["beat"]
+
+
+async def test_it_registers_and_sends_no_beat_after_stop() -> None:
+    store, events = MemoryStore(SystemClock()), Events()
+    async with running(store) as heart:
+        heart.start(make, events.take)
+        await events.until(Alive)
+        await heart.stop()
+        last = beats(store)
+        await asyncio.sleep(0.3)
+        assert beats(store) == last
+
+
+async def test_it_ends_even_if_it_is_stopped_before_it_got_anywhere() -> None:
     for _ in range(5):
-        heart = runner(MemoryStore(SystemClock()))
-        heart.start(make, lambda _: None)
-        thread = heart._thread
-        assert thread is not None
-        async with asyncio.timeout(5):
-            await heart.stop()
-        assert not thread.is_alive()
+        store = MemoryStore(SystemClock())
+        async with running(store) as heart:
+            heart.start(make, lambda _: None)
+            async with asyncio.timeout(5):
+                await heart.stop()
+                await heart.stop()
+
+
+async def test_the_end_of_its_thread_is_reported() -> None:
+    events = Events()
+    async with running(MemoryStore(SystemClock())) as heart:
+        heart.start(make, events.take)
+        await events.until(Alive)
+    failed = await events.until(Failed)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, StoreThreadEndedError)
+    await heart.stop()

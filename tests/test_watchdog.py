@@ -16,6 +16,7 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.group import Group
 from kinesumer.heart_runner import ThreadHeart
 from kinesumer.model import Start
+from kinesumer.store_thread import StoreThread
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.engine import APP, FaultySource, World, in_virtual_time
 
@@ -163,11 +164,17 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
     kinesis.put("orders", b"a", explicit_hash_key=0)
     config = Config(heartbeat_seconds=0.1, lease_seconds=5.0, max_processing_time=0.5)
     ids = map(str, range(1000))
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[MemoryStore]:
+        yield store
+
+    thread = StoreThread(open_store)
     context = Context(
         app=APP,
         client_id="c1",
         config=config,
-        store=store,
+        store=await thread.start(),
         clock=clock,
         random=Random(1),
         new_id=lambda: next(ids),
@@ -177,17 +184,13 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
     async def open_source(stream: Stream) -> Any:
         return kinesis.source(stream.name)
 
-    @asynccontextmanager
-    async def open_store() -> AsyncIterator[MemoryStore]:
-        yield store
-
     def blocks_until_reported() -> None:
         give_up_at = time.monotonic() + 20
         while not reports(caplog) and time.monotonic() < give_up_at:
             time.sleep(0.01)
 
     delivery = Delivery(clock, marks_by_asking=True)
-    heart = ThreadHeart(context, open_store)
+    heart = ThreadHeart(context, thread)
     group = Group(context, open_source, heart, delivery)
 
     async def start() -> None:
@@ -201,6 +204,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         while not holding.revoked:
             await asyncio.sleep(0.01)
     await group.stop(wait_for_user=False)
+    await thread.stop()
     report = reports(caplog)[0]
     assert report.startswith(f"user code at {SHARD} has made no progress")
     assert "in blocks_until_reported" in report

@@ -22,6 +22,7 @@ from kinesumer.handling.terms import read_terms
 from kinesumer.heart_runner import ThreadHeart
 from kinesumer.keeper import keep
 from kinesumer.model import Start, Stream
+from kinesumer.store_thread import StoreThread
 from kinesumer.streams import OpenStream
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.engine import APP
@@ -68,7 +69,8 @@ class Client:
         self.letters = Letters()
         if terms.on_failure == "dead-letter":
             self.handling.letters = self.letters
-        heart = ThreadHeart(self.context, self._open_store)
+        self._thread = StoreThread(self._open_store)
+        heart = ThreadHeart(self.context, self._thread)
         self.group = Group(self.context, self._open, heart, self.handling)
 
     def put(self, *texts: str) -> None:
@@ -83,6 +85,7 @@ class Client:
                 await self.handling.run(self._begin)
         finally:
             await self.group.stop(wait_for_user=False)
+            await self._thread.stop()
 
     def close(self) -> None:
         """End the run, from any thread."""
@@ -90,6 +93,7 @@ class Client:
 
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
+        await self._thread.start()
         # With rows of its shards the first plan can be acted upon at once.
         source = self.kinesis.source("orders")
         info, start = source.describe_now(), Start.TRIM_HORIZON

@@ -99,7 +99,7 @@ MUTANTS = (
         "the heart beats on the client's loop",
         "5 a thread of their own; K9, Go 14",
         "client.py",
-        "heart = ThreadHeart(context, lambda: borrowed_store(loan, self.table))",
+        "heart = ThreadHeart(context, thread)",
         "from kinesumer.heart_runner import TaskHeart\n\n"
         "        heart = TaskHeart(context)",
         "tests/aws/test_heart.py",
