@@ -13,8 +13,11 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from aiohttp.abc import AbstractResolver
+
 if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType
+    from aiohttp.abc import ResolveResult
 
     Place = tuple[str, int]
     Answer = asyncio.Future[list[AddrInfoType]]
@@ -62,6 +65,34 @@ class Addresses:
         if answer.exception() is None:
             until = asyncio.get_running_loop().time() + KNOWN_SECONDS
             self._known[place] = until, answer.result()
+
+
+class Resolver(AbstractResolver):
+    """Addresses for clients of aiohttp. Belongs to the event loop that first asks."""
+
+    def __init__(self) -> None:
+        self._addresses = Addresses()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: int = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return a host's addresses of a family. Raises OSError."""
+        found = await self._addresses.find(host, port)
+        return [
+            {
+                "hostname": host,
+                "host": str(address[0]),
+                "port": port,
+                "family": kind,
+                "proto": protocol,
+                "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            }
+            for kind, _, protocol, _, address in found
+            if family in (socket.AF_UNSPEC, kind)
+        ]
+
+    async def close(self) -> None:
+        """Leave lookups under way to their threads."""
 
 
 def _look_up(place: Place, answer: Answer) -> None:

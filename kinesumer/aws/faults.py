@@ -249,8 +249,7 @@ def no_credentials(fault: Fault) -> CredentialsError:
     """Return the error for credentials or a region that can't be found."""
     if fault.code == "NoRegionError":
         return CredentialsError(
-            "no AWS region: pass region=…, set AWS_DEFAULT_REGION, or set one in the "
-            "profile"
+            "no AWS region: pass region=…, set AWS_REGION, or set one in the profile"
         )
     hint = (
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "

@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from aiobotocore.config import AioConfig
-from aiobotocore.session import AioSession
-from botocore.loaders import create_loader
 
+from kinesumer.aws.addresses import Resolver
 from kinesumer.aws.connections import Connections
 from kinesumer.aws.credentials import (
     Credentials,
-    FixedProvider,
     LoanedCredentials,
     Role,
     RoleCredentials,
@@ -29,6 +27,7 @@ from kinesumer.aws.credentials import (
 from kinesumer.aws.endpoints import check_port, refuse_credentials
 from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
 from kinesumer.aws.faults import no_credentials as credentials_error
+from kinesumer.aws.settings import Settings, own_session
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from botocore.loaders import Loader
-
-    Create = Callable[..., AbstractAsyncContextManager[Any]]
+    from aiobotocore.session import AioSession
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = {
@@ -86,15 +83,16 @@ class Clients:
         now: Callable[[], float] = time.monotonic,
         endpoints: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
-        self._session = _own_session() if session is None else session
-        self._create = _factory(self._session)
+        self._resolver = Resolver()
+        self._session = own_session(self._resolver) if session is None else session
+        self._settings = Settings(self._session)
         self._region = region
         self._role_session_name = role_session_name
         self._now = now
         self._endpoints = endpoints
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
-        self._credentials: Credentials | None = None
+        self._own: tuple[AioSession, Credentials] | None = None
         self._roles: dict[Role, tuple[AioSession, RoleCredentials]] = {}
         self._clients: dict[tuple[str, str | None, Role | None], Opened] = {}
 
@@ -114,7 +112,7 @@ class Clients:
     def region(self) -> str | None:
         """The region given, else the session's own."""
         if self._region is None:
-            self._region = _configured(lambda: _region(self._session))
+            self._region = _configured(lambda: self._settings.region)
         return self._region
 
     def role(
@@ -148,14 +146,12 @@ class Clients:
     async def _open(
         self, service: str, region: str | None, role: Role | None
     ) -> Opened:
-        credentials = await self.credentials()
-        create = self._create
+        session, credentials = await self._owner()
         expired: Callable[[], bool] = partial(renewable, credentials)
         if role is not None:
-            session, assumed = self._assumed(role)
-            create, expired = session.create_client, assumed.forget
-            credentials = assumed
-        connected = self._connected(create, service, region)
+            session, assumed = self._assumed(role, session)
+            credentials, expired = assumed, assumed.forget
+        connected = self._connected(session, service, region)
         client = await self._stack.enter_async_context(connected)
         connections = Connections(CONNECT_SECONDS, READ_SECONDS[service])
         self._stack.push_async_callback(connections.close)
@@ -163,17 +159,17 @@ class Clients:
 
     @asynccontextmanager
     async def _connected(
-        self, create: Create, service: str, region: str | None
+        self, session: AioSession, service: str, region: str | None
     ) -> AsyncIterator[Any]:
         """Make a client that is closed at the end. Raises ConfigurationError."""
         async with AsyncExitStack() as stack:
             try:
                 client = await stack.enter_async_context(
-                    create(
+                    session.create_client(
                         service,
                         region_name=region,
                         endpoint_url=self._endpoints.get(service),
-                        config=config(service),
+                        config=self._settings.config(limits(service), self._resolver),
                     )
                 )
             except ValueError as error:
@@ -186,19 +182,25 @@ class Clients:
             check_port(what, client.meta.endpoint_url)
             yield client
 
-    def _assumed(self, role: Role) -> tuple[AioSession, RoleCredentials]:
+    def _assumed(
+        self, role: Role, owner: AioSession
+    ) -> tuple[AioSession, RoleCredentials]:
         if role not in self._roles:
 
             def sts() -> AbstractAsyncContextManager[StsClient]:
-                return self._connected(self._create, "sts", self.region)
+                return self._connected(owner, "sts", self.region)
 
             credentials = RoleCredentials(role, sts, self._now)
-            self._roles[role] = (self._derived(credentials), credentials)
+            self._roles[role] = (self._settings.session(credentials), credentials)
         return self._roles[role]
 
     async def credentials(self) -> Credentials:
         """Return the session's own credentials. Raises CredentialsError if none."""
-        if self._credentials is None:
+        return (await self._owner())[1]
+
+    async def _owner(self) -> tuple[AioSession, Credentials]:
+        """Return the session with the user's credentials. Raises CredentialsError."""
+        if self._own is None:
             try:
                 found = cast("Session", self._session).get_credentials()
                 if not inspect.isawaitable(found):
@@ -206,14 +208,15 @@ class Clients:
                         f"session is a {type(self._session).__name__}, which isn't "
                         "asynchronous; pass an aiobotocore or aioboto3 session"
                     )
-                self._credentials = await found
+                credentials = await found
+                if credentials is None:
+                    raise credentials_error(
+                        Fault(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
+                    )
+                self._own = (self._settings.session(credentials), credentials)
             except FOREIGN as error:
                 raise _refused(error) from error
-        if self._credentials is None:
-            raise credentials_error(
-                Fault(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
-            )
-        return self._credentials
+        return self._own
 
     async def lend(self) -> Loan:
         """Return what another thread needs to reach the state store by itself."""
@@ -224,31 +227,22 @@ class Clients:
         except FOREIGN as error:
             raise _refused(error) from error
         credentials = LoanedCredentials(owner, last, asyncio.get_running_loop())
-        meta = opened.client.meta
         return Loan(
-            self._derived(credentials),
-            meta.region_name,
-            meta.endpoint_url,
+            self._settings,
+            self._settings.session(credentials),
+            opened.client.meta.region_name,
+            self._endpoints.get("dynamodb"),
             opened.expired,
         )
-
-    def _derived(self, credentials: Credentials) -> AioSession:
-        """Make a session with the same profile's settings but other credentials."""
-        session = AioSession(profile=_profile(self._session))
-        session.register_component("credential_provider", FixedProvider(credentials))
-        if hasattr(self._session, "get_component"):
-            # Reading the services' definitions takes 40 ms: once is enough.
-            loader = self._session.get_component("data_loader")
-            session.register_component("data_loader", loader)
-        return session
 
 
 class Loan(NamedTuple):
     """Made on one event loop, opened on another: a DynamoDB client of its own."""
 
+    settings: Settings
     session: AioSession
     region: str
-    endpoint: str
+    endpoint: str | None
     expired: Callable[[], bool]
 
     def open(self) -> AbstractAsyncContextManager[Any]:
@@ -259,13 +253,15 @@ class Loan(NamedTuple):
                 "dynamodb",
                 region_name=self.region,
                 endpoint_url=self.endpoint,
-                config=config("dynamodb"),
+                config=self.settings.config(
+                    limits("dynamodb"), Resolver(), elsewhere=True
+                ),
             ),
         )
 
 
-def config(service: str) -> AioConfig:
-    """Return a client's configuration: no retries, the engine retries knowingly."""
+def limits(service: str) -> AioConfig:
+    """Return what no user may set: no retries, since the engine retries knowingly."""
     return AioConfig(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=CONNECT_SECONDS,
@@ -284,54 +280,12 @@ def _user_agent() -> str:
     return " ".join(f"{package}/{version(package)}" for package in packages)
 
 
-def _own_session() -> AioSession:
-    session = AioSession()
-    # Looked up late, as botocore does it: what a profile lacks is reported then.
-    session.lazy_register_component(
-        "data_loader",
-        lambda: _definitions(session.get_config_variable("data_path")),
-    )
-    return session
-
-
-@cache
-def _definitions(data_path: str | None) -> Loader:
-    # Sessions are full of cycles: without sharing, each client that follows another one
-    # in a process would add 14 MB, until Python's collector looks at everything.
-    return create_loader(data_path)
-
-
 _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
 
 
 def role_session_name(text: str) -> str:
     """Return text as STS allows it for a session: 2 to 64 of [A-Za-z0-9_+=,.@-]."""
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
-
-
-def _factory(session: object) -> Create:
-    # aiobotocore says create_client, aioboto3 says client; the rest is the same.
-    create = getattr(session, "create_client", None) or getattr(session, "client", None)
-    if not callable(create) or not hasattr(session, "get_credentials"):
-        raise ConfigurationError(
-            f"session is a {type(session).__name__}, neither an aiobotocore nor an "
-            "aioboto3 session"
-        )
-    return cast("Create", create)
-
-
-def _region(session: Any) -> str | None:
-    if hasattr(session, "get_config_variable"):
-        region = session.get_config_variable("region")
-    else:
-        region = session.region_name
-    return cast("str | None", region)
-
-
-def _profile(session: Any) -> str | None:
-    # aioboto3 says "default" where none was chosen, which botocore would then demand.
-    name = getattr(session, "profile_name", None) or getattr(session, "profile", None)
-    return None if name == "default" else name
 
 
 def _configured(read: Callable[[], str | None]) -> str | None:
