@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -43,6 +44,10 @@ class Frozen(NamedTuple):
     def __repr__(self) -> str:
         """Leave out what is secret: locals end up in error reports."""
         return f"Frozen(access_key={self.access_key!r}, …)"
+
+
+_USED: ContextVar[Frozen | None] = ContextVar("used", default=None)
+"""The keys of a role that the running task was given last."""
 
 
 class Credentials(Protocol):
@@ -93,6 +98,11 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 
     async def get_frozen_credentials(self) -> Frozen:
         """Return keys that are valid now, renewed if it is time to."""
+        used = await self._valid()
+        _USED.set(used)
+        return used
+
+    async def _valid(self) -> Frozen:
         frozen = self._frozen
         now = self._now()
         if frozen is not None and (now < self._renew_at or self._lock.locked()):
@@ -115,8 +125,12 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         return _account(self._role)
 
     def forget(self) -> bool:
-        """Drop the keys, since AWS calls them expired; there will be new ones."""
-        self._frozen = None
+        """Drop the running task's keys, since AWS calls them expired.
+
+        Return True: there will be new ones. Keys that were renewed meanwhile stay.
+        """
+        if _USED.get() is self._frozen:
+            self._frozen = None
         return True
 
     async def _renewed(self) -> Frozen:

@@ -81,6 +81,16 @@ class AwsStub:
         """Answer with an error of AWS."""
         self.answer(operation, {"__type": code, "message": message}, status)
 
+    def refuse_after(self, operation: str, event: asyncio.Event, code: str) -> None:
+        """Answer with an error of AWS when an event is set."""
+
+        async def handler(_: web.Request) -> web.StreamResponse:
+            await event.wait()
+            body = json.dumps({"__type": code, "message": ""}).encode()
+            return web.Response(status=400, body=body)
+
+        self._answers[operation].append(handler)
+
     def drop(self, operation: str) -> None:
         """Close the connection without an answer."""
 

@@ -161,6 +161,38 @@ async def test_keys_that_aws_calls_expired_are_replaced(
     assert aws.keys("DescribeStreamSummary") == ["ROLE1", "ROLE2"]
 
 
+@pytest.mark.parametrize("operation", ["DescribeStreamSummary", "GetRecords"])
+async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
+    aws: AwsStub, clients: Clients, operation: str
+) -> None:
+    late = asyncio.Event()
+    aws.assume_role(3600)
+    aws.refuse_after(operation, late, "ExpiredTokenException")
+    aws.refuse(operation, "ExpiredTokenException", "expired")
+    body = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer(operation, SUMMARY if operation.startswith("Describe") else body)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+
+    async def call() -> None:
+        if operation == "GetRecords":
+            await source.get_records("x", 10)
+        else:
+            await source.describe()
+
+    slow = asyncio.create_task(call())
+    while not aws.count(operation):
+        await asyncio.sleep(0.001)
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await call()
+    await call()
+    late.set()
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await slow
+    await call()
+    assert aws.keys(operation) == ["ROLE1", "ROLE1", "ROLE2", "ROLE2"]
+    assert aws.count("AssumeRole") == 2
+
+
 async def test_a_role_that_may_not_be_assumed_is_named(
     aws: AwsStub, clients: Clients
 ) -> None:
