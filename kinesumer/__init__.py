@@ -1,5 +1,7 @@
 """Consume Amazon Kinesis streams together: many processes, one DynamoDB table."""
 
+from typing import TYPE_CHECKING
+
 from kinesumer.buffer import Batch
 from kinesumer.client import Kinesumer
 from kinesumer.config import Config
@@ -33,6 +35,21 @@ from kinesumer.errors import (
 )
 from kinesumer.handling import Middleware, Retries
 from kinesumer.model import Fence, Position, Record, ShardKey, Start, Stream
+
+if TYPE_CHECKING:
+    from kinesumer import blocking as blocking
+    from kinesumer import dead_letters as dead_letters
+    from kinesumer import local as local
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import a public subpackage when it is first asked for by its name."""
+        from importlib import import_module
+
+        if name in ("blocking", "dead_letters", "local"):
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AccessDeniedError",

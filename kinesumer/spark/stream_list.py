@@ -38,6 +38,10 @@ def streams_option(*streams: Stream | str) -> str:
 def _to_json(stream: Stream | str) -> object:
     if isinstance(stream, str):
         return stream
+    if not isinstance(stream, Stream):
+        raise ConfigurationError(
+            f"{stream!r} is not a stream: give each name, ARN or Stream by itself"
+        )
     if stream.pace_seconds != Stream("").pace_seconds:
         raise ConfigurationError(
             f"stream {stream.name}: pace_seconds is for the client, not for Spark"

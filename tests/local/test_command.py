@@ -8,7 +8,9 @@ import sys
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
 
+from kinesumer.cli.main import cli
 from kinesumer.errors import ConfigurationError
 from kinesumer.local import EmbeddedAws, background
 
@@ -74,3 +76,43 @@ def test_imports_load_nothing_heavy(module: str) -> None:
         check=True,
     )
     assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "shards"), [(["a=3", "b"], {"a": 3, "b": 1}), ([], {})]
+)
+def test_streams_are_there_from_the_start(
+    monkeypatch: pytest.MonkeyPatch, named: list[str], shards: dict[str, int]
+) -> None:
+    served: list[EmbeddedAws] = []
+
+    async def serve(aws: EmbeddedAws, _: object) -> None:
+        served.append(aws)
+
+    monkeypatch.setattr("kinesumer.local.running.serve", serve)
+    arguments = [f"--stream={text}" for text in named]
+    assert CliRunner().invoke(cli, ["local", *arguments]).exit_code == 0
+    [aws] = served
+    assert {name: len(aws.open_shards(name)) for name in shards} == shards
+
+
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ("a=", "--stream a=: give a name"),
+        ("=3", "--stream =3: give a name"),
+        ("a=0", "--stream a=0: give a name"),
+        ("a=x", "--stream a=x: give a name"),
+        ("a/b", "--stream a/b: give a name"),
+        ("a=99999", "--stream a: This request would exceed the shard limit"),
+    ],
+)
+def test_streams_that_cannot_be_made_are_refused(
+    monkeypatch: pytest.MonkeyPatch, named: str, why: str
+) -> None:
+    monkeypatch.setattr("kinesumer.local.running.serve", None)
+    result = CliRunner().invoke(cli, ["local", f"--stream={named}"])
+    assert result.exit_code == 2
+    assert why in result.stderr
+    result = CliRunner().invoke(cli, ["local", "--stream=a", "--stream=a"])
+    assert "already exists" in result.stderr

@@ -355,3 +355,8 @@ def test_the_documentations_table_is_the_programs() -> None:
         assert f"`{spelling}`" in documentation, (
             "say in docs/spark.md what became of it"
         )
+
+
+def test_a_list_of_streams_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"\['orders'\] is not a stream"):
+        streams_option(["orders"])  # type: ignore[arg-type]
