@@ -28,6 +28,7 @@ from kinesumer.wire.records import decode_page
 if TYPE_CHECKING:
     from kinesumer.delivery import Taker
     from kinesumer.model import Position
+    from kinesumer.ports import Room
 
 PAGES_PER_SHARD = 8
 STREAMS = 200
@@ -54,7 +55,9 @@ class CannedSource:
         """Return an iterator at the beginning."""
         return iterator(0) if shard_id == "shard-0" else iterator(len(self._bodies))
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return the next page, decoded from its body."""
         number = int(iterator)
         if number >= len(self._bodies):

@@ -6,8 +6,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.congestion import CongestionWindow
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kinesumer.holding import Holding
     from kinesumer.model import Fence, Position, Record
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 RECORD_OVERHEAD_BYTES = 420
 """What a small record takes beside its data: the struct, two strings, the bytes' head
 (measured with CPython 3.11)."""
+
+SMALL_PAGE_BYTES = 64 * 1024
+"""A page that a caught-up shard is expected to have."""
+JSON_RECORD_BYTES = 150
+"""What a record without data takes in an answer at least."""
+PAGE_RECORDS = 10_000
+"""Most records of one answer."""
 
 
 class Batch:
@@ -80,6 +89,12 @@ def memory_size(records: Sequence[Record]) -> int:
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
+def answer_memory(wire_bytes: int) -> int:
+    """Return the most that an answer takes in memory, as JSON or as its records."""
+    records = min(PAGE_RECORDS, wire_bytes // JSON_RECORD_BYTES)
+    return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
+
+
 def data_bytes(batch: Batch, first: int, stop: int) -> int:
     """Return how many bytes the data of some of a batch's records has."""
     if stop - first == len(batch):
@@ -88,28 +103,50 @@ def data_bytes(batch: Batch, first: int, stop: int) -> int:
 
 
 class Buffer:
-    """A queue of batches whose readers ask for room before they fetch."""
+    """A queue of batches whose readers ask for room before they fetch.
+
+    ``used`` exceeds the limit by no more than what one piece of aggregates is opened
+    to, or one answer. The parts of it: answers under way (``in_flight``), pages that
+    are being opened, what was opened (``opened``), and what is queued or in user code's
+    hands (``delivered``).
+    """
 
     def __init__(self, limit_bytes: int) -> None:
+        self.limit = limit_bytes
         self.used = 0
-        self._limit = limit_bytes
+        self.in_flight = 0
+        """Reserved for answers under way, small ones left out."""
+        self.opened = 0
+        """Bytes of what was opened and is not queued yet."""
+        self.delivered = 0
+        """Bytes of what is queued or in user code's hands."""
+        self.window = CongestionWindow(limit_bytes)
         self._batches: deque[Batch] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._askers: deque[_Asker] = deque()
+        self._openers: deque[_Asker] = deque()
+        self._is_opening = False
 
-    async def reserve(self, size: int, holding: Holding | None = None) -> None:
+    # --- room -------------------------------------------------------------------------
+
+    async def reserve(
+        self, size: int, holding: Holding | None = None, *, in_flight: int = 0
+    ) -> None:
         """Wait until ``size`` bytes are free and take them; first come, first served.
 
         More than the whole budget is let through when nothing else is held. The last
         quarter is for shards that have nothing in here: slow ones leave it to the rest.
+        What is to be ``in_flight`` waits for the congestion window, too.
         """
-        asker = _Asker(size, holding, asyncio.get_running_loop().create_future())
+        future = asyncio.get_running_loop().create_future()
+        asker = _Asker(size, in_flight, holding, future)
         self._askers.append(asker)
         self._admit()
         try:
             await asker.future
         except asyncio.CancelledError:
             if not asker.future.cancelled():
+                self.in_flight -= in_flight
                 self.release(size)
             elif asker in self._askers:  # not if it was passed over
                 self._askers.remove(asker)
@@ -121,9 +158,38 @@ class Buffer:
         self.used -= size
         self._admit()
 
+    async def open(
+        self, holding: Holding, open_piece: Callable[[], list[Batch]]
+    ) -> list[Batch]:
+        """Return the batches of a piece of aggregates, opened once there is room.
+
+        What they take is known only then. So one piece is opened at a time, and only if
+        some room is free, or if nothing that was opened is left.
+        """
+        future = asyncio.get_running_loop().create_future()
+        opener = _Asker(0, 0, holding, future)
+        self._openers.append(opener)
+        self._admit()
+        try:
+            await future
+            batches = open_piece()
+            size = sum(batch.size for batch in batches)
+            self.used += size
+            self.opened += size
+        finally:
+            if opener in self._openers:
+                self._openers.remove(opener)
+            elif not future.cancelled():
+                self._is_opening = False
+            self._admit()
+        return batches
+
+    # --- batches ----------------------------------------------------------------------
+
     def put(self, batch: Batch) -> None:
         """Queue a batch whose bytes were reserved."""
         batch.holding.buffered += batch.size
+        self.delivered += batch.size
         self._batches.append(batch)
         self.wake()
 
@@ -142,6 +208,7 @@ class Buffer:
     def give_back(self, holding: Holding, size: int) -> None:
         """Give back the bytes of a shard's records that user code is through with."""
         holding.buffered -= size
+        self.delivered -= size
         self.release(size)
 
     def wake(self) -> None:
@@ -157,24 +224,33 @@ class Buffer:
         for batch in self._batches:
             if batch.holding is holding:
                 holding.buffered -= batch.size
+                self.delivered -= batch.size
                 self.used -= batch.size
             else:
                 kept.append(batch)
         self._batches = kept
         self._admit()
 
+    # --- who may go on ----------------------------------------------------------------
+
     def _fits(self, size: int) -> bool:
-        return self.used + size <= self._limit or self.used <= 0
+        return self.used + size <= self.limit or self.used <= 0
 
     def _takes_too_much(self, size: int, holding: Holding | None) -> bool:
         has_some = holding is not None and holding.buffered > 0
-        return has_some and 4 * (self.used + size) > 3 * self._limit
+        return has_some and 4 * (self.used + size) > 3 * self.limit
+
+    def _exceeds_window(self, size: int) -> bool:
+        return 0 < self.in_flight > self.window.size - size
 
     def _admit(self) -> None:
+        # What is opened leaves, at last; what is fetched is opened before that.
+        self._admit_opener()
         passed: list[_Asker] = []
         while self._askers:
-            size, holding, future = self._askers[0]
-            if self._takes_too_much(size, holding):
+            size, in_flight, holding, future = self._askers[0]
+            is_too_much = self._takes_too_much(size, holding)
+            if is_too_much or (in_flight and self._exceeds_window(in_flight)):
                 passed.append(self._askers.popleft())
                 continue
             if not self._fits(size):
@@ -182,13 +258,27 @@ class Buffer:
             self._askers.popleft()
             if not future.done():
                 self.used += size
+                self.in_flight += in_flight
                 future.set_result(None)
         self._askers.extendleft(reversed(passed))
+
+    def _admit_opener(self) -> None:
+        if self._is_opening or not self._openers:
+            return
+        if self.used >= self.limit and (self.delivered > 0 or self.opened > 0):
+            return
+        for opener in self._openers:
+            if not (opener.future.done() or self._takes_too_much(0, opener.holding)):
+                self._openers.remove(opener)
+                self._is_opening = True
+                opener.future.set_result(None)
+                return
 
 
 class _Asker(NamedTuple):
     """Who waits for room."""
 
     size: int
+    in_flight: int
     holding: Holding | None
     future: asyncio.Future[None]

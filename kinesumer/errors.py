@@ -153,6 +153,10 @@ class SourceThrottledError(SourceUnavailableError):
     """Kinesis throttles this shard or stream."""
 
 
+class SlowAnswerError(SourceUnavailableError):
+    """Kinesis answers, but the answer took too long to arrive: a smaller one may do."""
+
+
 class ExpiredIteratorError(TransientError):
     """The shard iterator is too old: ask for one after the last delivered record."""
 

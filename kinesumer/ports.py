@@ -121,6 +121,21 @@ class StateStore(Protocol):
         ...
 
 
+class Room(Protocol):
+    """Memory that is set aside for an answer whose size is not known beforehand."""
+
+    def covers(self, size: int | None) -> bool:
+        """Tell whether an answer of ``size`` bytes fits; None: whatever its size."""
+        ...
+
+    async def grow(self, size: int | None) -> None:
+        """Wait until an answer of ``size`` bytes may be received; None: of any size.
+
+        Nothing is received meanwhile, and no time-out of the answer runs.
+        """
+        ...
+
+
 class StreamSource(Protocol):
     """Kinesis for one stream's account, region and role."""
 
@@ -142,8 +157,14 @@ class StreamSource(Protocol):
         """
         ...
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
-        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError.
+
+        An answer that ``room`` does not cover is received once the room has grown.
+        Raises SlowAnswerError if an answer began to come but took too long.
+        """
         ...
 
 

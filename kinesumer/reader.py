@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesumer.buffer import Batch, memory_size
+from kinesumer.buffer import SMALL_PAGE_BYTES, Batch, answer_memory, memory_size
 from kinesumer.context import logger
+from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
     CorruptRowError,
@@ -16,6 +18,7 @@ from kinesumer.errors import (
     KinesumerError,
     PositionRefusedError,
     ShardMissingError,
+    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
@@ -23,9 +26,17 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Position, Record, Start
+from kinesumer.request import NoRoomError, Request
+from kinesumer.reservation import Reservation
 from kinesumer.streams import Failing
 from kinesumer.wire import rows
-from kinesumer.wire.aggregation import Opened, open_records
+from kinesumer.wire.aggregation import (
+    Opened,
+    has_aggregates,
+    open_records,
+    take_piece,
+    with_source,
+)
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
@@ -36,9 +47,10 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
     from kinesumer.streams import OpenStream
 
-FULL_PAGE_BYTES = 16 * 1024 * 1024
-"""Room for a page of unknown size: 10 MB of data, and its copy while it is decoded."""
-SMALL_PAGE_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024
+"""Data of the aggregates that are opened at once."""
+MOST_CAUGHT_UP_BYTES = 16 * SMALL_PAGE_BYTES
+"""A caught-up shard's next page is not expected to be larger."""
 
 
 class Reader:
@@ -69,53 +81,91 @@ class Reader:
 
     async def _turn(self) -> float:
         """Bring a page into the buffer, keep nothing of it; return when to go on."""
-        clock, page = self._context.clock, None
+        page = None
         if not self._answers:
             # Asked without holding room: streams that do answer need it.
             page = await self._call(self._find)
             if not self._answers:
                 return self._later()
-        reserved = self._reserve
-        await self._buffer.reserve(reserved, self._holding)
-        kept = 0
+        room = Reservation(self._buffer, self._holding)
         try:
-            started = clock.now()
-            page = page or await self._call(self._read)
+            await room.take(min(self._reserve, self._buffer.window.answer_bytes))
+            started = self._context.clock.now()
+            page = page or await self._call(self._read, room)
             if page is None:
                 return self._later()
-            batches = self._open(page)
-            kept = sum(batch.size for batch in batches)
+            return await self._take(page, room, started)
         finally:
-            self._buffer.release(reserved - kept)
-        next_at = self._next_read(started, page, kept)
-        await self._put(batches)
-        if page.next_iterator is None:
-            self._holding.children = page.children
-        return next_at
+            room.close()
 
-    async def _find(self) -> None:
+    async def _find(self, request: Request) -> None:
         source, shard_id = self._stream.source, self._holding.key.shard_id
         self._iterator = await source.get_iterator(shard_id, self._after)
 
-    async def _read(self) -> Page:
+    async def _read(self, request: Request) -> Page:
         if self._iterator is None:
-            await self._find()
+            await self._find(request)
         assert self._iterator is not None
-        limit = self._context.config.page_records
-        page = await self._stream.source.get_records(self._iterator, limit)
+        page = await self._stream.source.get_records(
+            self._iterator, self._limit(), request
+        )
         self._context.health.works(self._stream.label)
-        self._stream.failing = None
+        self._stream.read_answered(page, self._context.clock.now())
+        request.answered(page)
         self._iterator = page.next_iterator
         return page
 
-    async def _call(self, work: Callable[[], Awaitable[Page | None]]) -> Page | None:
+    def _limit(self) -> int:
+        """Return how many records to ask for: fewer if a page is too much at once."""
+        most, size = self._context.config.page_records, self._buffer.window.answer_bytes
+        if size == FULL_PAGE_BYTES:
+            return most
+        return max(1, min(most, size // self._stream.record_bytes))
+
+    async def _take(self, page: Page, room: Reservation, started: float) -> float:
+        """Queue a page's records; return when to read again."""
+        holding, records = self._holding, page.records
+        holding.millis_behind = page.millis_behind
+        next_at = self._next_read(started, page)
+        if has_aggregates(records):
+            room.keep(memory_size(records))
+            while records:
+                piece = take_piece(records, PIECE_BYTES)
+                open_piece = partial(self._open, piece, page.millis_behind)
+                batches = await room.open(memory_size(piece), open_piece)
+                await self._put(batches, room)
+                await asyncio.sleep(0)  # opening takes long
+        else:
+            opened = with_source(records, holding.source)
+            batches = self._batches(opened, page.millis_behind)
+            room.keep(sum(batch.size for batch in batches))
+            await self._put(batches, room)
+        if page.next_iterator is None:
+            holding.children = page.children
+        return next_at
+
+    def _open(self, piece: list[Record], millis_behind: int) -> list[Batch]:
+        """Open a page's aggregates, or some of them."""
+        opened = open_records(piece, self._holding.source)
+        if opened.outside:
+            self._holding.outside += opened.outside
+            self._context.telemetry.outside(self._stream.arn, opened.outside)
+        return self._batches(opened, millis_behind)
+
+    async def _call(
+        self,
+        work: Callable[[Request], Awaitable[Page | None]],
+        room: Reservation | None = None,
+    ) -> Page | None:
         """Return the page of a call that has one, or None if there is none yet."""
-        label, began = self._stream.label, self._context.clock.now()
+        label = self._stream.label
+        request = Request(self._holding, self._context.clock, room)
         self._answers = True
         try:
-            return await self._watched(work, began)
+            return await self._watched(work, request)
         except ExpiredIteratorError:
             self._iterator = None
+            self._reserve = FULL_PAGE_BYTES
         except TrimmedPositionError as error:
             logger.error(
                 "%s: records were lost to retention: %s",
@@ -124,15 +174,20 @@ class Reader:
                 extra=self._holding.log_fields,
             )
             self._after, self._iterator = Start.TRIM_HORIZON, None
+            self._reserve = FULL_PAGE_BYTES
+        except NoRoomError:
+            self._reserve = FULL_PAGE_BYTES
         except ShardMissingError as error:
             return await self._missing(error)
         except StartInFutureError:
             self._iterator = None
+        except SlowAnswerError as error:
+            self._context.health.failed(label, error)
+            self._too_slow(request)
         except SourceUnavailableError as error:
             self._context.health.failed(label, error)
             if not isinstance(error, SourceThrottledError):
-                self._failed(since=began)
-                self._answers, self._iterator = False, None
+                self._unreachable(request)
         except FatalError as error:
             refused = isinstance(error, PositionRefusedError)
             if refused or type(error) is FatalError:  # nobody knows yet why
@@ -143,18 +198,36 @@ class Reader:
         return None
 
     async def _watched(
-        self, work: Callable[[], Awaitable[Page | None]], began: float
+        self, work: Callable[[Request], Awaitable[Page | None]], request: Request
     ) -> Page | None:
         """Let the watchdog know of a request for as long as it is under way."""
-        self._holding.asking_since = began
+        self._holding.asking_since = request.began
         try:
-            return await work()
+            return await work(request)
         except asyncio.CancelledError:
             if self._holding.hangs:
                 self._failed(since=-math.inf)  # however long that is
             raise
         finally:
             self._holding.asking_since = None
+
+    def _too_slow(self, request: Request) -> None:
+        """Ask for less: the answer came, but not within its time."""
+        buffer, now = self._buffer, self._context.clock.now()
+        was_least = buffer.window.is_least
+        buffer.window.timed_out(request.began, now, buffer.in_flight)
+        self._stream.records_are_larger()
+        self._reserve = FULL_PAGE_BYTES
+        if was_least:
+            self._unreachable(request)
+
+    def _unreachable(self, request: Request) -> None:
+        """Note a read without an answer; what comes after it may be a full page."""
+        # Others of the stream may have been answered meanwhile.
+        self._failed(since=max(request.began, self._stream.answered_at))
+        self._buffer.window.restart()
+        self._answers, self._iterator = False, None
+        self._reserve = FULL_PAGE_BYTES
 
     def _failed(self, since: float) -> None:
         now, shard_id = self._context.clock.now(), self._holding.key.shard_id
@@ -190,18 +263,13 @@ class Reader:
             "at the row's start"
         )
 
-    def _open(self, page: Page) -> list[Batch]:
-        """Return the page's user records in batches that fit ``max_uncommitted``."""
-        self._holding.millis_behind = page.millis_behind
-        opened = open_records(page.records, self._holding.source)
+    def _batches(self, opened: Opened, millis_behind: int) -> list[Batch]:
+        """Return user records in batches that fit ``max_uncommitted``."""
         if opened.last is None:
             return []
-        if opened.outside:
-            self._holding.outside += opened.outside
-            self._context.telemetry.outside(self._stream.arn, opened.outside)
         records = self._skip(opened.records, self._skip_to)
         self._after = Position(opened.last)
-        return list(self._cut(opened, records, page.millis_behind))
+        return list(self._cut(opened, records, millis_behind))
 
     def _skip(
         self, records: list[Record], skip_to: Position | Start | None
@@ -231,26 +299,22 @@ class Reader:
             size = memory_size(part)
             yield Batch(part, millis_behind, size, end, self._holding)
 
-    async def _put(self, batches: list[Batch]) -> None:
-        """Queue batches as ``max_uncommitted`` allows; give back what is cut off."""
-        waiting = sum(batch.size for batch in batches)
-        try:
-            for batch in batches:
-                await self._holding.room(len(batch))
-                waiting -= batch.size
-                self._holding.queued(len(batch))
-                self._buffer.put(batch)
-        finally:
-            self._buffer.release(waiting)
+    async def _put(self, batches: list[Batch], room: Reservation) -> None:
+        """Queue batches as ``max_uncommitted`` allows."""
+        for batch in batches:
+            await self._holding.room(len(batch))
+            self._holding.queued(len(batch))
+            room.put(batch)
 
     def _later(self) -> float:
         jitter = self._context.random.random()
         return self._pacing.after_failure(self._context.clock.now(), jitter)
 
-    def _next_read(self, started: float, page: Page, size: int) -> float:
+    def _next_read(self, started: float, page: Page) -> float:
         # Behind, the next page may be a full one; caught up, it holds a moment's worth.
-        most = FULL_PAGE_BYTES if page.millis_behind else 16 * SMALL_PAGE_BYTES
-        self._reserve = max(SMALL_PAGE_BYTES, min(2 * size, most))
+        most = FULL_PAGE_BYTES if page.millis_behind else MOST_CAUGHT_UP_BYTES
+        expected = answer_memory(2 * page.wire_bytes)
+        self._reserve = max(SMALL_PAGE_BYTES, min(expected, most))
         if page.millis_behind and not page.records:
             self._reserve = FULL_PAGE_BYTES
         return self._pacing.after_page(

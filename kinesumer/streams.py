@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.arguments import several
 from kinesumer.context import logger
+from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model import Start, Stream, stream_name
 
@@ -14,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from kinesumer.context import Context
-    from kinesumer.model import Position, Shard, StreamInfo
+    from kinesumer.model import Page, Position, Shard, StreamInfo
     from kinesumer.ports import StreamSource
 
 StreamLike = str | Stream
 CREATING_SECONDS = 0.5
+FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
+"""With records of this size, 10,000 fill a page."""
 
 
 class Failing(NamedTuple):
@@ -44,6 +48,10 @@ class OpenStream:
         self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
         self.failing: Failing | None = None
+        self.answered_at = -math.inf
+        """When Kinesis last answered a read."""
+        self.record_bytes = FIRST_RECORD_BYTES
+        """About how much of an answer one record takes, as far as is known."""
         self.settled: Sequence[Shard] | None = None
         """The listing with which all rows were in step, if a keeper has seen that."""
         self.settled_until = 0.0
@@ -52,6 +60,17 @@ class OpenStream:
         """Starting hash keys of its open shards, when a keeper last read their rows."""
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
+
+    def read_answered(self, page: Page, now: float) -> None:
+        """Note a read that Kinesis answered."""
+        self.failing, self.answered_at = None, now
+        if page.records and page.wire_bytes:
+            self.record_bytes = page.wire_bytes // len(page.records) + 1
+
+    def records_are_larger(self) -> None:
+        """Guess that records take more than was known: an answer came too slowly."""
+        largest = 4 * self.info.max_record_bytes // 3
+        self.record_bytes = min(4 * self.record_bytes, largest)
 
     def read_failed(self, read: Failing) -> None:
         """Note a read that Kinesis didn't answer."""

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.buffer import Batch, Buffer
+from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.delivery import Delivery, Records
-from kinesumer.reader import FULL_PAGE_BYTES, Reader
+from kinesumer.reader import Reader
 from kinesumer.telemetry import Telemetry
 from tests.engine import FaultySource, World, batch_of, hold, shard_row
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from kinesumer.model import Page, Shard, StreamInfo
-    from kinesumer.ports import Key, Row, Write, Written
+    from kinesumer.ports import Key, Room, Row, Write, Written
     from kinesumer.streams import StreamLike
     from kinesumer.testing.memory import MemorySource
 
@@ -307,14 +307,16 @@ class FaultySource:
         self.iterators.append((shard_id, after))
         return self.source.get_iterator_now(shard_id, after)
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return a page."""
         self.reads.append(self.source.kinesis.clock.now())
         self.limits.append(limit)
         self._travel()
         if self.errors:
             raise self.errors.popleft()
-        return self.source.get_records_now(iterator, limit)
+        return await self.source.get_records(iterator, limit, room)
 
     def _travel(self) -> None:
         if self.down:

@@ -20,6 +20,7 @@ from tests.engine import FaultySource, FaultyStore, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model import Page, StreamInfo
+    from kinesumer.ports import Room
 
 P = "shardId-000000000000"
 
@@ -210,10 +211,12 @@ class SlowSource(FaultySource):
         await asyncio.sleep(2)
         return await super().describe()
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return a page."""
         await asyncio.sleep(2)
-        return await super().get_records(iterator, limit)
+        return await super().get_records(iterator, limit, room)
 
 
 @pytest.mark.parametrize("seconds", range(4))

@@ -22,6 +22,7 @@ from tests.engine import FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model import Page
+    from kinesumer.ports import Room
     from kinesumer.streams import OpenStream
 
 SHARD = "shardId-000000000000"
@@ -133,12 +134,14 @@ class BadRoute(FaultySource):
     works = True
     hangs = False
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return a page; or nothing, at once or ever."""
         if not self.works:
             await asyncio.sleep(1e9 if self.hangs else 5)
             raise SourceUnavailableError("timed out")
-        return await super().get_records(iterator, limit)
+        return await super().get_records(iterator, limit, room)
 
 
 @pytest.mark.parametrize("hangs", [False, True])

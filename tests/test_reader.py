@@ -382,7 +382,7 @@ async def test_without_room_nothing_is_fetched(world: World) -> None:
 async def test_a_request_that_user_code_held_up_is_no_failure_of_kinesis(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def wait(_iterator: str, _limit: int) -> None:
+    async def wait(_iterator: str, _limit: int, _room: object) -> None:
         await asyncio.sleep(1e9)
 
     desk = ReaderDesk(world)

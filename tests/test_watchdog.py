@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pytest
 
     from kinesumer.model import Page, Stream
+    from kinesumer.ports import Room
 
 SHARD = "orders shardId-000000000000"
 
@@ -35,12 +36,14 @@ class HangingSource(FaultySource):
 
     hangs = True
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return a page, or nothing for ever."""
         if self.hangs:
             self.hangs = False
             await asyncio.Event().wait()
-        return await super().get_records(iterator, limit)
+        return await super().get_records(iterator, limit, room)
 
 
 class Thinking:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from kinesumer.ports import Room
+
 HEAD_BYTES = 16 * 1024
 """An answer's head must fit in."""
 MOST_BYTES = 64 * 1024 * 1024
@@ -38,6 +40,13 @@ class Answer(NamedTuple):
     body: bytearray
 
 
+class _Head(NamedTuple):
+    """An answer has begun that there is no room for yet."""
+
+    size: int | None
+    """How many bytes it has; None if it doesn't say."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """Sends a request and receives its answer, again and again."""
 
@@ -50,35 +59,60 @@ class Connection(asyncio.BufferedProtocol):
         self.reusable = True
         """Whether it can take another request after the answer."""
         self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[Answer | _Head] | None = None
+        self._answer_room: Room | None = None
         self._heard, self._unsent = 0.0, 0
+        self._parts: Generator[None, None, Answer]
         self._scratch = bytearray(HEAD_BYTES)
         self._expect_head()
 
-    async def ask(self, request: bytes) -> Answer:
+    async def ask(self, request: bytes, room: Room | None = None) -> Answer:
         """Send a request, return its answer.
 
+        An answer that ``room`` does not cover is left to TCP until the room has grown.
         Raises OSError if the connection breaks, TimeoutError if nothing comes, and
         MalformedAnswerError if something else does.
         """
         assert self._transport is not None
-        self._waiting = self._loop.create_future()
-        self._heard = self._loop.time()
-        self._timer = self._loop.call_later(self._read_seconds, self._look)
+        self._answer_room = room
+        self._await_answer()
         try:
             self._transport.write(request)
-            return await self._waiting
+            while True:
+                assert self._waiting is not None
+                answer = await self._waiting
+                if isinstance(answer, Answer):
+                    self._waiting = None
+                    return answer
+                assert room is not None
+                self._timer.cancel()
+                await room.grow(answer.size)
+                self._go_on()
         finally:
             self._timer.cancel()
-            if not self._waiting.done() or self._waiting.cancelled():
+            if self._waiting is not None:
                 self.abort()  # its answer would be taken for the next one's
-            self._waiting = None
+            self._waiting = self._answer_room = None
 
     def abort(self) -> None:
         """Close at once."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
+
+    def _await_answer(self) -> None:
+        self._waiting = self._loop.create_future()
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(self._read_seconds, self._look)
+
+    def _go_on(self) -> None:
+        """Receive the answer that there is room for now."""
+        assert self._transport is not None
+        if self.lost.done():
+            raise ConnectionResetError("closed while its answer waited for memory")
+        self._await_answer()
+        self._transport.resume_reading()
+        self._advance()
 
     # --- what asyncio calls -----------------------------------------------------------
 
@@ -97,6 +131,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is None or self._waiting.done():
             self.abort()  # nobody has asked for that
             return
+        self._advance()
+
+    def _advance(self) -> None:
+        """Take in what the buffer holds."""
+        assert self._waiting is not None
         try:
             self._parts.send(None)
         except StopIteration as end:
@@ -120,6 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         """Fail what is waiting."""
         self.reusable = False
         self._fail(exc or ConnectionResetError("closed before the answer's end"))
+        # Else what has come of an answer stays until Python's collector runs.
+        self._parts.close()
+        self._room = memoryview(b"")
         if not self.lost.done():
             self.lost.set_result(None)
 
@@ -174,10 +216,23 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedAnswerError("no length, or several")
         return (yield from self._until_closed(early))
 
+    def _admit(self, size: int, whole: int | None) -> Generator[None, None, None]:
+        """Leave what follows to TCP until there is room for ``size`` bytes or more."""
+        room = self._answer_room
+        if room is None or room.covers(size):
+            return
+        assert self._transport is not None
+        assert self._waiting is not None
+        self._answer_room = None  # it is asked once per answer
+        self._transport.pause_reading()
+        self._waiting.set_result(_Head(whole))
+        yield
+
     def _sized(self, length: int, early: bytes) -> Generator[None, None, bytearray]:
-        body = bytearray(_bearable(length))
-        if len(early) > length:
+        if len(early) > _bearable(length):
             raise MalformedAnswerError("more than the answer's length")
+        yield from self._admit(length, length)
+        body = bytearray(length)
         body[: len(early)] = early
         self._room, self._filled = memoryview(body), len(early)
         while self._filled < length:
@@ -194,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             size = int(match[1], 16)
             if not size:
                 break
-            _bearable(len(body) + size)
+            yield from self._admit(_bearable(len(body) + size), None)
             while len(pending) < size + 2:
                 yield from self._more(pending)
             if pending[size : size + 2] != b"\r\n":
@@ -222,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 yield from self._more(body)
-                _bearable(len(body))
+                yield from self._admit(_bearable(len(body)), None)
         except EOFError:
             return body
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import ssl
 
     from kinesumer.aws.connection import Answer
+    from kinesumer.ports import Room
 
 KEEP_SECONDS = 12.0
 """An idle connection isn't used any more after that: servers close them unannounced."""
@@ -37,10 +38,12 @@ class Connections:
         self._idle: dict[Place, list[tuple[float, Connection]]] = {}
         self._addresses = Addresses()
 
-    async def send(self, place: Place, request: bytes) -> Answer:
+    async def send(
+        self, place: Place, request: bytes, room: Room | None = None
+    ) -> Answer:
         """Send a whole HTTP request, return its answer. Raises OSError."""
         connection = self._take(place) or await self._connect(place)
-        answer = await connection.ask(request)
+        answer = await connection.ask(request, room)
         if connection.reusable:
             now = asyncio.get_running_loop().time()
             self._idle.setdefault(place, []).append((now, connection))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.connection import Answer
     from kinesumer.aws.session import Opened
+    from kinesumer.ports import Room
 
 LOGGER = logging.getLogger("kinesumer")
 
@@ -82,9 +83,11 @@ class DirectCalls:
         self._user_agent: str = self._config.user_agent
         self._ways: dict[tuple[str, object], Way | None] = {}
 
-    async def get_records(self, **arguments: object) -> bytearray:
+    async def get_records(
+        self, room: Room | None = None, /, **arguments: object
+    ) -> bytearray:
         """Return an answer's body. Raises what the client's own call would raise."""
-        return await self._call("GetRecords", "get_records", arguments)
+        return await self._call("GetRecords", "get_records", arguments, room=room)
 
     async def get_shard_iterator(self, **arguments: object) -> bytearray:
         """Return an answer's body. Raises what the client's own call would raise."""
@@ -103,18 +106,21 @@ class DirectCalls:
         method: str,
         arguments: dict[str, object],
         likewise: dict[str, object] | None = None,
+        room: Room | None = None,
     ) -> bytearray:
         key = (operation, arguments.get("StreamARN"))
         if key not in self._ways:
             self._ways[key] = await self._way(operation, method, likewise or arguments)
         way = self._ways[key]
         if way is None:
+            if room is not None and not room.covers(None):
+                await room.grow(None)  # the client tells nothing of an answer's size
             return await self._through_client(operation, method, arguments)
         body = _encode(arguments)
         keys = await self._opened.credentials.get_frozen_credentials()
         headers = way.signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
         headers["user-agent"] = self._user_agent
-        status, content = await way.sender.send(headers, body)
+        status, content = await way.sender.send(headers, body, room)
         if status != 200:
             raise refusal(operation, status, content)
         return content
@@ -201,11 +207,15 @@ class Straight:
         self._place = Place(parts.hostname or "", port, tls)
         self._first = f"POST {parts.path or '/'} HTTP/1.1\r\n"
 
-    async def send(self, headers: dict[str, str], body: bytes) -> Answer:
+    async def send(
+        self, headers: dict[str, str], body: bytes, room: Room | None
+    ) -> Answer:
         """Return the answer. Raises OSError."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = f"{self._first}{lines}content-length: {len(body)}\r\n\r\n"
-        return await self._connections.send(self._place, head.encode() + body)
+        return await self._connections.send(
+            self._place, head.encode() + body, room=room
+        )
 
 
 def is_hooked(events: Any, operation: str) -> bool:

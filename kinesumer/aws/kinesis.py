@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from kinesumer.errors import (
     KinesumerError,
     PositionRefusedError,
     ShardMissingError,
+    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.faults import Fault
     from kinesumer.aws.session import Clients, Opened
     from kinesumer.model import Stream
+    from kinesumer.ports import Room
     from kinesumer.wire.puts import Entry, PutResult
 
 Answer = TypeVar("Answer")
@@ -169,17 +172,31 @@ class KinesisSource:
             raise
         return decode_iterator(answer)
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
-        return decode_page(await self.get_body(iterator, limit))
+        return decode_page(await self.get_body(iterator, limit, room))
 
-    async def get_body(self, iterator: str, limit: int) -> bytearray:
+    async def get_body(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> bytearray:
         """Return the next page as Kinesis wrote it: Spark reads it in columns."""
-        return await self._call(
-            "GetRecords",
-            self._direct.get_records,
-            {"ShardIterator": iterator, "Limit": limit, **self._arn},
-        )
+        asked = {"ShardIterator": iterator, "Limit": limit, **self._arn}
+        if room is None:
+            return await self._call("GetRecords", self._direct.get_records, asked)
+        patient = _PatientRoom(room)
+        try:
+            return await self._call(
+                "GetRecords",
+                partial(self._direct.get_records, patient),
+                asked,
+                patient=patient,
+            )
+        except SourceUnavailableError as error:
+            if patient.has_begun and isinstance(error.__cause__, TimeoutError):
+                raise SlowAnswerError(str(error)) from error
+            raise
 
     async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
         """Put up to 500 records; return what became of each.
@@ -209,9 +226,12 @@ class KinesisSource:
         call: Callable[..., Awaitable[Answer]],
         arguments: Mapping[str, object],
         shard_id: str = "",
+        patient: _PatientRoom | None = None,
     ) -> Answer:
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS) as limit:
+                if patient is not None:
+                    patient.limit = limit
                 with understood(operation, SourceUnavailableError):
                     return await call(**arguments)
         except FOREIGN as error:
@@ -265,6 +285,31 @@ class KinesisSource:
         if operation == "GetShardIterator" and fault.code in _REFUSALS:
             return PositionRefusedError(message)
         return fatal(fault, f"kinesis:{operation}", stream)
+
+
+class _PatientRoom:
+    """An answer's room: while it grows, the time for the answer stands still."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self.limit: asyncio.Timeout
+        self.has_begun = False
+        """Whether the answer's head has come, as far as can be seen."""
+
+    def covers(self, size: int | None) -> bool:
+        """Tell whether an answer of ``size`` bytes fits."""
+        self.has_begun = True
+        return self._room.covers(size)
+
+    async def grow(self, size: int | None) -> None:
+        """Wait until an answer of ``size`` bytes may be received."""
+        self.has_begun = True
+        loop, ends = asyncio.get_running_loop(), self.limit.when()
+        assert ends is not None
+        left = ends - loop.time()
+        self.limit.reschedule(None)
+        await self._room.grow(size)
+        self.limit.reschedule(loop.time() + left)
 
 
 class _ExpiredTokenError(KinesumerError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesumer.model import Page, Position, Shard, Start, StreamInfo
-    from kinesumer.ports import Key, Row, Write, Written
+    from kinesumer.ports import Key, Room, Row, Write, Written
     from kinesumer.testing.machine import Machine
     from kinesumer.testing.memory import MemorySource, MemoryStore
 
@@ -298,14 +298,19 @@ class LinkedSource(Link):
         """Return an iterator."""
         return await self.call(lambda: self._source.get_iterator_now(shard_id, after))
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return a page; now and then a short one, or none."""
         weather = self.weather
         if weather.expired and self.random.random() < weather.expired:
             raise ExpiredIteratorError("the iterator has expired")
         if weather.short and self.random.random() < weather.short:
             limit = min(limit, self.random.randrange(1, 4))
-        return await self.call(lambda: self._source.get_records_now(iterator, limit))
+        page = await self.call(lambda: self._source.get_records_now(iterator, limit))
+        if room is not None and not room.covers(page.wire_bytes):
+            await room.grow(page.wire_bytes)
+        return page
 
     def _serve(self, act: Callable[[], T], future: asyncio.Future[T]) -> None:
         # Reads need no way back of their own: what they read changes nothing.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.model import Start
-    from kinesumer.ports import Clock
+    from kinesumer.ports import Clock, Room
 
 ITERATOR_SECONDS = 300.0
 PAGE_BYTES = 10 * 1024 * 1024
@@ -245,9 +245,14 @@ class MemorySource:
         """Return an iterator. Raises ShardMissingError, TrimmedPositionError."""
         return self.get_iterator_now(shard_id, after)
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
-        return self.get_records_now(iterator, limit)
+        page = self.get_records_now(iterator, limit)
+        if room is not None and not room.covers(page.wire_bytes):
+            await room.grow(page.wire_bytes)
+        return page
 
     # --- the same without a coroutine, for the simulator ---
 

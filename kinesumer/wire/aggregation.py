@@ -61,13 +61,9 @@ def open_records(records: list[Record], source: Source) -> Opened:
     or any explicit hash key is outside. An aggregate half of which is outside is
     missed once in 256 times.
     """
-    for record in records:
-        record.source = source
-    last = records[-1].sequence_number if records else None
-    # Comparing costs a quarter of startswith(), and leaves few to look at.
-    high = [record.data for record in records if record.data >= MAGIC]
-    if not any(data.startswith(MAGIC) for data in high):
-        return Opened(records, last, 0)
+    unopened = with_source(records, source)
+    if not has_aggregates(records):
+        return unopened
     opened: list[Record] = []
     count = _Outside(source)
     for record in records:
@@ -76,7 +72,34 @@ def open_records(records: list[Record], source: Source) -> Opened:
             opened.append(record)
         else:
             opened += parts
-    return Opened(opened, last, count.found)
+    return Opened(opened, unopened.last, count.found)
+
+
+def with_source(records: list[Record], source: Source) -> Opened:
+    """Give every record its source, and leave aggregates as they are."""
+    for record in records:
+        record.source = source
+    return Opened(records, records[-1].sequence_number if records else None, 0)
+
+
+def has_aggregates(records: list[Record]) -> bool:
+    """Tell whether any data begins as an aggregate does."""
+    # Comparing costs a quarter of startswith(), and leaves few to look at.
+    high = [record.data for record in records if record.data >= MAGIC]
+    return any(data.startswith(MAGIC) for data in high)
+
+
+def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
+    """Take the first records off a page: some with so much data, but at least one."""
+    size = count = 0
+    for record in records:
+        size += len(record.data)
+        if size > most_bytes and count:
+            break
+        count += 1
+    piece = records[:count]
+    del records[:count]
+    return piece
 
 
 def _open(record: Record, count: _Outside) -> list[Record] | None:

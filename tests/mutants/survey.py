@@ -30,6 +30,7 @@ TESTS = {
     "core/agenda": ("core/test_agenda",),
     "core/assignment": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
     "core/balance": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
+    "core/congestion": ("core/test_congestion",),
     "core/lineage": ("core/test_lineage",),
     "core/liveness": ("core/test_liveness",),
     "core/ownership": ("core/test_ownership",),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesumer.model import Page, Start
+    from kinesumer.ports import Room
     from kinesumer.spark.offsets import Place
 
 TYPES = {
@@ -68,9 +69,11 @@ class Watched(MemorySource):
         self._note("iterator")
         return await super().get_iterator(shard_id, after)
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         self._note("records")
-        return await super().get_records(iterator, limit)
+        return await super().get_records(iterator, limit, room)
 
 
 class Bench:

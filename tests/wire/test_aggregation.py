@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model import HASH_KEYS, Position, Record, Source
 from kinesumer.wire import aggregation
-from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_records
+from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_records, take_piece
 from tests.wire.aggregates import (
     KEY,
     ONE,
@@ -376,3 +376,18 @@ def test_nothing_lies_outside_a_shard_that_has_all_hash_keys() -> None:
 def test_nothing_is_counted_of_records_whose_hash_key_isnt_known() -> None:
     records = [Record("1", b"x", outside[0])]
     assert open_records(records, half()).outside == 0
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "counts"), [(9, [1] * 4), (10, [1] * 4), (25, [2, 2]), (99, [4])]
+)
+def test_a_page_is_taken_apart_in_pieces_of_some_bytes(
+    most_bytes: int, counts: list[int]
+) -> None:
+    records = [Record(str(number), b"x" * 10) for number in range(4)]
+    rest, pieces = list(records), []
+    while rest:
+        pieces.append(take_piece(rest, most_bytes))
+    assert [len(piece) for piece in pieces] == counts
+    assert [record for piece in pieces for record in piece] == records
+    assert take_piece(rest, most_bytes) == []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.model import Page, Position, Record, Shard
+    from kinesumer.ports import Room
 
 
 class EnoughError(Exception):
@@ -47,10 +48,12 @@ class Flaky(MemorySource):
             raise self.iterators.pop(0)
         return await super().get_iterator(shard_id, after)
 
-    async def get_records(self, iterator: str, limit: int) -> Page:
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
         if self.reads:
             raise self.reads.pop(0)
-        page = await super().get_records(iterator, limit)
+        page = await super().get_records(iterator, limit, room)
         return page if self.names_children else page._replace(children=())
 
     async def list_shards(self) -> Sequence[Shard]:

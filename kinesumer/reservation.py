@@ -1,0 +1,95 @@
+"""What a reader takes of the memory budget: for an answer, then for its records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.buffer import SMALL_PAGE_BYTES, answer_memory
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.buffer import Batch, Buffer
+    from kinesumer.holding import Holding
+
+
+class Reservation:
+    """Bytes of the budget that one reader holds (a ``ports.Room``).
+
+    As long as it is for an answer under way it takes part in the congestion window.
+    """
+
+    def __init__(self, buffer: Buffer, holding: Holding) -> None:
+        self.size = 0
+        self._buffer, self._holding = buffer, holding
+        self._in_flight = 0
+        self._opened = 0
+        """Bytes of opened aggregates, beside ``size``."""
+
+    def covers(self, size: int | None) -> bool:
+        """Tell whether an answer of ``size`` bytes fits, and its records."""
+        return _memory(size) <= self.size
+
+    async def grow(self, size: int | None) -> None:
+        """Give back what it holds, then wait for what an answer takes.
+
+        Since it holds nothing while it waits, no two can wait for each other.
+        """
+        self.close()
+        await self.take(_memory(size))
+
+    async def take(self, size: int) -> None:
+        """Wait for the memory of an answer: see ``Buffer.reserve()``.
+
+        A small one says nothing of the link: caught-up shards are read at any time.
+        """
+        in_flight = size if size > SMALL_PAGE_BYTES else 0
+        await self._buffer.reserve(size, self._holding, in_flight=in_flight)
+        self.size, self._in_flight = size, in_flight
+
+    def answered(self, wire_bytes: int, seconds: float) -> None:
+        """Note that the answer is here, and how long it took."""
+        self._buffer.window.answered(wire_bytes, seconds, self._buffer.in_flight)
+        self._land()
+
+    def keep(self, size: int) -> None:
+        """Hold ``size`` bytes from now on: more, too, since they are in memory."""
+        self._buffer.release(self.size - size)
+        self.size = size
+
+    async def open(
+        self, raw_bytes: int, open_piece: Callable[[], list[Batch]]
+    ) -> list[Batch]:
+        """Return a piece of aggregates in batches, and give back what it took before.
+
+        Waits for room for them: see ``Buffer.open()``.
+        """
+        batches = await self._buffer.open(self._holding, open_piece)
+        self._opened += sum(batch.size for batch in batches)
+        self.keep(self.size - raw_bytes)
+        return batches
+
+    def put(self, batch: Batch) -> None:
+        """Queue a batch, which takes its bytes with it."""
+        if self._opened:
+            self._opened -= batch.size
+            self._buffer.opened -= batch.size
+        else:
+            self.size -= batch.size
+        self._buffer.put(batch)
+
+    def close(self) -> None:
+        """Give back all that it holds."""
+        self._land()
+        self._buffer.opened -= self._opened
+        size, self.size, self._opened = self.size + self._opened, 0, 0
+        self._buffer.release(size)
+
+    def _land(self) -> None:
+        self._buffer.in_flight -= self._in_flight
+        self._in_flight = 0
+
+
+def _memory(size: int | None) -> int:
+    return FULL_PAGE_BYTES if size is None else answer_memory(size)

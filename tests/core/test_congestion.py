@@ -1,0 +1,146 @@
+"""The congestion window: quick answers make it grow, time-outs halve it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.core.congestion import (
+    FIRST_BYTES,
+    FULL_PAGE_BYTES,
+    LEAST_BYTES,
+    QUICK_SECONDS,
+    SLOW_SECONDS,
+    CongestionWindow,
+)
+
+PAGE = FULL_PAGE_BYTES
+GIB = 1 << 30
+
+
+def test_it_begins_with_four_pages_or_with_the_budget() -> None:
+    assert CongestionWindow(GIB).size == FIRST_BYTES == 4 * PAGE
+    assert CongestionWindow(2 * PAGE).size == 2 * PAGE
+    assert CongestionWindow(1).size == PAGE
+
+
+def test_quick_answers_double_it_up_to_the_budget() -> None:
+    window = CongestionWindow(10 * PAGE)
+    for _ in range(4):
+        window.answered(PAGE, 0.1, window.size)
+    assert window.size == 8 * PAGE
+    for _ in range(8):
+        window.answered(PAGE, 0.1, window.size)
+    assert window.size == 10 * PAGE
+
+
+def test_answers_that_take_seconds_add_one_page_for_a_whole_window() -> None:
+    window = CongestionWindow(GIB)
+    for _ in range(4):
+        window.answered(PAGE, QUICK_SECONDS, window.size)
+    assert 4.8 * PAGE < window.size <= 5 * PAGE
+
+
+def test_slow_answers_leave_it_as_it_is() -> None:
+    window = CongestionWindow(GIB)
+    window.answered(PAGE, SLOW_SECONDS, window.size)
+    assert window.size == FIRST_BYTES
+
+
+def test_a_window_that_is_not_used_does_not_grow() -> None:
+    window = CongestionWindow(GIB)
+    window.answered(PAGE, 0.1, 2 * PAGE - 1)
+    assert window.size == FIRST_BYTES
+    window.answered(PAGE, 0.1, 2 * PAGE)
+    assert window.size == FIRST_BYTES + PAGE
+
+
+def test_a_time_out_halves_what_was_under_way() -> None:
+    window = CongestionWindow(GIB)
+    window.timed_out(0, 30, FIRST_BYTES)
+    assert window.size == 2 * PAGE
+    window.timed_out(30, 60, PAGE)
+    assert window.size == window.answer_bytes == PAGE // 2
+
+
+def test_answers_asked_for_before_a_halving_do_not_halve_it_again() -> None:
+    window = CongestionWindow(GIB)
+    for began in (0, 0.5, 29):
+        window.timed_out(began, 30 + began, FIRST_BYTES)
+    assert window.size == 2 * PAGE
+    window.timed_out(30, 60, FIRST_BYTES)
+    assert window.size == PAGE
+
+
+def test_it_does_not_become_so_small_that_nothing_is_asked_for() -> None:
+    window = CongestionWindow(GIB)
+    for minute in range(20):
+        assert window.is_least == (window.size == LEAST_BYTES)
+        window.timed_out(60 * minute, 60 * minute + 30, window.size)
+    assert window.is_least
+    assert window.answer_bytes == LEAST_BYTES
+
+
+def test_below_a_page_it_doubles_until_answers_take_long() -> None:
+    window = CongestionWindow(GIB)
+    window.timed_out(0, 30, PAGE)
+    window.timed_out(30, 60, PAGE // 2)
+    window.answered(PAGE // 4, SLOW_SECONDS - 1, PAGE // 4)
+    assert window.size == PAGE // 2
+
+
+def test_a_restart_forgets_a_large_window_and_keeps_a_small_one() -> None:
+    window = CongestionWindow(GIB)
+    for _ in range(8):
+        window.answered(PAGE, 0.1, window.size)
+    window.restart()
+    assert window.size == FIRST_BYTES
+    window.timed_out(0, 30, FIRST_BYTES)
+    window.restart()
+    assert window.size == 2 * PAGE
+
+
+@pytest.mark.parametrize("bytes_per_second", [30e3, 0.2e6, 0.6e6, 4e6, 40e6])
+@pytest.mark.parametrize("budget", [64 << 20, GIB])
+def test_on_any_link_answers_come_to_arrive_in_time_and_use_it(
+    bytes_per_second: float, budget: int
+) -> None:
+    window, now, arrived = CongestionWindow(budget), 0.0, 0
+    late = []
+    for _ in range(100):  # each round asks for a whole window of full answers
+        answers = max(1, window.size // PAGE)
+        in_flight = answers * window.answer_bytes
+        seconds = in_flight / bytes_per_second
+        if seconds > 30:
+            late.append(now)
+            window.timed_out(now, now + 30, in_flight)
+            now += 30
+            continue
+        for _ in range(answers):
+            window.answered(window.answer_bytes, seconds, in_flight)
+        arrived, now = arrived + in_flight, now + seconds
+    assert len(late) <= 7
+    assert late == [30.0 * place for place in range(len(late))]
+    assert arrived >= 0.99 * bytes_per_second * (now - 30 * len(late))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(), st.integers(0, 4 * PAGE), st.floats(0, 60), st.integers(0)
+        )
+    )
+)
+def test_it_stays_within_its_bounds(
+    events: list[tuple[bool, int, float, int]],
+) -> None:
+    window, now = CongestionWindow(3 * PAGE), 0.0
+    for comes, size, seconds, in_flight in events:
+        now += seconds
+        if comes:
+            window.answered(size, seconds, in_flight)
+        else:
+            window.timed_out(now - seconds, now, in_flight)
+        assert LEAST_BYTES <= window.size <= 3 * PAGE
+        assert window.answer_bytes <= PAGE
