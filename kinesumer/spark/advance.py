@@ -13,7 +13,7 @@ from kinesumer.errors import (
 from kinesumer.model import Start
 from kinesumer.spark.admission import Sample
 from kinesumer.spark.data_loss import is_whole, may_be_trimmed
-from kinesumer.spark.offsets import BEGINNING, After, End
+from kinesumer.spark.offsets import BEGINNING, After, At, End
 from kinesumer.spark.patience import patiently
 from kinesumer.spark.search import Bound, Reached, reach
 
@@ -33,6 +33,9 @@ FRESH_SECONDS = 10.0
 """A place that was left so long ago may have much behind it."""
 CUT_SECONDS = 0.25
 """What arrived so recently waits for the next batch where a shard has much."""
+STALE_SHARE = 1 / 24
+"""A quiet shard's place is stored again after this share of the retention. A query that
+stops may stay away for the rest of it."""
 SEEN_SLACK_SECONDS = 60.0
 """A record's time of arrival and the clock that we know may differ by less."""
 
@@ -56,6 +59,8 @@ class Advance:
         readable: Readable,
         context: Context,
         target: Place | None,
+        *,
+        begins: bool = False,
     ) -> None:
         self.shard_id = readable.shard.shard_id
         self.place: Place = readable.place
@@ -66,9 +71,13 @@ class Advance:
         self.behind_seconds = 0.0
         self._stream, self._readable, self._context = stream, readable, context
         self._target = target
+        self._begins = begins
+        """Whether the query begins with this batch: nothing before it can be lost."""
         self._begin: Place = readable.place
         self._sample = 0
         self._quiet_since: float | None = None
+        self._is_quiet = False
+        """Whether Kinesis holds nothing after the place, whatever the target is."""
 
     # --- looking ---------------------------------------------------------------------
 
@@ -77,15 +86,17 @@ class Advance:
         if limits.any:
             most = MOST_SAMPLED if limits.rows is None else limits.rows
             self._sample = min(most + 1, MOST_SAMPLED)
-        if not limits.any and self._ends_whole:
-            await self._check_retention()
-            self.place = End(self._readable.seen)
-            return
-        if isinstance(self._target, Start):
+        if isinstance(self._target, Start) and not self.is_stale:
             return
         try:
             await self._check_retention()
+            if not limits.any and self._ends_whole:
+                await self._find_beginning()
+                if not self.lost:
+                    self.place = End(self._readable.seen)
+                return
             if not limits.any and await self._jump():
+                await self._find_beginning()
                 return
             self.look_taken = await self._ask()
         except SourceUnavailableError as error:
@@ -93,8 +104,12 @@ class Advance:
             return
         self._probe.failing_since = None
         look = self.look_taken
+        if isinstance(self._target, Start) and not self._is_quiet:
+            self.look_taken = None  # the records came after the target was chosen
+            return
         if look is not None and look.records:
             self._stream.learn(self.shard_id, look)
+            self._begin_at(look)
         elif look is not None and look.closed:
             self.place = End(self._readable.seen)
 
@@ -113,7 +128,7 @@ class Advance:
         """Go to what has just arrived, unseen what lies between, if that is much."""
         if self._target is not None or not self._expects_much():
             return False
-        now = self._context.service.now()
+        now = self._context.service.earliest()
         fresh = self._probe.records_per_second is None
         few = self._stream.sample() if fresh else JUMP_RECORDS
         try:
@@ -134,7 +149,7 @@ class Advance:
         return True
 
     def _expects_much(self) -> bool:
-        age = self._context.service.now() - self._readable.seen
+        age = self._context.service.earliest() - self._readable.seen
         rate = self._probe.records_per_second
         if rate is None:
             return self._begin == BEGINNING or age > FRESH_SECONDS
@@ -157,18 +172,30 @@ class Advance:
             self._lose("Kinesis no longer knows the shard")
             self.lost = True
             return None
+        self._is_quiet = look.at_tip and not look.records
         if isinstance(self._target, After):
             return look.up_to(self._target.position)
         return look
 
     def _begin_anew(self, error: TrimmedPositionError) -> Start:
         """Return where to go on after a record that has expired itself."""
-        readable, now = self._readable, self._context.service.now()
+        readable, now = self._readable, self._context.service.latest()
         if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
             self._lose(f"retention has passed them ({error})")
             return BEGINNING
         # Whatever came after it arrived later than what is known to lie before it.
         return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
+
+    async def _find_beginning(self) -> None:
+        """Look at the first record of a batch that goes past it unseen."""
+        if isinstance(self._begin, Start) and (look := await self._ask()) is not None:
+            self._begin_at(look)
+
+    def _begin_at(self, look: Look) -> None:
+        """Begin at the first record that was seen: it must still be there later."""
+        if isinstance(self._begin, Start) and look.records:
+            first = look.records[0]
+            self._begin = At(first.position.sequence_number, first.arrived_at)
 
     async def _patiently_after(self) -> Look:
         async def ask() -> Look:
@@ -176,7 +203,7 @@ class Advance:
                 await self._probe.after(self._begin, self._stream.sample())
             )
 
-        if self._context.insist:
+        if self._context.insist or self._begins:
             return await patiently(ask, self._context.clock)
         return await ask()
 
@@ -192,7 +219,9 @@ class Advance:
     async def _check_retention(self) -> None:
         """Make sure that nothing was lost."""
         readable, stream = self._readable, self._stream
-        now = self._context.service.now()
+        if self._begins and not isinstance(readable.place, After):
+            return
+        now = self._context.service.latest()
         if may_be_trimmed(readable.seen, stream.retention_seconds, now):
             if not await is_whole(stream.source, self.shard_id, self._begin):
                 self._lose("retention has passed them, or may have")
@@ -234,7 +263,7 @@ class Advance:
         if share is None and isinstance(self._target, After):
             self.place = self._target
             return
-        now = self._quiet_since or self._context.service.now() - CUT_SECONDS
+        now = self._quiet_since or self._context.service.earliest() - CUT_SECONDS
         until = None if share is None else share.until
         limited = until is not None and until < now
         bound = Bound(
@@ -263,7 +292,7 @@ class Advance:
 
     def _end_at(self, reached: Reached) -> None:
         arrived = reached.last.arrived_at
-        now = self._context.service.now()
+        now = self._context.service.earliest()
         if reached.closed:
             self.place = End(arrived)
             return
@@ -276,17 +305,16 @@ class Advance:
 
     def _note_lag(self, look: Look) -> None:
         if look.records:
-            now = self._context.service.now()
+            now = self._context.service.earliest()
             self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
 
     # --- what stays ------------------------------------------------------------------
 
     @property
-    def began_anew(self) -> Start | None:
-        """Return where the batch begins if its start can't be asked for."""
+    def began_anew(self) -> Place | None:
+        """Return where the batch begins, if that is not where the one before ended."""
         if self._begin is self._readable.place or not self.moved:
             return None
-        assert isinstance(self._begin, Start)
         return self._begin
 
     @property
@@ -297,20 +325,19 @@ class Advance:
     @property
     def rested(self) -> Place | None:
         """Return the same place, seen just now; None unless surely nothing is new."""
-        look, readable = self.look_taken, self._readable
-        if self.moved or look is None or look.records or not look.at_tip:
+        readable = self._readable
+        if self.moved or not self._is_quiet:
             return None
-        if isinstance(self._target, After):
-            return None
-        seen = self._context.service.now() - SEEN_SLACK_SECONDS
+        seen = self._context.service.earliest() - SEEN_SLACK_SECONDS
         if isinstance(readable.place, After):
             return After(readable.place.position, max(readable.place.seen, seen))
-        if not self.is_stale or isinstance(readable.place, End):
+        if not (self.is_stale or self._begins):
             return None
-        return Start(type="AT_TIMESTAMP", timestamp=seen)
+        start = getattr(readable.place, "timestamp", None) or 0.0
+        return Start(type="AT_TIMESTAMP", timestamp=max(start, seen))
 
     @property
     def is_stale(self) -> bool:
         """Whether a place's age begins to hide what retention does."""
-        age = self._context.service.now() - self._readable.seen
-        return age > self._stream.retention_seconds / 2
+        age = self._context.service.earliest() - self._readable.seen
+        return age > self._stream.retention_seconds * STALE_SHARE

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesumer.model import Position, Start
-from kinesumer.spark.offsets import After, End
+from kinesumer.spark.offsets import After, At, End
 from kinesumer.spark.rows import Slice
 
 if TYPE_CHECKING:
@@ -23,13 +23,16 @@ class Cut:
             raise ValueError(f"{given.shard_id}: nothing comes after the shard's end")
         self.after: Position | Start
         """Where reading goes on: nothing up to here is taken again."""
-        self.after = first.position if isinstance(first, After) else first
+        self.after = _beginning(first)
         self.last = last.position if isinstance(last, After) else None
         """The last position to take; None: all up to the shard's end."""
         self.reached = self.last is not None and _is_at_least(self.after, self.last)
         """Whether the last position has been taken."""
         self.passed = False
         """Whether a record after the last position came, but not that one itself."""
+        self.lacks_first = False
+        """Whether the record that the range begins with did not come."""
+        self._first = first.sequence_number if isinstance(first, At) else None
         self._begun = False
 
     def take(self, rows: Rows) -> Slice:
@@ -37,8 +40,12 @@ class Cut:
         first, stop = 0 if self._begun else self._skip(rows), len(rows)
         if first == stop:
             return Slice(0, 0)
+        before = _if_part(self.after)
+        if not self._begun and self._first is not None:
+            self.lacks_first = rows.number(first) != self._first
+            before = None
         self._begun = True
-        before, self.after = self.after, Position(rows.number(stop - 1))
+        self.after = Position(rows.number(stop - 1))
         end = self.last
         if end is not None and self.after >= end:
             stop = bisect_right(
@@ -48,7 +55,7 @@ class Cut:
             self.passed = not self.reached
             self.after = end
         last = end if self.reached else None
-        return Slice(first, stop, _if_part(before), _if_part(last))
+        return Slice(first, stop, before, _if_part(last))
 
     def _skip(self, rows: Rows) -> int:
         """Return the first record that comes after the beginning."""
@@ -66,6 +73,16 @@ class Cut:
             if arrived is None or arrived >= since:
                 return place
         return len(rows)
+
+
+def _beginning(first: After | At | Start) -> Position | Start:
+    match first:
+        case After(position=position):
+            return position
+        case At(sequence_number=number):
+            return Position(number, 0)  # a part: Kinesis is asked for all of the record
+        case _:
+            return first
 
 
 def _is_at_least(after: Position | Start, last: Position) -> bool:

@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
-from kinesumer.model import Start
-from kinesumer.spark.offsets import After
+from kinesumer.model import Position, Start
+from kinesumer.spark.offsets import BEGINNING, After, At, End
 
 if TYPE_CHECKING:
+    from kinesumer.model import Record
     from kinesumer.ports import StreamSource
     from kinesumer.spark.offsets import Place
 
@@ -49,25 +50,47 @@ def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
     return seen + retention_seconds < now
 
 
+def seen_at(place: Place) -> float | None:
+    """Return a time before which nothing after a place arrived; None if unknown."""
+    match place:
+        case After(seen=seen) | At(seen=seen):
+            return seen
+        case Start(timestamp=timestamp):
+            return timestamp
+    return None
+
+
 async def is_whole(source: StreamSource, shard_id: str, place: Place) -> bool:
     """Tell whether a shard surely still holds all that came after an old place.
 
-    It does if a record at or before the place is still there.
+    It does if its oldest record is not after the place, or arrived before the place's
+    time, or is the record that the place names.
     """
-    if not isinstance(place, After):
+    if place == BEGINNING or isinstance(place, End):
         return False
     try:
         iterator = await source.get_iterator(shard_id, Start.TRIM_HORIZON)
         for _ in range(PAGES):
             page = await source.get_records(iterator, 1)
             if page.records:
-                first = page.records[0].sequence_number
-                return place.position >= type(place.position)(first, 0)
+                return _reaches_back(page.records[0], place)
             if page.next_iterator is None or not page.millis_behind:
                 return False
             iterator = page.next_iterator
     except (ShardMissingError, TrimmedPositionError):
         return False
+    return False
+
+
+def _reaches_back(oldest: Record, place: Place) -> bool:
+    number, arrived = oldest.sequence_number, oldest.approximate_arrival_timestamp
+    match place:
+        case After(position=position):
+            return position >= Position(number, 0)
+        case At(sequence_number=at):
+            return Position(at) >= Position(number)
+        case Start(timestamp=float(since)):
+            return arrived is not None and arrived < since
     return False
 
 

@@ -13,9 +13,9 @@ from kinesumer.model import Start, Stream
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.advance import Context
 from kinesumer.spark.bounded import Ending, bounds
-from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed
+from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed, seen_at
 from kinesumer.spark.lag import report
-from kinesumer.spark.offsets import After, StreamOffset
+from kinesumer.spark.offsets import After, At, StreamOffset
 from kinesumer.spark.options import FromStore
 from kinesumer.spark.packing import pack
 from kinesumer.spark.planner import Planner
@@ -39,6 +39,9 @@ PROBE_SECONDS = 0.45
 """Between two plans: a shard has five reads a second, and readers need most of them."""
 UNKNOWN_BYTES_PER_SECOND = 100_000.0
 MOST_BYTES_PER_RANGE = 1 << 30
+BEGINNING_SECONDS = 600.0
+"""A query that begins with the oldest records races with retention: for so long, what
+retention takes of them on time is not a loss."""
 
 
 class Driver:
@@ -97,11 +100,12 @@ class Driver:
         ranges: list[ShardRange] = []
         for arn, pairs in between(start, end).items():
             stream = streams.get(arn)
+            until = end[arn].anchored_at + BEGINNING_SECONDS
             if stream is not None:
                 if self._is_other(stream, end[arn]):
                     continue
-                await self._check_retention(stream, pairs)
-            ranges += (_range(arn, i, pair, stream) for i, pair in pairs.items())
+                await self._check_retention(stream, pairs, until)
+            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
         return self._tasks(ranges, streams)
 
     async def bounded(self) -> list[Task]:
@@ -112,8 +116,9 @@ class Driver:
             first = anchor(stream.info, stream.shards, self._starting(stream))
             ending = _ending_of(self.options.ending, stream)
             pairs = await bounds(stream, first, ending, self._context)
-            await self._check_retention(stream, pairs)
-            ranges += (_range(arn, i, pair, stream) for i, pair in pairs.items())
+            until = first.anchored_at + BEGINNING_SECONDS
+            await self._check_retention(stream, pairs, until)
+            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
         return self._tasks(ranges, streams)
 
     def _tasks(
@@ -169,15 +174,20 @@ class Driver:
         return given or asked.start or starting
 
     async def _check_retention(
-        self, stream: Watched, pairs: Mapping[str, tuple[Place, Place]]
+        self,
+        stream: Watched,
+        pairs: Mapping[str, tuple[Place, Place]],
+        expiring_until: float,
     ) -> None:
         """Notice what was lost between planning a batch and computing it again."""
-        now = self._service.now()
+        now, retention = self._service.latest(), stream.retention_seconds
         for shard_id, (first, _) in pairs.items():
-            old = isinstance(first, After) and may_be_trimmed(
-                first.seen, stream.retention_seconds, now
-            )
-            if old and not await is_whole(stream.source, shard_id, first):
+            seen = seen_at(first)
+            if seen is None or not may_be_trimmed(seen, retention, now):
+                continue
+            if now < expiring_until and not isinstance(first, After):
+                continue
+            if not await is_whole(stream.source, shard_id, first):
                 reason = "retention has passed them, or may have"
                 self.loss.found(stream.info.arn, shard_id, first, reason)
 
@@ -206,7 +216,11 @@ def _cores() -> int:
 
 
 def _range(
-    arn: str, shard_id: str, pair: tuple[Place, Place], stream: Watched | None
+    arn: str,
+    shard_id: str,
+    pair: tuple[Place, Place],
+    stream: Watched | None,
+    expiring_until: float,
 ) -> ShardRange:
     first, last = pair
     rate = UNKNOWN_BYTES_PER_SECOND
@@ -215,10 +229,10 @@ def _range(
         rate = stream.bytes_per_second.get(shard_id, rate)
         retention = stream.retention_seconds
     span = 10.0
-    if isinstance(first, After) and isinstance(last, After):
+    if isinstance(first, After | At) and isinstance(last, After):
         span = max(0.0, last.seen - first.seen)
     size = int(min(rate * span, MOST_BYTES_PER_RANGE))
-    return ShardRange(arn, shard_id, first, last, retention, size)
+    return ShardRange(arn, shard_id, first, last, retention, size, expiring_until)
 
 
 def _task(ranges: tuple[ShardRange, ...], streams: dict[str, Watched]) -> Task:

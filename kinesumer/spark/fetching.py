@@ -17,8 +17,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Position, ShardKey, Start
 from kinesumer.spark.cutting import Cut
-from kinesumer.spark.data_loss import is_whole, may_be_trimmed
-from kinesumer.spark.offsets import After, End
+from kinesumer.spark.data_loss import is_whole, may_be_trimmed, seen_at
+from kinesumer.spark.offsets import After, At, End
 from kinesumer.spark.rows import RecordRows, parse
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ CAUGHT_UP_READS = 4
 PAGE_BYTES = 4_000_000
 """What a page should hold: with four reads a second, eight times what AWS lets through,
 and little memory."""
+CLOCK_ERROR_SECONDS = 3600.0
+"""How wrong an executor's clock may be."""
 FIRST_LIMIT, MOST_RECORDS = 2_000, 10_000
 
 
@@ -115,9 +117,6 @@ class Fetch:
         except ExpiredIteratorError:
             self._iterator = None
             return None
-        except TrimmedPositionError as error:
-            self._begin_anew(error)
-            return None
         except ShardMissingError as error:
             self._lost(f"Kinesis no longer knows the shard ({error})")
             self._over = True
@@ -135,8 +134,7 @@ class Fetch:
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
-            await self._prove(source)
-            self._iterator = await source.get_iterator(self._key.shard_id, after)
+            self._iterator = await self._begin(source)
         if isinstance(source, KinesisSource):
             body = await source.get_body(self._iterator, self._limit)
             names = self._world.columns.names
@@ -144,33 +142,76 @@ class Fetch:
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
+    async def _begin(self, source: StreamSource) -> str:
+        """Return an iterator where reading goes on."""
+        await self._prove(source)
+        try:
+            return await source.get_iterator(self._key.shard_id, self._cut.after)
+        except TrimmedPositionError as error:
+            await self._begin_anew(source, error)
+        return await source.get_iterator(self._key.shard_id, self._cut.after)
+
     async def _prove(self, source: StreamSource) -> None:
         """Find out if retention has passed the beginning of an old range.
 
-        Kinesis doesn't tell: it goes on with the first record that it still has.
+        Kinesis doesn't tell: it goes on with the first record that it still has. A
+        range that begins at a record needs no proof: that record comes, or it is lost.
         """
-        first, retention = self._range.first, self._range.retention_seconds
-        if self._whole or not isinstance(first, After):
+        first = self._range.first
+        seen = seen_at(first)
+        if self._whole or seen is None or isinstance(first, At):
             return
-        now = self._world.clock.wall()
-        if may_be_trimmed(first.seen, retention, now) and not await is_whole(
+        if await self._may_be_trimmed(source, seen) and not await is_whole(
             source, self._key.shard_id, first
         ):
-            self._lost(f"retention, {retention / 3600:g} hours, has passed it")
+            hours = self._range.retention_seconds / 3600
+            self._lost(f"retention, {hours:g} hours, has passed it")
         self._whole = True
 
-    def _begin_anew(self, error: TrimmedPositionError) -> None:
+    async def _may_be_trimmed(self, source: StreamSource, seen: float) -> bool:
+        """Tell whether retention has passed a time, by Kinesis's clock.
+
+        This machine's clock only saves the call where its error cannot matter.
+        """
+        retention, wall = self._range.retention_seconds, self._world.clock.wall()
+        if not may_be_trimmed(seen, retention, wall + CLOCK_ERROR_SECONDS):
+            return False
+        now = (await source.describe()).now + 1  # a Date has whole seconds
+        is_new = now < self._range.expiring_until
+        if is_new and not isinstance(self._range.first, After):
+            return False
+        return may_be_trimmed(seen, retention, now)
+
+    async def _begin_anew(
+        self, source: StreamSource, error: TrimmedPositionError
+    ) -> None:
         """Go on where a record was that has expired itself."""
         first, cut = self._range.first, self._cut
-        self._iterator = None
         if isinstance(first, After) and cut.after == first.position:
-            now, retention = self._world.clock.wall(), self._range.retention_seconds
-            if not may_be_trimmed(first.seen, retention, now):
+            if not await self._may_be_trimmed(source, first.seen):
                 # What comes after it arrived later than what is known to lie before.
                 cut.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
                 return
-        self._lost(f"retention has passed it ({error})")
+        if not isinstance(first, At):
+            self._lost(f"retention has passed it ({error})")
         cut.after = Start.TRIM_HORIZON
+
+    def _judge_beginning(self) -> None:
+        """Find out if the record that the range begins with came."""
+        if not self._cut.lacks_first:
+            return
+        self._cut.lacks_first = False
+        given = self._range
+        age = self._world.clock.wall() - (seen_at(given.first) or 0.0)
+        is_new = self._world.clock.wall() < given.expiring_until
+        if is_new and age > given.retention_seconds - CLOCK_ERROR_SECONDS:
+            logger.warning(
+                "the oldest records expired while the query began: %s, %s",
+                given.stream_arn,
+                given.shard_id,
+            )
+            return
+        self._lost("retention has passed its first record")
 
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
         cut, columns = self._cut, self._world.columns
@@ -181,6 +222,7 @@ class Fetch:
             self._limit = max(1, min(MOST_RECORDS, PAGE_BYTES // size))
             self.page_bytes = 3 * payload
         taken = cut.take(rows)
+        self._judge_beginning()
         self._iterator = page.next_iterator
         self._judge(page, rows)
         if taken.first == taken.stop:
@@ -253,6 +295,8 @@ class Fetch:
 
 def _said(place: Place) -> str:
     match place:
+        case At(sequence_number=number):
+            return f"the beginning of {number}"
         case After(position=position):
             sub = position.sub_sequence_number
             part = "" if sub is None else f", part {sub}"

@@ -5,6 +5,7 @@ and where the stream is new to the query ``anchored`` (SECONDS) and ``from`` (pl
 in ``shards``) beside ``created``, with one of these as a PLACE:
 
 - ``{"after": SEQUENCE_NUMBER, "seen": SECONDS}``, and ``"sub"`` in an aggregate
+- ``{"at": SEQUENCE_NUMBER, "seen": SECONDS}``, in ``from`` only
 - ``{"start": "TRIM_HORIZON"}``, or ``{"start": "AT_TIMESTAMP", "time": SECONDS}``
 - ``{"end": true}``, and maybe ``"seen"``: the shard is closed and has been read
 """
@@ -37,6 +38,19 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
+class At:
+    """Just before a record: where a batch begins that a Start began.
+
+    The record was there when the batch was planned, so it must be there when the batch
+    is computed: otherwise retention has taken it.
+    """
+
+    sequence_number: str
+    seen: float
+    """When the record arrived."""
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The shard is closed and has been read to its end."""
 
@@ -48,7 +62,7 @@ END = End()
 BEGINNING = Start.TRIM_HORIZON
 """The place of a shard that an offset doesn't name yet: a child's."""
 
-Place = After | Start | End
+Place = After | At | Start | End
 """Where reading of one shard goes on. A Start is TRIM_HORIZON or AT_TIMESTAMP."""
 
 
@@ -127,6 +141,8 @@ def _place_to_json(place: Place) -> dict[str, Any]:
             return {"start": type_}
         case Start(type=type_, timestamp=timestamp):
             return {"start": type_, "time": timestamp}
+        case At(sequence_number=number, seen=seen):
+            return {"at": number, "seen": seen}
     number, sub = place.position
     if sub is None:
         return {"after": number, "seen": place.seen}
@@ -136,10 +152,10 @@ def _place_to_json(place: Place) -> dict[str, Any]:
 def _place_from_json(value: Mapping[str, Any]) -> Place:
     if value.get("end") is True:
         return End(_seconds(value["seen"])) if "seen" in value else END
+    if "at" in value:
+        return At(_sequence_number(value["at"]), _seconds(value["seen"]))
     if "after" in value:
-        number, sub = value["after"], value.get("sub")
-        if not is_sequence_number(number):
-            raise ValueError(number)
+        number, sub = _sequence_number(value["after"]), value.get("sub")
         if sub is not None and (type(sub) is not int or not 0 <= sub < WHOLE_RECORD):
             raise ValueError(sub)
         return After(Position(number, sub), _seconds(value["seen"]))
@@ -148,6 +164,12 @@ def _place_from_json(value: Mapping[str, Any]) -> Place:
     if value["start"] == "TRIM_HORIZON":
         return BEGINNING
     raise ValueError(value["start"])
+
+
+def _sequence_number(value: Any) -> str:
+    if not is_sequence_number(value):
+        raise ValueError(value)
+    return str(value)
 
 
 def _seconds(value: object) -> float:

@@ -94,7 +94,8 @@ class Planner:
                 target = targets.get(arn, {}).get(item.shard.shard_id)
                 if target is None:
                     continue
-            found.append(Advance(stream, item, self.context, target))
+            begins = bool(before.origin)
+            found.append(Advance(stream, item, self.context, target, begins=begins))
         return found
 
     def _finish(

@@ -31,6 +31,9 @@ class ShardRange:
     retention_seconds: float
     """The stream's retention when the batch was planned."""
     estimated_bytes: int = 0
+    expiring_until: float = 0.0
+    """Until this time of Kinesis's clock, records that are older than the retention
+    may be missing at the beginning: the query has just begun with the oldest ones."""
 
 
 class Task(InputPartition):

@@ -65,7 +65,7 @@ class _Search:
         self._stream, self._clock = stream, context.clock
         self._probe = stream.probe(shard_id)
         self._before = before
-        now = context.service.now()
+        now = context.service.earliest()
         self._horizon = now - stream.retention_seconds - 60.0
         self._high = now if before is None else min(before, now)
 

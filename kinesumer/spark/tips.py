@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.errors import ExpiredIteratorError
+from kinesumer.errors import ExpiredIteratorError, StartInFutureError
 from kinesumer.model import Position, Start
-from kinesumer.spark.offsets import After, End
+from kinesumer.spark.offsets import After, At, End
 
 if TYPE_CHECKING:
     from kinesumer.model import Page, Record
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.offsets import Place
+    from kinesumer.spark.service_clock import ServiceClock
 
 FRESH_SECONDS = 240.0
 """Kinesis forgets iterators after five minutes."""
 EMPTY_PAGES = 20
 """Empty pages on the way to the next record that are followed in one go."""
+EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
 CALLS_PER_SECOND = 4
 """Of five that a shard allows."""
 
@@ -77,14 +80,16 @@ class Look:
 class ShardProbe:
     """Looks at one shard, not too often."""
 
-    def __init__(self, source: StreamSource, shard_id: str, clock: Clock) -> None:
+    def __init__(
+        self, source: StreamSource, shard_id: str, clock: Clock, service: ServiceClock
+    ) -> None:
         self.shard_id = shard_id
         self.failing_since: float | None = None
         self.quiet: tuple[float, float] | None = None
         """Nothing arrived between these times."""
         self.records_per_second: float | None = None
         """How fast records came when the shard was last sampled. None: never yet."""
-        self._source, self._clock = source, clock
+        self._source, self._clock, self._service = source, clock, service
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0
         self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
@@ -110,10 +115,21 @@ class ShardProbe:
         return look
 
     async def at(self, moment: float, limit: int) -> Look:
-        """Look at the first records that arrived at a time or later."""
-        start = Start(type="AT_TIMESTAMP", timestamp=moment)
-        iterator = await self._source.get_iterator(self.shard_id, start)
-        return await self._look(iterator, limit, None)
+        """Look at the first records that arrived at a time or later.
+
+        A time that Kinesis refuses, because its clock is behind ours, is asked for
+        again up to EARLIER_SECONDS earlier: then there are older records, too.
+        """
+        return await self._look(await self._iterator_at(moment), limit, None)
+
+    async def _iterator_at(self, moment: float) -> str:
+        for earlier in EARLIER_SECONDS:
+            start = Start(type="AT_TIMESTAMP", timestamp=moment - earlier)
+            with suppress(StartInFutureError):
+                return await self._source.get_iterator(self.shard_id, start)
+        raise StartInFutureError(
+            f"{self.shard_id}: Kinesis refuses {moment} as later than its own clock"
+        )
 
     async def further(self, look: Look, limit: int) -> Look:
         """Look at what follows what was seen, and return both as one."""
@@ -141,7 +157,7 @@ class ShardProbe:
         if fresh and self._place is not None and _key(self._place) == _key(place):
             return self._iterator
         start = place.position if isinstance(place, After) else place
-        assert not isinstance(start, End)
+        assert not isinstance(start, At | End)
         return await self._source.get_iterator(self.shard_id, start)
 
     async def _look(self, iterator: str, limit: int, since: float | None) -> Look:
@@ -164,7 +180,10 @@ class ShardProbe:
         if not self.may_ask:
             await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
         self._asked.append(self._clock.now())
-        return await self._source.get_records(iterator, limit)
+        page = await self._source.get_records(iterator, limit)
+        if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
+            self._service.saw_arrival(arrived)
+        return page
 
 
 def _found(page: Page, since: float | None) -> list[Found]:

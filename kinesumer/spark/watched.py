@@ -57,10 +57,14 @@ class Watched:
         if due or now:
             # In this order: what is open in the listing has all that comes after.
             self.shards = await patiently(self.source.list_shards, self._clock)
-            self.info = await patiently(self.source.describe, self._clock)
+            self.info = await patiently(self._describe, self._clock)
             self._refreshed = self._clock.now()
-            if self.info.now:
-                self._service.heard(self.info.now)
+
+    async def _describe(self) -> StreamInfo:
+        asked_at = self._clock.now()
+        info = await self.source.describe()
+        self._service.heard(info.now, asked_at)
+        return info
 
     def reshards(self) -> None:
         """Look at the shards again at the next trigger."""
@@ -69,7 +73,9 @@ class Watched:
     def probe(self, shard_id: str) -> ShardProbe:
         """Return what looks at a shard."""
         if shard_id not in self._probes:
-            self._probes[shard_id] = ShardProbe(self.source, shard_id, self._clock)
+            self._probes[shard_id] = ShardProbe(
+                self.source, shard_id, self._clock, self._service
+            )
         return self._probes[shard_id]
 
     def keep_only(self, shard_ids: Iterable[str]) -> None:

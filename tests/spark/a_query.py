@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.model import Fence, ShardKey, Source
 from kinesumer.spark.mirror import Mirror
-from kinesumer.spark.offsets import BEGINNING, END, After, End, Offset, StreamOffset
+from kinesumer.spark.offsets import BEGINNING, END, After, At, End, Offset, StreamOffset
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import open_records
 from tests.engine import FaultySource, FaultyStore
@@ -96,7 +96,7 @@ class Query:
         return {shard.shard_id for shard in source.list_shards_now()}
 
     def _read(self, arn: str, shard: Shard, place: Place, limit: int) -> Place:
-        assert not isinstance(place, End)
+        assert not isinstance(place, At | End)
         source = self.world.kinesis.source(arn)
         after = place.position if isinstance(place, After) else place
         self.world.kinesis.reads_per_second = 0

@@ -81,7 +81,7 @@ class Bench:
 
     def __init__(self, shards: int = 2, reads_per_second: int = 5) -> None:
         self.loop = JumpingLoop()
-        self.clock = JumpingClock(self.loop)
+        self.clock = self.executor_clock = JumpingClock(self.loop)
         self.kinesis = MemoryKinesis(self.clock, reads_per_second=reads_per_second)
         self.stream = self.kinesis.create_stream("orders", shards)
         self.source = Watched(self.kinesis, "orders")
@@ -110,7 +110,8 @@ class Bench:
         """Read a task."""
         given = ReadOptions(streams=task.streams, **options)
         columns = Columns(schema(*(names or ("shard_id", "sequence_number", "data"))))
-        world = World(self.clock, random.Random(1), self.iterators, given, columns)
+        clock, chance = self.executor_clock, random.Random(1)
+        world = World(clock, chance, self.iterators, given, columns)
 
         async def open_source(stream: Stream) -> MemorySource:
             return self.source

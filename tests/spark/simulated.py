@@ -8,17 +8,20 @@ from functools import wraps
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.errors import DataLossError
 from kinesumer.model import Stream
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.driver import Driver
-from kinesumer.spark.offsets import After, End, Place, from_json, to_json
+from kinesumer.spark.offsets import After, At, End, Place, from_json, to_json
 from kinesumer.spark.options import ReadOptions
 from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.testing.memory_kinesis import MemorySource
 from kinesumer.testing.virtual import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from kinesumer.model import StreamInfo
     from kinesumer.spark.ranges import Task
     from kinesumer.testing.memory_kinesis import MemoryShard
 
@@ -45,16 +48,24 @@ def in_a_world(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 
 class World:
-    """One Kinesis with a stream "orders", and its time."""
+    """One Kinesis with a stream "orders", and its time.
+
+    The driver's clock is ``driver_ahead_seconds`` ahead of Kinesis's.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.clock = loop.services
         self.kinesis = MemoryKinesis(self.clock)
-        self.calls = 0
+        self.driver_ahead_seconds = 0.0
 
     async def open(self, stream: Stream) -> Any:
         """Return a stream's source, as a Driver wants it."""
-        return self.kinesis.source(stream.name)
+        return AwsSource(self.kinesis, stream.name)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and retention take what has expired meanwhile."""
+        await asyncio.sleep(seconds)
+        self.kinesis.apply_retention()
 
     def put(self, count: int = 1, name: str = "orders", key: str = "") -> list[Row]:
         """Put records with keys of their own, or with one."""
@@ -76,6 +87,30 @@ class World:
         return Query(self, ReadOptions(**given))
 
 
+class AwsSource(MemorySource):
+    """A source whose answers have a Date in whole seconds, as AWS's have."""
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream as it is now."""
+        info = self.describe_now()
+        return info._replace(now=info.now // 1)
+
+
+class DriverClock:
+    """The clock of a driver's machine."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        """Return the monotonic time."""
+        return self._world.clock.now()
+
+    def wall(self) -> float:
+        """Return the time of day, as wrong as the machine's clock is."""
+        return self._world.clock.wall() + self._world.driver_ahead_seconds
+
+
 class Query:
     """What Spark keeps of a query: the ends of its batches; and what they read."""
 
@@ -86,7 +121,7 @@ class Query:
         self.driver = self._new_driver()
 
     def _new_driver(self) -> Driver:
-        return Driver(self.options, self.world.open, self.world.clock)
+        return Driver(self.options, self.world.open, DriverClock(self.world))
 
     def restart(self) -> None:
         """Lose everything but Spark's log."""
@@ -150,7 +185,7 @@ class Query:
             for part in task.ranges:
                 name = part.stream_arn.rpartition("/")[2]
                 shard = self.world.kinesis.stream(name).shard(part.shard_id)
-                begin, end = _begin(shard, part.first), _end(shard, part.last)
+                begin, end = self._begin(shard, part.first), _end(shard, part.last)
                 assert begin <= end
                 rows += [
                     (part.shard_id, stored.sequence_number)
@@ -158,14 +193,21 @@ class Query:
                 ]
         return rows
 
-
-def _begin(shard: MemoryShard, place: Place) -> int:
-    if isinstance(place, After):
-        return max(shard.trimmed, shard.place_after(place.position.sequence_number))
-    assert not isinstance(place, End)
-    if place.timestamp is None:
-        return shard.trimmed
-    return max(shard.trimmed, shard.place_since(place.timestamp))
+    def _begin(self, shard: MemoryShard, place: Place) -> int:
+        if isinstance(place, After):
+            return max(shard.trimmed, shard.place_after(place.position.sequence_number))
+        assert not isinstance(place, End)
+        if isinstance(place, At):
+            begin = shard.place_at(place.sequence_number)
+            if begin < shard.trimmed and not self.options.fail_on_data_loss:
+                return shard.trimmed
+            if begin < shard.trimmed:
+                raise DataLossError(f"{place.sequence_number} is gone")
+            assert shard.log[begin].sequence_number == place.sequence_number
+            return begin
+        if place.timestamp is None:
+            return shard.trimmed
+        return max(shard.trimmed, shard.place_since(place.timestamp))
 
 
 def _end(shard: MemoryShard, place: Place) -> int:

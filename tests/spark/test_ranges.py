@@ -17,6 +17,7 @@ from kinesumer.spark.offsets import (
     BEGINNING,
     END,
     After,
+    At,
     End,
     StreamOffset,
     from_json,
@@ -80,7 +81,16 @@ def test_a_batch_that_goes_back_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [after(10**55), After(Position("7", 3), 2.5), BEGINNING, AT, END, End(3.5)]
+    "place",
+    [
+        after(10**55),
+        After(Position("7", 3), 2.5),
+        At("7", 2.5),
+        BEGINNING,
+        AT,
+        END,
+        End(3.5),
+    ],
 )
 def test_offsets_survive_sparks_log(place: Place) -> None:
     given = offset({"b": place, "a": AT}, origin={"a": AT}, anchored_at=4.5)

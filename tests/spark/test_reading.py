@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,15 +18,14 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model import Position, Start
-from kinesumer.spark.offsets import BEGINNING, END, After
+from kinesumer.spark.offsets import BEGINNING, END, After, At
+from kinesumer.spark.ranges import Task
 from kinesumer.wire.encoding import UserRecord, aggregate
-from tests.spark.jumping import EPOCH
+from tests.spark.jumping import EPOCH, JumpingClock
 from tests.spark.reading_bench import DAY, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from kinesumer.spark.ranges import Task
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
@@ -201,6 +201,69 @@ def test_a_first_record_that_expired_alone_is_no_loss(bench: Bench) -> None:
     first = After(old.position, EPOCH + 24 * 3600)
     task = bench.task((ONE, first, bench.after(ONE, -1)))
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][count:]}
+
+
+def at(bench: Bench, shard: str, place: int) -> At:
+    """Return the place just before a shard's record."""
+    return At(bench.numbers[shard][place], EPOCH)
+
+
+def test_a_range_that_begins_at_a_record_holds_it_and_all_its_parts(
+    bench: Bench,
+) -> None:
+    bench.put(20, packed)
+    task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 4)))
+    rows = bench.rows(task)
+    assert {row["sequence_number"] for row in rows} == {*bench.numbers[ONE][2:5]}
+    assert len(rows) == 3 * 5
+
+
+def test_a_range_whose_first_record_is_gone_is_lost(bench: Bench) -> None:
+    bench.put(20)
+    bench.stream.shard(ONE).trimmed = 3
+    task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 5)))
+    lost(bench, task)
+    left = bench.read_numbers(task, fail_on_data_loss=False)
+    assert left == {ONE: bench.numbers[ONE][3:6]}
+
+
+def test_records_that_expire_while_a_query_begins_with_the_oldest_are_no_loss(
+    bench: Bench,
+) -> None:
+    bench.put(20)
+    bench.loop.seconds += DAY + 60
+    bench.stream.shard(ONE).trimmed = 3
+    task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 5)))
+    lost(bench, task)
+    soon = EPOCH + DAY + 600
+    ranges = tuple(replace(part, expiring_until=soon) for part in task.ranges)
+    just_begun = Task(task.streams, ranges)
+    assert bench.read_numbers(just_begun) == {ONE: bench.numbers[ONE][3:6]}
+
+
+def test_a_start_by_time_that_retention_has_passed_is_lost(bench: Bench) -> None:
+    bench.put(20)
+    start = Start(type="AT_TIMESTAMP", timestamp=EPOCH)
+    task = bench.task((ONE, start, bench.after(ONE, 5)))
+    bench.loop.seconds += DAY - 60
+    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][:6]}
+    bench.loop.seconds += 120
+    bench.stream.shard(ONE).trimmed = 3
+    lost(bench, task)
+
+
+def test_an_executor_clock_that_is_ahead_raises_no_false_alarm(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.put(20)
+    first = bench.after(ONE, 2)
+    bench.stream.shard(ONE).trimmed = 3
+    bench.loop.seconds += DAY - 60
+    ahead = JumpingClock(bench.loop)
+    monkeypatch.setattr(ahead, "wall", lambda: EPOCH + bench.loop.seconds + 1800)
+    task = bench.task((ONE, first, bench.after(ONE, 5)))
+    bench.executor_clock = ahead
+    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][3:6]}
 
 
 def test_a_shard_that_is_gone_is_lost(bench: Bench) -> None:
