@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
 
-END_CHECK_SECONDS = 0.05
-
 
 class Ends:
     """Ends the shards of one session; ``give_up`` writes as their owner."""
@@ -46,10 +44,8 @@ class Ends:
         """
         assert holding.task is not None
         await asyncio.wait([holding.task])
-        while not (holding.revoked or holding.is_finished):
-            await asyncio.sleep(END_CHECK_SECONDS)
-            self._take_stock()
-        if not holding.revoked and holding.children is not None:
+        self._take_stock()
+        if await holding.finished() and holding.children is not None:
             return await self._end(holding, await self._children(holding))
         return False
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kinesumer.model import ChildShard, Position
     from kinesumer.wire.rows import ShardRow
 
-DRAIN_STEP_SECONDS = 0.02
-
 
 class Holding:
     """A shard's row as claimed, its progress, and whether it may be delivered."""
@@ -30,11 +28,11 @@ class Holding:
         self.key = row.key
         fence = Fence(row.key, row.epoch, app)
         self.source = Source(fence, row.first_hash, row.last_hash)
-        self.progress = Progress()
+        self._changed = asyncio.Event()
+        """Set when user code is through with something, or nobody need wait for it."""
+        self.progress = Progress(self._changed.set)
         self.revoked = False
         """No more of it is handed to user code."""
-        self.lost = False
-        """Another session owns it: nothing of it can be stored any more."""
         self.sought = False
         """An operator moved its position: what is done doesn't count any more."""
         self.children: tuple[ChildShard, ...] | None = None
@@ -55,6 +53,7 @@ class Holding:
         self._max_uncommitted = max_uncommitted
         self._queued = 0
         self._handed = 0
+        self._lost = False
         self._moved = asyncio.Event()
 
     # --- the reader's side ----------------------------------------------------------
@@ -78,15 +77,27 @@ class Holding:
     def take_back(self, count: int) -> None:
         """Note that user code got no more than what is before this offset."""
         self._handed = min(self._handed, count)
+        self._changed.set()
 
     def hand_back(self) -> None:
         """Note that user code has nothing of it any more, though not all is done."""
         self._handed = 0
+        self._changed.set()
 
     @property
     def wants_commit(self) -> bool:
         """Tell whether enough is done to store it before the interval is over."""
         return 2 * (self.progress.done - self._committed) >= self._max_uncommitted
+
+    @property
+    def lost(self) -> bool:
+        """Whether another session owns it: nothing of it can be stored any more."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, lost: bool) -> None:
+        self._lost = lost
+        self._changed.set()
 
     @property
     def can_store(self) -> bool:
@@ -128,6 +139,7 @@ class Holding:
     def revoke(self) -> None:
         """Stop reading and handing out."""
         self.revoked = True
+        self._changed.set()
         if self.task is not None:
             self.task.cancel()
         if self.on_revoked is not None:
@@ -137,11 +149,20 @@ class Holding:
         """Wait for what is in user code; tell whether it finished in time."""
         try:
             async with asyncio.timeout(seconds):
-                while not (self.is_idle or self.lost):
-                    await asyncio.sleep(DRAIN_STEP_SECONDS)
+                await self._until(lambda: self.is_idle or self.lost)
         except TimeoutError:
             return False
         return True
+
+    async def finished(self) -> bool:
+        """Wait until all that was fetched is done; False: it is given up before."""
+        await self._until(lambda: self.revoked or self.is_finished)
+        return not self.revoked
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
 
     @property
     def _outstanding(self) -> int:

@@ -41,8 +41,9 @@ class Owner:
         self.buffer = Buffer(1 << 30)
         self.dead: set[str] = set()
         self.texts: list[str] = []
-        self.finishes = True
-        """Whether user code is through with what it gets."""
+        self._taken: list[tuple[Holding, int]] = []
+        self.stocks = 0
+        self._finishes = True
         self.rounds = Rounds(
             self.context,
             self.lease,
@@ -52,7 +53,6 @@ class Owner:
             self.dead,
             self._take_stock,
         )
-        self._taken: list[tuple[Holding, int]] = []
 
     async def begin(self) -> Owner:
         """Register, lay the baseline, and start the rounds."""
@@ -98,8 +98,20 @@ class Owner:
             self._taken.append((batch.holding, first + len(batch)))
             batch.holding.hand_out(first + len(batch))
             self.texts += [record.data.decode() for record in batch.records]
+            self._take_stock()
+
+    @property
+    def finishes(self) -> bool:
+        """Whether user code is through with what it gets."""
+        return self._finishes
+
+    @finishes.setter
+    def finishes(self, finishes: bool) -> None:
+        self._finishes = finishes
+        self._take_stock()
 
     def _take_stock(self) -> None:
+        self.stocks += 1
         if self.finishes:
             for holding, count in self._taken:
                 holding.progress.done_through(count)

@@ -38,6 +38,24 @@ async def test_a_closed_shard_ends_and_its_children_follow(world: World) -> None
 
 
 @in_virtual_time
+async def test_closed_shards_that_wait_for_user_code_cost_nothing(
+    world: World,
+) -> None:
+    owner = await own(world)
+    owner.finishes = False
+    world.put("a")
+    world.kinesis.split("orders", P)
+    await world.until(lambda: owner.texts == ["a"])
+    await asyncio.sleep(5)
+    steps, stocks = world.loop.steps, owner.stocks
+    await asyncio.sleep(50)
+    assert owner.stocks == stocks
+    assert world.loop.steps - steps < 100
+    owner.finishes = True
+    await owner.owns(LOW, HIGH, seconds=2)
+
+
+@in_virtual_time
 async def test_children_are_made_before_the_end_and_opened_after_it(
     world: World,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kinesumer.model import WHOLE_RECORD, Position, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Progress:
@@ -20,6 +20,7 @@ class Progress:
     """
 
     __slots__ = (
+        "_advanced",
         "_batches",
         "_committed",
         "_committed_position",
@@ -29,7 +30,9 @@ class Progress:
         "_position",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, advanced: Callable[[], object] = bool) -> None:
+        """``advanced`` is called whenever the done prefix has become longer."""
+        self._advanced = advanced
         self._batches: deque[_Batch] = deque()  # those that aren't done
         self._delivered = self._done = self._committed = 0
         self._position: Position | None = None  # where the last done batch ends
@@ -137,9 +140,10 @@ class Progress:
             if self._done < stop:
                 self._done = batch.first + batch.marked_from(self._done - batch.first)
             if self._done < stop:
-                return
+                break
             self._position = batch.end
             self._batches.popleft()
+        self._advanced()
 
     def _last_known(self) -> Position | None:
         if self._handed_out:

@@ -75,6 +75,18 @@ def test_what_was_never_delivered_cant_be_done() -> None:
         progress.done_through(2)
 
 
+def test_it_is_told_whenever_the_done_prefix_grows() -> None:
+    told: list[int] = []
+    progress = Progress(lambda: told.append(progress.done))
+    progress.deliver(records(1, 2, 3, 4))
+    progress.mark(at(2))
+    assert told == []
+    progress.mark(at(1))
+    progress.done_through(2)
+    progress.done_through(4)
+    assert told == [2, 4]
+
+
 def test_a_gap_holds_the_checkpoint_back() -> None:
     progress = Progress()
     progress.deliver(records(8, 9, 10))

@@ -13,17 +13,17 @@ MUTANTS = (
     mutant(
         "a shard ends before its records are done",
         "8 all its records are done; K1",
-        "ends.py",
-        "while not (holding.revoked or holding.is_finished):",
-        "while False:",
+        "holding.py",
+        "await self._until(lambda: self.revoked or self.is_finished)",
+        "await self._until(lambda: True)",
         OF_ENDS,
     ),
     mutant(
         "a shard without news never ends",
         "K7",
         "ends.py",
-        "if not holding.revoked and holding.children is not None:",
-        "if not holding.revoked and holding.children is not None"
+        "if await holding.finished() and holding.children is not None:",
+        "if await holding.finished() and holding.children is not None"
         " and holding.position is not None:",
         OF_ENDS,
     ),
