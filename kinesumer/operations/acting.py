@@ -19,7 +19,6 @@ from kinesumer.errors import (
     shown,
 )
 from kinesumer.identity import find_living
-from kinesumer.paced_store import PacedStore
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ PATIENCE_SECONDS = 30.0
 
 def acting(app: str, store: StateStore) -> Context:
     """Return the context of a command. Raises ConfigurationError for a bad name."""
-    clock, draws = SystemClock(), random.Random()
+    clock = SystemClock()
     return Context(
         app=checked_name("app", app),
         client_id=OPERATOR,
         config=Config(),
-        store=PacedStore(store, clock, draws),
+        store=store,
         clock=clock,
-        random=draws,
+        random=random.Random(),
         new_id=lambda: uuid.uuid4().hex,
         health=Health(clock),
         patience_seconds=PATIENCE_SECONDS,

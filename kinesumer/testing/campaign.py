@@ -10,11 +10,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesumer.testing.endings import AT_REST, FATAL
-from kinesumer.testing.mishaps import MISHAPS, Mishap
+from kinesumer.testing.endings import AT_REST, FATAL, LATENCY
+from kinesumer.testing.limits import KINDS, Limit
 from kinesumer.testing.predicates import ViolationError
 from kinesumer.testing.schedule import Fault, draw_faults, parse_rates
-from kinesumer.testing.settled import arrangement, check_plan, check_settled, waiting
+from kinesumer.testing.settled import (
+    arrangement,
+    check_plan,
+    check_settled,
+    raise_first,
+    waiting,
+)
 from kinesumer.testing.shapes import EACH, shape_for
 from kinesumer.testing.simulation import Shape, Simulation
 from kinesumer.testing.story import told
@@ -86,6 +92,10 @@ def draw_run(shape: Shape, seed: int, minutes: float, rates: Sequence[Rate]) -> 
     if shape.commit == "manual":
         # It has no bound there: user code commits when it likes.
         endings = [name for name in endings if name != "cost"]
+    if shape.apps > 1:
+        # Only one of the apps expects to end with its stream.
+        others = [name for name in AT_REST if name in endings]
+        endings = [*LATENCY] * len(others) + others
     return Run(shape, seed, minutes, faults, draw.choice(endings))
 
 
@@ -129,25 +139,34 @@ def play(sim: Simulation, outcome: Outcome) -> None:
 async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
     loop = asyncio.get_running_loop()
     production = loop.create_task(sim.produce())
-    starting = loop.create_task(sim.start_all())
+    retention = loop.create_task(sim.apply_retention())
+    starting = [loop.create_task(app.start_all()) for app in sim.apps]
+    for app in sim.apps:
+        app.liveness.begin(run.faults)
     for fault in run.faults:
         await asyncio.sleep(fault.at - sim.loop.real)
         sim.judge.note("fault", fault.kind, f"for {fault.lasts:.1f} s")
         outcome.faults[fault.kind] += 1
-        MISHAPS[fault.kind](Mishap(sim, fault.draw), fault.lasts)
+        KINDS[fault.kind](Limit(sim, fault.draw), fault.lasts)
     await asyncio.sleep(60 * run.minutes - sim.loop.real)
-    await starting
-    sim.calm()
+    await asyncio.gather(*starting)
+    for app in sim.apps:
+        app.calm()
     await _settle(sim)
-    check_plan(sim)
+    for app in sim.apps:
+        check_plan(app)
     sim.judge.note("ending", run.ending)
-    if run.ending in AT_REST:
-        await AT_REST[run.ending](sim)
+    if ending := (AT_REST | LATENCY).get(run.ending):
+        await ending(sim)
     sim.producing = False
     await production
+    await retention
     sim.put_everywhere()
     await _finish(sim)
-    check_settled(sim)
+    for app in sim.apps:
+        check_settled(app)
+        await app.liveness.check_at_rest()
+    raise_first(sim)
     if run.ending in FATAL:
         outcome.faults[run.ending] += 1
         await FATAL[run.ending](sim)
@@ -156,10 +175,13 @@ async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
 async def _settle(sim: Simulation) -> None:
     """Let plan and ownership come to rest: a reshard may be found late, and a backlog
     before a shard's end takes its time."""
-    await asyncio.sleep(SETTLE_SECONDS)
+    allowed = max(app.liveness.backlog_seconds() for app in sim.apps)
+    await asyncio.sleep(max(SETTLE_SECONDS, allowed))
+    for app in sim.apps:
+        app.liveness.check_backlog()
     before: object = None
     for _ in range(MOST_LOOKS):
-        if before == (before := arrangement(sim)):
+        if before == (before := [arrangement(app) for app in sim.apps]):
             return
         await asyncio.sleep(FINISH_SECONDS)
 
@@ -168,6 +190,6 @@ async def _finish(sim: Simulation) -> None:
     """Let the clients do what is left, for as long as it gets less."""
     before = math.inf
     await asyncio.sleep(FINISH_SECONDS)
-    while 0 < (left := waiting(sim)) < before:
+    while 0 < (left := sum(waiting(app) for app in sim.apps)) < before:
         before = left
         await asyncio.sleep(FINISH_SECONDS)

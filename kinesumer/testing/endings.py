@@ -7,6 +7,7 @@ faults that nobody survives are checked behind every history of faults.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import (
@@ -31,6 +32,10 @@ FATAL_SECONDS = 90.0
 FLOW_SECONDS = 0.25
 COST_MARGIN = 1.05
 SLOWEST_CLOCK = 0.95
+LATENCY_CALM_SECONDS = 60.0
+LATENCY_SECONDS = 60.0
+LATENCY_MOST_SECONDS = 0.6
+"""With each app that consumes a stream, from a record's arrival to user code."""
 
 
 async def nothing(sim: Simulation) -> None:
@@ -135,6 +140,24 @@ async def cost(sim: Simulation) -> None:
     flowing.cancel()
 
 
+async def latency(sim: Simulation) -> None:
+    """Let records come for a minute: each app has almost all of them soon (L14)."""
+    flowing = _flow(sim, 1.0)
+    await asyncio.sleep(LATENCY_CALM_SECONDS)
+    for app in sim.apps:
+        app.judge.delays = []
+    await asyncio.sleep(LATENCY_SECONDS)
+    most = LATENCY_MOST_SECONDS * len(sim.apps) + 2 * sim.shape.pace_seconds
+    for app in sim.apps:
+        delays = sorted(app.judge.delays or ())
+        app.judge.delays = None
+        late = delays[int(0.99 * len(delays))] if delays else math.inf
+        if late > most:
+            text = f"the 99th percentile of {app.shape.app} is {late:.2f} s"
+            sim.judge.fail("L14", f"{text} with {len(sim.apps)} apps, not {most:.2f} s")
+    flowing.cancel()
+
+
 def _flow(sim: Simulation, seconds: float = FLOW_SECONDS) -> asyncio.Task[None]:
     async def put() -> None:
         while True:
@@ -217,6 +240,7 @@ async def _everybody_ends(
 AT_REST: dict[str, Ending] = {
     made.__name__: made for made in (nothing, takeover, reshard, outage, cost)
 }
+LATENCY: dict[str, Ending] = {latency.__name__: latency}
 FATAL: dict[str, Ending] = {
     made.__name__: made
     for made in (table_deleted, table_recreated, table_restored, stream_recreated)

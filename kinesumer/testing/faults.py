@@ -6,12 +6,14 @@ machine may be frozen or dead meanwhile; the service doesn't care.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
+    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StoreThrottledError,
@@ -25,11 +27,16 @@ if TYPE_CHECKING:
 
     from kinesumer.model import Page, Position, Shard, Start, StreamInfo
     from kinesumer.ports import Key, Room, Row, Write, Written
+    from kinesumer.testing.bandwidth import SharedLink
     from kinesumer.testing.machine import Machine
     from kinesumer.testing.memory import MemorySource, MemoryStore
 
 T = TypeVar("T")
 
+ANSWER_SECONDS = 30.0
+"""How long a client waits for an answer of Kinesis, as the real one does …"""
+STORE_ANSWER_SECONDS = 5.0
+"""… and of the store."""
 LATE_SECONDS = 60.0
 """How late a delayed or repeated request may be carried out."""
 STALE_SECONDS = 5.0
@@ -64,9 +71,13 @@ class Weather:
     """Of pages: how many hold a few records only."""
     cut_off: float = 0.0
     """Of listings: how many lack shards."""
+    skew: float = 0.0
+    """How many seconds the clocks of Kinesis's servers are off at most."""
 
     def __post_init__(self) -> None:
         """Start with a calm forecast."""
+        self.met_at = -math.inf
+        """When a request last met with any of it."""
         self.update()
 
     def update(self) -> None:
@@ -114,7 +125,7 @@ class MachineDeadError(RuntimeError):
 
 
 class Link:
-    """One machine's way to one service."""
+    """One machine's way to one service; ``thread`` waits for its answers."""
 
     def __init__(
         self,
@@ -122,10 +133,14 @@ class Link:
         random: random.Random,
         throttled: type[KinesumerError],
         unavailable: type[KinesumerError],
+        answer_seconds: float,
+        thread: Machine | None = None,
     ) -> None:
         self.machine = machine
         self.random = random
         self.weather = Weather()
+        self._thread = thread or machine
+        self._answer_seconds = answer_seconds
         self._throttled, self._unavailable = throttled, unavailable
 
     async def call(self, act: Callable[[], T]) -> T:
@@ -137,10 +152,12 @@ class Link:
         future: asyncio.Future[T] = loop.create_future()
         draw = self.random.random
         there = loop.real + weather.latency * (0.2 + draw())
+        due = self._thread.timers_now() + self._answer_seconds
         if not weather.bad or (fate := draw()) >= weather.bad:
-            loop.at_real(there, self._serve, act, future)
+            loop.at_real(there, self._serve, act, future, due)
         else:
-            self._meet(fate, there, act, future)
+            self.weather.met_at = loop.real
+            self._meet(fate, there, act, future, due)
         return await future
 
     def _meet(
@@ -149,6 +166,7 @@ class Link:
         there: float,
         act: Callable[[], T],
         future: asyncio.Future[T],
+        due: float,
     ) -> None:
         weather, loop, draw = self.weather, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
@@ -162,7 +180,7 @@ class Link:
             loop.at_real(later, _silently, act)
             self._fail_at(timeout, future, "timed out, late")
         elif (fate := fate - weather.twice) < 0:
-            loop.at_real(there, self._serve, act, future)
+            loop.at_real(there, self._serve, act, future, due)
             loop.at_real(later, _silently, act)
         elif (fate := fate - weather.throttled) < 0:
             error = self._throttled("throttled")
@@ -172,7 +190,9 @@ class Link:
                 loop.at_real(there, _silently, act)
             self._fail_at(there + weather.latency, future, "internal error")
 
-    def _serve(self, act: Callable[[], T], future: asyncio.Future[T]) -> None:
+    def _serve(
+        self, act: Callable[[], T], future: asyncio.Future[T], due: float
+    ) -> None:
         result: T | None = None
         error: KinesumerError | None = None
         try:
@@ -181,7 +201,19 @@ class Link:
             error = caught
         loop = self.machine.loop
         back = loop.real + self.weather.latency * (0.2 + self.random.random())
-        loop.at_real(back, _answer, future, result, error)
+        loop.at_real(back, self._take, future, due, result, error)
+
+    def _take(
+        self,
+        future: asyncio.Future[T],
+        due: float,
+        result: T | None,
+        error: KinesumerError | None = None,
+    ) -> None:
+        """Take an answer in, unless its time is over before the thread sees it."""
+        if self._thread.overslept(due):
+            error = self._unavailable("timed out, nobody took the answer in")
+        _answer(future, result, error)
 
     def _fail_at(self, when: float, future: asyncio.Future[T], why: str) -> None:
         self.machine.loop.at_real(when, _answer, future, None, self._unavailable(why))
@@ -215,8 +247,16 @@ class LinkedStore(Link):
         store: MemoryStore,
         witness: Witness,
         weather: Weather | None = None,
+        thread: Machine | None = None,
     ) -> None:
-        super().__init__(machine, random, StoreThrottledError, StoreUnavailableError)
+        super().__init__(
+            machine,
+            random,
+            StoreThrottledError,
+            StoreUnavailableError,
+            STORE_ANSWER_SECONDS,
+            thread,
+        )
         self.weather = weather or self.weather
         self._store = store
         self._witness = witness
@@ -278,14 +318,25 @@ class LinkedSource(Link):
         random: random.Random,
         source: MemorySource,
         weather: Weather,
+        line: SharedLink | None = None,
     ) -> None:
-        super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
+        super().__init__(
+            machine,
+            random,
+            SourceThrottledError,
+            SourceUnavailableError,
+            ANSWER_SECONDS,
+        )
         self.weather = weather
         self._source = source
+        self._line = line
 
     async def describe(self) -> StreamInfo:
-        """Return the stream."""
-        return await self.call(self._source.describe_now)
+        """Return the stream, as a server knows it whose clock may be off."""
+        info = await self.call(self._source.describe_now)
+        if self.weather.skew:
+            info = info._replace(now=info.now + self._skew())
+        return info
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return the shards; now and then not all of them."""
@@ -296,7 +347,10 @@ class LinkedSource(Link):
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator."""
-        return await self.call(lambda: self._source.get_iterator_now(shard_id, after))
+        skew = self._skew() if self.weather.skew else 0.0
+        return await self.call(
+            lambda: self._source.get_iterator_now(shard_id, after, skew=skew)
+        )
 
     async def get_records(
         self, iterator: str, limit: int, room: Room | None = None
@@ -310,13 +364,35 @@ class LinkedSource(Link):
         page = await self.call(lambda: self._source.get_records_now(iterator, limit))
         if room is not None and not room.covers(page.wire_bytes):
             await room.grow(page.wire_bytes)
+        if self._line is not None and self._line.bytes_per_second:
+            await self._carry(self._line, page)
         return page
 
-    def _serve(self, act: Callable[[], T], future: asyncio.Future[T]) -> None:
+    async def _carry(self, line: SharedLink, page: Page) -> None:
+        """Bring a page over the line. Raises SlowAnswerError if that takes too long."""
+        loop, thread = self.machine.loop, self._thread
+        future: asyncio.Future[None] = loop.create_future()
+        late = SlowAnswerError("timed out while the answer arrived")
+        due = thread.timers_now() + self._answer_seconds
+        transfer = line.carry(page.wire_bytes, lambda: self._take(future, due, None))
+        at = loop.real + self._answer_seconds / thread.rate
+        timer = loop.at_real(at, _answer, future, None, late)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            line.drop(transfer)
+
+    def _skew(self) -> float:
+        return self.weather.skew * (2 * self.random.random() - 1)
+
+    def _serve(
+        self, act: Callable[[], T], future: asyncio.Future[T], due: float
+    ) -> None:
         # Reads need no way back of their own: what they read changes nothing.
         try:
             result = act()
         except KinesumerError as error:
-            _answer(future, None, error)
+            self._take(future, due, None, error)
         else:
-            _answer(future, result, None)
+            self._take(future, due, result)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections import deque
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from contextvars import Context
 
     from kinesumer.testing.virtual import VirtualLoop
@@ -80,6 +81,28 @@ class Machine:
         self.frozen_until = until
         self.loop.unlist(self)
         self.loop.at_real(until, self._thaw)
+
+    @types.coroutine
+    def busy(self, seconds: float) -> Generator[None, None, None]:
+        """Have the current task block this thread: no other task runs meanwhile.
+
+        The task goes on before everything that has become due by then.
+        """
+        place = len(self.queue)  # where the task's next step goes
+        self.block(seconds)
+        self.loop.at_real(self.loop.real, self._go_first, place)
+        yield
+
+    def _go_first(self, place: int) -> None:
+        if place < len(self.queue):
+            step = self.queue[place]
+            del self.queue[place]
+            self.queue.appendleft(step)
+
+    def overslept(self, due: float) -> bool:
+        """Tell whether it is blocked, and a timer will be past due when it goes on."""
+        late = self.frozen_until - self.loop.real
+        return late > 0 and self.timers_now() + late * self.rate > due
 
     def after_steps(self, steps: int, then: Callable[[], None]) -> None:
         """Do something between two callbacks: after so many more have run."""

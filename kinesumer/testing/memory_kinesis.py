@@ -24,6 +24,7 @@ from kinesumer.model import (
     Shard,
     StreamInfo,
 )
+from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,10 +269,15 @@ class MemorySource:
         stream = self.kinesis.stream(self.name)
         return [shard.shard for shard in stream.shards.values()]
 
-    def get_iterator_now(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator that expires in five minutes."""
+    def get_iterator_now(
+        self, shard_id: str, after: Position | Start, *, skew: float = 0.0
+    ) -> str:
+        """Return an iterator that expires in five minutes.
+
+        The server's clock is ``skew`` seconds ahead of Kinesis's.
+        """
         shard = self.kinesis.stream(self.name).shard(shard_id)
-        return self._iterator(shard, self._place(shard, after))
+        return self._iterator(shard, self._place(shard, after, skew))
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         """Return the next page of a shard."""
@@ -290,20 +296,22 @@ class MemorySource:
         place += len(found)
         at_end = place == len(shard.log)
         behind = 0 if at_end else int(1000 * (clock.wall() - found[-1].arrived_at))
-        size = sum(len(record.data) for record in found)
+        size = _body_bytes(found)
         if shard.closed and at_end:
             return Page(_records(found), None, 0, _children(shard), size)
         following = self._iterator(shard, place)
         return Page(_records(found), following, behind, (), size)
 
-    def _place(self, shard: MemoryShard, after: Position | Start) -> int:
+    def _place(
+        self, shard: MemoryShard, after: Position | Start, skew: float = 0.0
+    ) -> int:
         if isinstance(after, Position):
             return self._place_of(shard, after)
         if after.type == "LATEST":
             return len(shard.log)
         if after.type == "TRIM_HORIZON" or after.timestamp is None:
             return shard.trimmed
-        now = self.kinesis.clock.wall()
+        now = self.kinesis.clock.wall() + skew
         if after.timestamp > now:
             raise StartInFutureError(
                 f"{self.name}/{shard.shard.shard_id}: {after.timestamp} is later than "
@@ -347,6 +355,12 @@ def _page(log: list[StoredRecord], place: int, limit: int) -> list[StoredRecord]
         if size > PAGE_BYTES and count:
             return found[:count]
     return found
+
+
+def _body_bytes(found: list[StoredRecord]) -> int:
+    """Return about how long the answer's body is: base64 within JSON."""
+    data = sum([len(record.data) for record in found])
+    return data * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(found)
 
 
 def _records(found: list[StoredRecord]) -> list[Record]:

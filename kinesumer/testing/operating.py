@@ -9,7 +9,6 @@ from kinesumer import control
 from kinesumer.context import Context, Health
 from kinesumer.errors import KinesumerError
 from kinesumer.model import Position, Start, Stream
-from kinesumer.paced_store import PacedStore
 from kinesumer.streams import OpenStream
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 
@@ -40,7 +39,7 @@ class Operator:
             app=sim.shape.app,
             client_id=self.name,
             config=sim.config,
-            store=PacedStore(self.store, self.machine, self.random),
+            store=self.store,
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,

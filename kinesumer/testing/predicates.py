@@ -62,6 +62,8 @@ class Judge:
         """Whose write is being applied."""
         self.is_by_key = False
         """Only records of one partition key follow each other."""
+        self.delays: list[float] | None = None
+        """How long after their arrival records were delivered, if anybody asks."""
         self.seeks = Seeks(self)
         self.pauses = Pauses(self)
         membership = Membership(self, assignor)
@@ -130,6 +132,9 @@ class Judge:
         if self.retired:
             return
         self.delivered_count += 1
+        if self.delays is not None and record.approximate_arrival_timestamp:
+            arrived = record.approximate_arrival_timestamp
+            self.delays.append(self.loop.services.wall() - arrived)
         shard, epoch = record.fence[:2]
         trace = self.shards[shard]
         tenure = trace.tenures.get(epoch)

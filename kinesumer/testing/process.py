@@ -12,6 +12,7 @@ from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.group import Group
 from kinesumer.handling.calls import refuse_awaitable
 from kinesumer.model import Stream
+from kinesumer.testing.bandwidth import SharedLink
 from kinesumer.testing.called import Called
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 from kinesumer.testing.heart import SimulatedHeart
@@ -41,13 +42,17 @@ class Process:
         self.streams = streams
         self.random: Random = sim.random_for(f"process {len(sim.processes)}")
         self.machine = sim.loop.machine(client_id, rate)
-        self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
-        self.sources = Weather()
         self.heart_thread = self.machine.thread("heart")
-        self.heart_store = LinkedStore(
-            self.machine, self.random, sim.store, sim.judge, self.store.weather
-        )
+        self.store = self._linked_store()
+        """Its calls are made on the heart's thread."""
+        self.sources = Weather()
+        self.line = SharedLink(sim.loop, sim.shape.link_bytes_per_second)
+        self.line.changed = lambda: sim.liveness.check_memory(self)
+        self.heart_store = self._linked_store(self.store.weather)
         self.slow_until = 0.0
+        self.blocks_until = 0.0
+        self.blocks_seconds = 0.0
+        """For how long user code blocks the event loop with each record until then."""
         self.fails = 0
         """How many of the next records user code fails at."""
         self._stuck: asyncio.Event | None = None
@@ -108,7 +113,8 @@ class Process:
         """Let everything be well with it: networks, user code, threads."""
         self.store.weather.clear()
         self.sources.clear()
-        self.slow_until = 0.0
+        self.line.set_rate(self.sim.shape.link_bytes_per_second)
+        self.slow_until = self.blocks_until = 0.0
         self.fails = 0
         self.go_on()
         self.machine.then = self.heart_thread.then = None
@@ -118,6 +124,11 @@ class Process:
         self.machine.after_steps(
             self.random.randrange(8), lambda: self.machine.block(seconds)
         )
+
+    def block_each(self, seconds: float, lasts: float) -> None:
+        """User code blocks the client's event loop with each record, for a time."""
+        self.blocks_seconds = seconds
+        self.blocks_until = self.machine.loop.real + lasts
 
     def leave(self) -> None:
         """SIGTERM: leave in good order."""
@@ -185,7 +196,7 @@ class Process:
             if called is not None:
                 await called.handling.run(begin)
             elif self.sim.shape.batches:
-                await self._each_batch(Records(delivery, begin))
+                await self._each_batch_of(Records(delivery, begin))
             else:
                 await self._each_record(Records(delivery, begin))
         finally:
@@ -210,6 +221,16 @@ class Process:
         heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
         return Group(context, self._open_source, heart, taker)
 
+    def _linked_store(self, weather: Weather | None = None) -> LinkedStore:
+        return LinkedStore(
+            self.machine,
+            self.random,
+            self.sim.store,
+            self.sim.judge,
+            weather,
+            self.heart_thread,
+        )
+
     async def _stop(self, group: Group) -> None:
         try:
             await group.stop(wait_for_user=False)
@@ -218,7 +239,7 @@ class Process:
 
     async def _open_source(self, stream: Stream) -> LinkedSource:
         source = self.sim.kinesis.source(stream.name)
-        return LinkedSource(self.machine, self.random, source, self.sources)
+        return LinkedSource(self.machine, self.random, source, self.sources, self.line)
 
     # --- user code ---
 
@@ -231,6 +252,25 @@ class Process:
                 judge.done(record)
             else:
                 self._in_hand.append(record)
+
+    async def _each_batch_of(self, records: Records) -> None:
+        """Let some tasks iterate over batches; the first failure ends them all."""
+        if self.sim.shape.tasks == 1:
+            await self._each_batch(records)
+            return
+        loop = asyncio.get_running_loop()
+        tasks = [
+            loop.create_task(self._each_batch(records))
+            for _ in range(self.sim.shape.tasks)
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in tasks:
+            if task in done:
+                task.result()
 
     async def _each_batch(self, records: Records) -> None:
         judge, auto = self.sim.judge, self.sim.auto
@@ -246,7 +286,10 @@ class Process:
 
     async def work_at(self, records: list[Record], batch: Batch | None = None) -> None:
         """Handle some records, in a way or the other. Raises UserError."""
-        if self.fails or self._stuck or self.machine.loop.real < self.slow_until:
+        now = self.machine.loop.real
+        if now < self.blocks_until:
+            await self._block_at(len(records))
+        if self.fails or self._stuck or now < self.slow_until:
             await self._misbehave()
         if (user := self.sim.user) is None:
             return
@@ -281,6 +324,13 @@ class Process:
             await self._stuck.wait()
         draw = self.random.random
         await asyncio.sleep(60 * draw() if draw() < 0.03 else draw())
+
+    async def _block_at(self, count: int) -> None:
+        """Block the loop with each record; nothing else runs between them."""
+        loop = self.machine.loop
+        for _ in range(count):
+            if loop.real < self.blocks_until:
+                await self.machine.busy(self.blocks_seconds * self.random.random())
 
     async def _mark(self, group: Group) -> None:
         """Finish what is in hand in any order (``commit="manual"``)."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer.testing.campaign import Run
-from kinesumer.testing.endings import AT_REST, FATAL
-from kinesumer.testing.mishaps import MISHAPS
+from kinesumer.testing.endings import AT_REST, FATAL, LATENCY
+from kinesumer.testing.limits import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,8 @@ def load(path: Path) -> Run:
         run = msgspec.json.decode(path.read_bytes(), type=Run)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} holds no run: {error}") from error
-    unknown = {fault.kind for fault in run.faults} - MISHAPS.keys()
-    unknown |= {run.ending} - AT_REST.keys() - FATAL.keys()
+    unknown = {fault.kind for fault in run.faults} - KINDS.keys()
+    unknown |= {run.ending} - AT_REST.keys() - FATAL.keys() - LATENCY.keys()
     if unknown:
         raise ValueError(f"{path} names unknown faults: {', '.join(sorted(unknown))}")
     return run

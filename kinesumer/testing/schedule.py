@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kinesumer.testing.limits import KINDS
 from kinesumer.testing.mishaps import FINAL, MISHAPS
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ PER_MINUTE = 6.0
 MOST_SECONDS = 60.0
 """How long a fault lasts at most; most are much shorter."""
 ALL = (*MISHAPS, *FINAL)
+KNOWN = {*KINDS, *FINAL}
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
             found.update((name, (None, seconds)) for name in ALL)
         elif kind != "none":
             found[kind] = rate, seconds
-    unknown = sorted(found.keys() - {*ALL})
+    unknown = sorted(found.keys() - KNOWN)
     if unknown:
         raise ValueError(
-            f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(ALL))}"
+            f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(KNOWN))}"
         )
     sharing = [k for k, (own, _) in found.items() if own is None and k not in FINAL]
     each = per_minute / max(1, len(sharing))

@@ -26,19 +26,19 @@ def check_settled(sim: Simulation) -> None:
     check_plan(sim)
     for name in sim.streams:
         _check_done(sim, name)
-    _raise_first(sim)
+    raise_first(sim)
 
 
 def check_plan(sim: Simulation) -> None:
     """Check I12 and L2 for a group without faults. Raises ViolationError."""
     members = _check_members(sim)
-    _raise_first(sim)
+    raise_first(sim)
     _check_sizes(sim, members)
     for name in sim.streams:
         ranges = _ranges(sim, name, members)
         _check_tiling(sim, name, ranges)
         _check_owners(sim, name, ranges)
-    _raise_first(sim)
+    raise_first(sim)
 
 
 def arrangement(sim: Simulation) -> object:
@@ -55,7 +55,8 @@ def arrangement(sim: Simulation) -> object:
     return [row["plan_version"] for row in plans], list(shards)
 
 
-def _raise_first(sim: Simulation) -> None:
+def raise_first(sim: Simulation) -> None:
+    """Raise the first violation, if there is one. Raises ViolationError."""
     if sim.loop.halted is not None:
         raise sim.loop.halted
 
@@ -212,19 +213,20 @@ def _check_owners(
 
 def waiting(sim: Simulation) -> int:
     """Return how many records from the first undone one of each shard on there are."""
-    return sum(
-        len(trace.log) - undone
-        for name in sim.streams
-        for trace, undone in _undone(sim, name)
-    )
+    return sum(undone(sim, name) for name in sim.streams)
+
+
+def undone(sim: Simulation, name: str) -> int:
+    """Return how many records from the first undone one on a stream has."""
+    return sum(len(trace.log) - first for trace, first in _undone(sim, name))
 
 
 def _check_done(sim: Simulation, name: str) -> None:
     """Every record from the start on is done, or has expired (L3, L6)."""
-    for trace, undone in _undone(sim, name):
+    for trace, first in _undone(sim, name):
         sim.judge.fail(
             "L3",
-            f"{name}/{trace.shard_id}: record {undone} of {len(trace.log)} "
+            f"{name}/{trace.shard_id}: record {first} of {len(trace.log)} "
             f"is never done: {trace.row}",
         )
 

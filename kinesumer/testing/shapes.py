@@ -10,8 +10,8 @@ from itertools import pairwise
 from kinesumer.model import Start
 from kinesumer.testing.simulation import Shape
 
-DRAWN, EACH = "drawn", "each"
-"""Not one shape: another for each seed; those below in turns."""
+DRAWN, EACH, LIMITS = "drawn", "each", "limits"
+"""Not one shape: another for each seed; those below in turns; those with limits."""
 NAMED = (
     Shape("plain"),
     Shape("alone", members=1, shards=(4,)),
@@ -37,6 +37,80 @@ CALM = Shape(
     faults_per_minute=1 / 360,
 )
 """As in reality: a fault every six hours, little traffic; for simulated weeks."""
+LIMITED = (
+    Shape(
+        "link",
+        members=1,
+        shards=(14,),
+        records_per_second=5,
+        record_bytes=100_000,
+        link_bytes_per_second=3_000_000,
+        pace_seconds=1.0,
+        faults="kinesis_down:0.4:300,narrow:0.4:60,join:0.1,leave:0.1",
+    ),
+    Shape(
+        "room",
+        members=1,
+        shards=(40,),
+        records_per_second=20,
+        record_bytes=100_000,
+        link_bytes_per_second=300_000_000,
+        pace_seconds=1.0,
+        faults="kinesis_down:0.4:300,slow:0.4:30,join:0.1,leave:0.1",
+    ),
+    Shape(
+        "blocked",
+        members=3,
+        shards=(6,),
+        records_per_second=4,
+        faults="block:1:60,block_each:1:60,join:0.5,leave:0.5,slow:0.5",
+    ),
+    Shape(
+        "tasks",
+        members=2,
+        shards=(4,),
+        commit="manual",
+        batches=True,
+        tasks=3,
+        faults="join:1,leave:1,slow:1:20",
+    ),
+    Shape("apps", members=2, shards=(3, 2), apps=3, faults="foreign,join:0.5,leave:1"),
+    Shape(
+        "table",
+        shards=(400,),
+        records_per_second=5,
+        pace_seconds=20.0,
+        table_units_per_second=30,
+        faults="busy_table:1,join:0.5,leave:0.5,crash:0.5,split:0.5,merge:0.5",
+    ),
+    Shape(
+        "fleet",
+        members=100,
+        shards=(1500, 500),
+        records_per_second=10,
+        pace_seconds=60.0,
+        table_units_per_second=1000,
+        together=True,
+        faults="crash:0.5,join:0.5,leave:0.5,busy_table:0.3:20,store_down:0.2:20",
+    ),
+    Shape(
+        "idle",
+        shards=(6, 2),
+        records_per_second=2,
+        pace_seconds=1.0,
+        idle=0.5,
+        retention_seconds=300,
+        faults="crash:0.3,join:0.2,leave:0.3,stall:0.2,iterators:0.2,split:0.1",
+    ),
+    Shape(
+        "clocks",
+        shards=(4, 2),
+        start=Start.LATEST,
+        together=True,
+        faults="skew:3,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
+    ),
+)
+"""Groups at the limits of links, tables, streams, processes and clocks."""
 SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
 """Most drawn groups are small, since large ones take a hundred times as long: up to
 which draw, members from … to, shards from … to."""
@@ -49,7 +123,9 @@ def shape_for(name: str, seed: int) -> Shape:
         return draw_shape(seed)
     if name == EACH:
         return NAMED[seed % len(NAMED)]
-    return {shape.name: shape for shape in (*NAMED, CALM)}[name]
+    if name == LIMITS:
+        return LIMITED[seed % len(LIMITED)]
+    return {shape.name: shape for shape in (*NAMED, *LIMITED, CALM)}[name]
 
 
 def draw_shape(seed: int) -> Shape:

@@ -16,7 +16,15 @@ import click
 from kinesumer.testing import ledger, replay
 from kinesumer.testing.campaign import Outcome, Run, carry_out, draw_run
 from kinesumer.testing.schedule import parse_rates
-from kinesumer.testing.shapes import CALM, DRAWN, EACH, NAMED, shape_for
+from kinesumer.testing.shapes import (
+    CALM,
+    DRAWN,
+    EACH,
+    LIMITED,
+    LIMITS,
+    NAMED,
+    shape_for,
+)
 from kinesumer.testing.shrink import Shrinker
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.testing.simulation import Shape
 
-NAMES = [shape.name for shape in (*NAMED, CALM)]
+NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
 
 
 @click.command()
@@ -39,9 +47,7 @@ NAMES = [shape.name for shape in (*NAMED, CALM)]
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
 @click.option(
     "--faults",
-    default="all",
-    show_default=True,
-    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…",
+    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [what the shape says]",
 )
 @click.option(
     "--replay",
@@ -54,7 +60,7 @@ NAMES = [shape.name for shape in (*NAMED, CALM)]
     "--shape",
     default="plain",
     show_default=True,
-    type=click.Choice([*NAMES, EACH, DRAWN]),
+    type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
     help="What else the group is like; each: all in turns; drawn: from the seed.",
 )
 @click.option(
@@ -76,7 +82,7 @@ def main(
     shards: tuple[int, ...],
     minutes: float,
     seed: int | None,
-    faults: str,
+    faults: str | None,
     file: Path | None,
     count: int,
     shape: str,
@@ -118,9 +124,9 @@ def _sized(shape: Shape, members: int | None, shards: tuple[int, ...]) -> Shape:
     return replace(shape, shards=shards) if shards else shape
 
 
-def _run(shape: Shape, seed: int, minutes: float, faults: str) -> Run:
+def _run(shape: Shape, seed: int, minutes: float, faults: str | None) -> Run:
     try:
-        rates = parse_rates(faults, shape.faults_per_minute)
+        rates = parse_rates(faults or shape.faults, shape.faults_per_minute)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--faults") from error
     return draw_run(shape, seed, minutes, rates)
@@ -135,7 +141,8 @@ def _carry_out_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
 
 
 def _be_quiet() -> None:
-    logging.getLogger("kinesumer").setLevel(logging.CRITICAL)
+    logging.getLogger("kinesumer").setLevel(logging.ERROR)
+    logging.getLogger("kinesumer").propagate = False
 
 
 def _replay(file: Path) -> None:

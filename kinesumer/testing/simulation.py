@@ -11,6 +11,7 @@ from zlib import crc32
 
 from kinesumer.config import Config
 from kinesumer.model import HASH_KEYS, Start
+from kinesumer.testing.liveness import Liveness, LossLog
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.operating import Operator
 from kinesumer.testing.predicates import Judge
@@ -29,6 +30,9 @@ T = TypeVar("T")
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
 KEYS = 20
+BUSY_SECONDS = 30.0
+"""From then on, shards that are to be idle are so."""
+RETENTION_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,21 @@ class Shape:
     labels: int = 0
     """How many zones the members are spread over; 0: they don't say."""
     app: str = "app"
+    faults: str = "all"
+    """What goes wrong, unless something else is asked for."""
+    tasks: int = 1
+    """How many tasks of a client iterate over its batches (``commit="manual"``)."""
+    record_bytes: int = 20
+    link_bytes_per_second: float = 0.0
+    """What each client's network carries of Kinesis's answers; 0: no limit."""
+    table_units_per_second: float | None = None
+    """Write units that the table takes while there are faults; None: no limit."""
+    apps: int = 1
+    """How many apps consume the streams, each with so many members."""
+    idle: float = 0.0
+    """Share of the shards that get no records after the first ones."""
+    retention_seconds: float = 0.0
+    """After so long records expire; 0: only where a fault says so."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -82,12 +101,22 @@ class User:
 class Simulation:
     """One run: the world, its processes, and the judge who watches them."""
 
-    def __init__(self, shape: Shape, seed: int, user: User | None = None) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        seed: int,
+        user: User | None = None,
+        host: Simulation | None = None,
+    ) -> None:
         self.shape, self.seed, self.user = shape, seed, user
-        self.loop = VirtualLoop(self.random_for("scheduler"))
+        if host is None:
+            self.loop = VirtualLoop(self.random_for("scheduler"))
+            self.kinesis = MemoryKinesis(self.loop.services)
+        else:
+            self.loop, self.kinesis = host.loop, host.kinesis
         self.random = self.random_for("world")
         self.store = MemoryStore(self.loop.services)
-        self.kinesis = MemoryKinesis(self.loop.services)
+        self.store.write_units_per_second = shape.table_units_per_second
         self.config = Config(
             **{
                 "assignor": shape.assignor,
@@ -103,6 +132,7 @@ class Simulation:
         self.operators: list[Operator] = []
         self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
         self.producing = True
+        self._data = b"x" * shape.record_bytes
         self.is_calm = False
         """Nothing goes wrong any more."""
         self.background: list[asyncio.Task[Any]] = []
@@ -113,16 +143,28 @@ class Simulation:
         self.produced = 0
         self._ids = count(1)
         self._names = count(0)
-        for name, shards in zip(self.streams, shape.shards, strict=True):
-            self.kinesis.create_stream(name, shards)
-            self._tell_of_shards(name)
+        self.liveness = Liveness(self)
+        self.apps = [self]
+        """This app, and others that consume the same streams with tables of their
+        own."""
+        if host is None:
+            for name, shards in zip(self.streams, shape.shards, strict=True):
+                self.kinesis.create_stream(name, shards)
+            for number in range(2, shape.apps + 1):
+                other = replace(shape, app=f"{shape.app}-{number}", apps=1)
+                self.apps.append(Simulation(other, seed, user, self))
+            for name in self.streams:
+                self._tell_of_shards(name)
 
     def run(self, play: Callable[[Simulation], Coroutine[Any, Any, T]]) -> T:
         """Run a play in virtual time. Raises ViolationError."""
-        return self.loop.run(play(self))
+        with LossLog(self):
+            return self.loop.run(play(self))
 
     def random_for(self, purpose: str) -> random.Random:
         """Return a generator of its own for a purpose."""
+        if self.shape.app != Shape.app:
+            purpose = f"{purpose} of {self.shape.app}"
         return random.Random(f"{self.seed} {self.shape.name} {purpose}")
 
     def new_id(self) -> str:
@@ -173,6 +215,7 @@ class Simulation:
     def calm(self) -> None:
         """Stop every fault: the network heals, user code recovers."""
         self.is_calm = True
+        self.store.write_units_per_second = None
         for process in self.processes:
             process.calm()
         while sum(not p.leaving for p in self.living) < min(2, self.shape.members):
@@ -205,7 +248,9 @@ class Simulation:
         """Produce one record, by default anywhere in the hash space."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
-        parts, data, key = 0, b"x" * 20, self._key()
+            if self.shape.idle and self.loop.real > BUSY_SECONDS:
+                hash_key = int(hash_key * (1 - self.shape.idle))
+        parts, data, key = 0, self._data, self._key()
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
         if self.random.random() < self.shape.aggregated:
@@ -217,7 +262,8 @@ class Simulation:
         if parts:
             places = [(number, part) for part in range(parts)]
         self.produced += len(places)
-        self.judge.produced(self.arn(name), shard_id, places, now)
+        for app in self.apps:
+            app.judge.produced(self.arn(name), shard_id, places, now)
 
     def _key(self) -> str:
         if self.shape.concurrency:
@@ -241,6 +287,13 @@ class Simulation:
                     self.put(name)
             await asyncio.sleep(every)
 
+    async def apply_retention(self) -> None:
+        """Let records expire by their age while ``producing``."""
+        while self.producing and (seconds := self.shape.retention_seconds):
+            await asyncio.sleep(seconds / RETENTION_STEPS)
+            for name in self.streams:
+                self.expire(name, seconds)
+
     def split(self, name: str, shard_id: str) -> list[str]:
         """Split a shard."""
         children = self.kinesis.split(name, shard_id)
@@ -260,11 +313,13 @@ class Simulation:
         before = self.kinesis.clock.wall() - seconds
         self.kinesis.expire(name, before)
         listed = self.kinesis.stream(name).shards
-        self.judge.expired(self.arn(name), before, listed)
+        for app in self.apps:
+            app.judge.expired(self.arn(name), before, listed)
         self.judge.note("expire", name, f"{seconds:.0f} s")
 
     def _tell_of_shards(self, name: str) -> None:
         stream = self.kinesis.stream(name)
         for shard_id, made in stream.shards.items():
             if (stream.arn, shard_id) not in self.judge.shards:
-                self.judge.opened(stream.arn, shard_id, made.shard.parents)
+                for app in self.apps:
+                    app.judge.opened(stream.arn, shard_id, made.shard.parents)

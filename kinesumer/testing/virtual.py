@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ties = count()
         self._tasks = count(1)
         self._graves: list[Task[Any]] = []
-        self._context = copy_context()
+        self.services_context = self._context = copy_context()
         self._context.run(MACHINE.set, self.services)
         self._current = self.services
 
@@ -233,6 +233,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _schedule(self, handle: Handle, when: float) -> None:
         heapq.heappush(self._timers, (when, next(self._ties), handle))
+
+    @property
+    def current(self) -> Machine:
+        """The machine whose callback runs just now."""
+        return self._current
 
     def time(self) -> float:
         """Return the time of the current machine's timers."""

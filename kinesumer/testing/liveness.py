@@ -1,0 +1,241 @@
+"""What the judge says of time and room: backlogs, idle shards, memory, false alarms.
+
+Each predicate here is about one app's clients, while faults go on or soon after them.
+What a client can't help excuses it: lost requests, and processes that are stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.context import logger
+from kinesumer.testing.settled import undone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.ports import Row, Write
+    from kinesumer.testing.machine import Machine
+    from kinesumer.testing.process import Process
+    from kinesumer.testing.schedule import Fault
+    from kinesumer.testing.simulation import Simulation
+    from kinesumer.testing.trace import ShardTrace
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""What one page takes while it is read: 10 MB of data, and what it is decoded from."""
+LOOK_SECONDS = 5.0
+TROUBLE_SECONDS = 30.0
+"""What was lost or stopped so long ago excuses nothing any more."""
+BLAME_SECONDS = 120.0
+"""So long ago a client may have failed to reach Kinesis that calls itself degraded."""
+UNOWNED_SECONDS = 45.0
+"""A shard is owned again so soon, while clients can claim it."""
+BACKLOG_SECONDS = 60.0
+"""What is in the streams when all faults are over is done so soon …"""
+BACKLOG_TIMES = 3.0
+"""… and so many times what the links, and the shards' 2 MB/s, need for it."""
+SHARD_BYTES_PER_SECOND = 2_000_000
+PEACEFUL = {"join", "leave", "slow"}
+"""Nothing is delivered twice where no other kinds of faults are."""
+SAMPLES = 80
+LOST = "retention"
+
+
+class Liveness:
+    """Watches one app's clients; the first broken promise ends the run."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.is_on = sim.shape.faults != "all"
+        self._is_peaceful = False
+        self._unowned_since: dict[tuple[str, str], float] = {}
+        self._trouble_at = 0.0
+        self._due: dict[tuple[str, str], int] = {}
+        self._watcher: asyncio.Task[None] | None = None
+
+    def begin(self, faults: Sequence[Fault]) -> None:
+        """Watch from now on, while these faults happen."""
+        if self.is_on:
+            self._is_peaceful = {fault.kind for fault in faults} <= PEACEFUL
+            self.sim.store.on_write.insert(0, self._applied)
+            self._watcher = self.sim.loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for process in self.sim.living:
+                self.check_memory(process)
+            self._look_for_trouble()
+            self._check_owners()
+
+    # --- memory ---
+
+    def check_memory(self, process: Process) -> None:
+        """What a client holds and has asked for keeps within its budget (L8)."""
+        group = process.group
+        if group is None or not self.is_on:
+            return
+        used, most = group.buffer.used, self.sim.config.buffer_bytes + PAGE_BYTES
+        coming = process.line.bytes_in_flight * 3 // 4
+        if used > most:
+            self._fail("L8", f"{process.name} holds {used} bytes, not {most}")
+        if coming > used + PAGE_BYTES:
+            self._fail(
+                "L8", f"{process.name} is sent {coming} bytes, but counts with {used}"
+            )
+
+    async def check_at_rest(self) -> None:
+        """Check what must hold where nothing is read any more, and all is done."""
+        if self.is_on:
+            self._check_repeats()
+            await self._check_given_back()
+
+    async def _check_given_back(self) -> None:
+        """Where nothing is read and all is done, no memory is held (L8)."""
+        held = {p.name: p.group.buffer for p in self.sim.living if p.group is not None}
+        for _ in range(SAMPLES):
+            held = {name: buffer for name, buffer in held.items() if buffer.used}
+            await asyncio.sleep(0.1 + self.sim.random.random() / 3)
+        for name, buffer in held.items():
+            self._fail("L8", f"{name} holds {buffer.used} bytes of nothing for ever")
+
+    # --- backlogs ---
+
+    def backlog_seconds(self) -> float:
+        """Return how soon what is in the streams now must be done."""
+        if not self.is_on:
+            return 0.0
+        shape = self.sim.shape
+        sizes = []
+        for (arn, shard_id), trace in self.sim.judge.shards.items():
+            self._due[arn, shard_id] = len(trace.log)
+            sizes.append((len(trace.log) - trace.expired) * shape.record_bytes)
+        seconds = max(sizes) / SHARD_BYTES_PER_SECOND
+        if link := shape.link_bytes_per_second:
+            clients = max(1, len(self.sim.living))
+            waits = sum(undone(self.sim, name) for name in self.sim.streams)
+            body = waits * shape.record_bytes * 4 / 3
+            seconds += body / clients / link
+        return BACKLOG_SECONDS + BACKLOG_TIMES * seconds
+
+    def check_backlog(self) -> None:
+        """All that was in the streams then is done by now (L7)."""
+        for key, due in self._due.items():
+            trace = self.sim.judge.shards[key]
+            first = self._first_due(key[0], trace)
+            left = None if first is None else trace.undone(first, due)
+            if left is not None:
+                text = f"record {left} of {due} in {trace.shard_id} isn't done in time"
+                self._fail("L7", f"{text}: {trace.row}")
+
+    # --- owners ---
+
+    def _look_for_trouble(self) -> None:
+        """Note when a client could last not be expected to claim anything."""
+        sim, now = self.sim, self.sim.loop.real
+        for process in sim.processes:
+            frozen = process.heart_thread.frozen_until
+            met = max(process.store.weather.met_at, process.sources.met_at)
+            self._trouble_at = max(self._trouble_at, min(frozen, now), met)
+        if sim.operators or not sim.living:
+            self._trouble_at = now
+
+    def _check_owners(self) -> None:
+        """A shard that nobody owns is claimed soon (L9)."""
+        sim, now = self.sim, self.sim.loop.real
+        unowned = {}
+        for name in sim.streams:
+            if not any(name in process.streams for process in sim.living):
+                continue
+            arn = sim.arn(name)
+            for made in sim.kinesis.stream(name).open:
+                key = arn, made.shard.shard_id
+                row = sim.judge.shards[key].row
+                if row is not None and row.get("ready") and not row.get("owner"):
+                    unowned[key] = self._unowned_since.get(key, now)
+        self._unowned_since = unowned
+        patience = UNOWNED_SECONDS
+        if units := sim.store.write_units_per_second:
+            patience += 2 * sum(sim.shape.shards) / units
+        for (_, shard_id), since in unowned.items():
+            if now - max(since, self._trouble_at + TROUBLE_SECONDS) > patience:
+                self._fail("L9", f"nobody has owned {shard_id} since {since:.1f} s")
+
+    # --- false alarms ---
+
+    def _applied(self, write: Write, before: Row | None, after: Row | None) -> None:
+        if after is None or before is None or not write.key.pk.startswith("member#"):
+            return
+        machine = self.sim.judge.permits.machines.get(str(after["session"]))
+        process = next((p for p in self.sim.processes if p.machine is machine), None)
+        if process is None or self.sim.judge.retired:
+            return
+        if after.get("state") == "degraded" != before.get("state"):
+            self._check_degraded(process)
+        if after.get("dead") is True and before.get("dead") is not True:
+            self._check_death(process, self.sim.judge.writer)
+
+    def _check_degraded(self, process: Process) -> None:
+        """A client that calls itself degraded has failed to reach Kinesis (L10)."""
+        if process.sources.met_at < self.sim.loop.real - BLAME_SECONDS:
+            self._fail("L10", f"{process.name} calls itself degraded without cause")
+
+    def _check_death(self, process: Process, writer: Machine | None) -> None:
+        """Others declare a client dead only if something kept it from beating (L11)."""
+        now = self.sim.loop.real
+        if writer is process.machine or not process.machine.alive:
+            return
+        excuses = [p.store.weather.met_at for p in self.sim.processes]
+        excuses.append(process.heart_thread.frozen_until)
+        if max(excuses) < now - TROUBLE_SECONDS:
+            self._fail("L11", f"{process.name} is declared dead without cause")
+
+    def _check_repeats(self) -> None:
+        """In peace nothing is delivered twice (L12)."""
+        again = self.sim.judge.redelivered
+        if self._is_peaceful and again:
+            self._fail("L12", f"{again} records are delivered again in peace")
+
+    def lost(self, shard_id: str, stream: str) -> None:
+        """A client has logged that records of a shard are lost to retention (L13)."""
+        trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
+        first = self._first_due(self.sim.arn(stream), trace)
+        if first is None or trace.done.find(0, first, trace.expired) < 0:
+            self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
+
+    def _first_due(self, arn: str, trace: ShardTrace) -> int | None:
+        if trace.owed is not None:
+            return trace.owed
+        for row in self.sim.store.rows(f"group#{self.sim.shape.app}"):
+            if row["sk"] == f"stream#{arn}":
+                return trace.since(str(row["start"]))
+        return None
+
+    def _fail(self, predicate: str, message: str) -> None:
+        self.sim.judge.fail(predicate, message)
+
+
+class LossLog(logging.Handler):
+    """Tells the simulation that a client runs in of each loss that it logs."""
+
+    def __init__(self, sim: Simulation) -> None:
+        super().__init__(logging.ERROR)
+        self._sim = sim
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in what was logged."""
+        shard_id = getattr(record, "shard_id", None)
+        if shard_id is None or LOST not in record.getMessage():
+            return
+        machine = self._sim.loop.current
+        for app in self._sim.apps:
+            if any(process.machine is machine for process in app.processes):
+                app.liveness.lost(shard_id, record.stream)  # type: ignore[attr-defined]
+
+    def __enter__(self) -> None:
+        logger.addHandler(self)
+
+    def __exit__(self, *error: object) -> None:
+        logger.removeHandler(self)
