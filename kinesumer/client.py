@@ -303,6 +303,7 @@ class Kinesumer:
             self._session,
             region=self._region,
             role_session_name=f"kinesumer-{self.app}",
+            max_connections=self.config.max_connections,
         )
         loan = await clients.lend()
         thread = self._thread = StoreThread(lambda: borrowed_store(loan, self.table))

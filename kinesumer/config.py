@@ -7,6 +7,8 @@ from typing import Literal
 
 from kinesumer.errors import ConfigurationError
 
+MAX_CONNECTIONS = 256
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
@@ -44,6 +46,9 @@ class Config:
     """Memory for fetched records, over all shards."""
     page_records: int = 10_000
     """Most records asked for in one read (1 to 10,000)."""
+    max_connections: int = MAX_CONNECTIONS
+    """Most connections for reading, over all streams. A shard needs one while a request
+    is under way: if all are in use, shards take turns, first come, first served."""
     assignor: Literal["range", "sticky"] = "range"
     """How shards are shared: strictly contiguous ranges, or few moves."""
     weight: int = 1
@@ -97,7 +102,13 @@ _TIMES = (
     "max_processing_time",
     "degraded_seconds",
 )
-_COUNTS = ("max_uncommitted", "buffer_bytes", "page_records", "weight")
+_COUNTS = (
+    "max_uncommitted",
+    "buffer_bytes",
+    "page_records",
+    "max_connections",
+    "weight",
+)
 _MAY_BE_0 = ("gather_seconds",)
 _CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}
 

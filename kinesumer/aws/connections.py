@@ -1,8 +1,9 @@
-"""Connections to a few hosts, kept open between requests."""
+"""A limited number of connections to a few hosts, kept open between requests."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiohappyeyeballs import start_connection
@@ -12,6 +13,8 @@ from kinesumer.aws.connection import Connection
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import AsyncIterator
+    from typing import Any
 
     from kinesumer.aws.connection import Answer
     from kinesumer.ports import Room
@@ -30,10 +33,13 @@ class Place(NamedTuple):
 
 
 class Connections:
-    """All connections of one event loop's client."""
+    """All connections of one event loop's client: at most ``limit`` at a time."""
 
-    def __init__(self, connect_seconds: float, read_seconds: float) -> None:
+    def __init__(self, connect_seconds: float, read_seconds: float, limit: int) -> None:
         self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
+        self._limit = limit
+        self._free = asyncio.Semaphore(limit)
+        self._users: set[asyncio.Task[Any] | None] = set()
         self._open: set[Connection] = set()
         self._idle: dict[Place, list[tuple[float, Connection]]] = {}
         self._addresses = Addresses()
@@ -41,7 +47,31 @@ class Connections:
     async def send(
         self, place: Place, request: bytes, room: Room | None = None
     ) -> Answer:
-        """Send a whole HTTP request, return its answer. Raises OSError."""
+        """Send a whole HTTP request, return its answer. Raises OSError.
+
+        Waits for its turn, unless the task has it: see ``turn()``.
+        """
+        async with self.turn():
+            return await self._send(place, request, room)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until the running task may use a connection, and let it use one.
+
+        First come, first served. A task that has its turn doesn't wait again.
+        """
+        task = asyncio.current_task()
+        if task in self._users:
+            yield
+            return
+        async with self._free:
+            self._users.add(task)
+            try:
+                yield
+            finally:
+                self._users.discard(task)
+
+    async def _send(self, place: Place, request: bytes, room: Room | None) -> Answer:
         connection = self._take(place) or await self._connect(place)
         answer = await connection.ask(request, room)
         if connection.reusable:
@@ -74,7 +104,20 @@ class Connections:
                 return connection
         return None
 
+    def _make_room(self) -> None:
+        """Close what idled longest, if there are as many connections as there may be.
+
+        Whose turn it is has none, so one of them idles.
+        """
+        if len(self._open) < self._limit:
+            return
+        idle = [(since[0][0], place) for place, since in self._idle.items() if since]
+        if idle:
+            _, place = min(idle, key=lambda found: found[0])
+            self._idle[place].pop(0)[1].abort()
+
     async def _connect(self, place: Place) -> Connection:
+        self._make_room()
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_seconds):
             sock = await start_connection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -33,6 +34,7 @@ from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.aws.faults import Fault
     from kinesumer.aws.session import Clients, Opened
@@ -103,6 +105,7 @@ class KinesisSource:
         self._direct = DirectCalls(opened)
         self._stream = stream
         self._expired = opened.expired
+        self._connections = opened.connections
 
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now. Raises StreamMissingError."""
@@ -220,6 +223,10 @@ class KinesisSource:
         arn = self._stream.arn
         return {} if arn is None else {"StreamARN": arn}
 
+    def _turn(self, operation: str) -> AbstractAsyncContextManager[None]:
+        """Wait for a connection, if it is a call that readers and writers make."""
+        return self._connections.turn() if operation in _DIRECT else nullcontext()
+
     async def _call(
         self,
         operation: str,
@@ -229,7 +236,10 @@ class KinesisSource:
         patient: _PatientRoom | None = None,
     ) -> Answer:
         try:
-            async with asyncio.timeout(ANSWER_SECONDS) as limit:
+            async with (
+                self._turn(operation),
+                asyncio.timeout(ANSWER_SECONDS) as limit,
+            ):
                 if patient is not None:
                     patient.limit = limit
                 with understood(operation, SourceUnavailableError):
@@ -319,6 +329,7 @@ class _ExpiredTokenError(KinesumerError):
 _NOT_FOUND = "ResourceNotFoundException"
 _REFUSALS = ("InvalidArgumentException", "ValidationException")
 _OF_A_SHARD = ("GetShardIterator", "GetRecords")
+_DIRECT = (*_OF_A_SHARD, "PutRecords")
 _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
 
 

@@ -28,6 +28,7 @@ from kinesumer.aws.endpoints import check_port, refuse_credentials
 from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
 from kinesumer.aws.faults import no_credentials as credentials_error
 from kinesumer.aws.settings import Settings, own_session
+from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ READ_SECONDS = {
     "sqs": 10.0,
     "s3": 30.0,
 }
-CONNECTIONS = 512
-"""Per client: above any number of shards that one process reads at once."""
+OTHER_CONNECTIONS = 128
+"""Of each client of a service, for calls that readers don't make."""
 
 
 class Session(Protocol):
@@ -72,6 +73,7 @@ class Clients:
     """All AWS clients of one event loop: made when asked for, closed together.
 
     ``endpoints`` maps services to URLs; by default the session's configuration decides.
+    ``max_connections`` is how many are open for reading and putting records.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Clients:
         role_session_name: str = "kinesumer",
         now: Callable[[], float] = time.monotonic,
         endpoints: Mapping[str, str | None] = MappingProxyType({}),
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._resolver = Resolver()
         self._session = own_session(self._resolver) if session is None else session
@@ -89,6 +92,10 @@ class Clients:
         self._region = region
         self._role_session_name = role_session_name
         self._now = now
+        self._max_connections = max_connections
+        self._connections = Connections(
+            CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
+        )
         self._endpoints = endpoints
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
@@ -106,6 +113,7 @@ class Clients:
         trace: TracebackType | None,
     ) -> None:
         self._clients.clear()
+        await self._connections.close()
         await self._stack.aclose()
 
     @property
@@ -153,9 +161,7 @@ class Clients:
             credentials, expired = assumed, assumed.forget
         connected = self._connected(session, service, region)
         client = await self._stack.enter_async_context(connected)
-        connections = Connections(CONNECT_SECONDS, READ_SECONDS[service])
-        self._stack.push_async_callback(connections.close)
-        return Opened(client, credentials, expired, connections)
+        return Opened(client, credentials, expired, self._connections)
 
     @asynccontextmanager
     async def _connected(
@@ -169,7 +175,9 @@ class Clients:
                         service,
                         region_name=region,
                         endpoint_url=self._endpoints.get(service),
-                        config=self._settings.config(limits(service), self._resolver),
+                        config=self._settings.config(
+                            limits(service, self._max_connections), self._resolver
+                        ),
                     )
                 )
             except ValueError as error:
@@ -260,13 +268,17 @@ class Loan(NamedTuple):
         )
 
 
-def limits(service: str) -> AioConfig:
-    """Return what no user may set: no retries, since the engine retries knowingly."""
+def limits(service: str, max_connections: int = 0) -> AioConfig:
+    """Return what no user may set: no retries, since the engine retries knowingly.
+
+    ``max_connections`` is for readers, whose calls may go through a client of Kinesis.
+    """
+    reading = max_connections if service == "kinesis" else 0
     return AioConfig(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS[service],
-        max_pool_connections=CONNECTIONS,
+        max_pool_connections=OTHER_CONNECTIONS + reading,
         tcp_keepalive=True,
         user_agent=_user_agent(),
     )

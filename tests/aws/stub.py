@@ -81,6 +81,15 @@ class AwsStub:
         """Answer with an error of AWS."""
         self.answer(operation, {"__type": code, "message": message}, status)
 
+    def answer_after(self, operation: str, seconds: float, body: bytes) -> None:
+        """Answer with these bytes, some time after the request."""
+
+        async def handler(_: web.Request) -> web.StreamResponse:
+            await asyncio.sleep(seconds)
+            return web.Response(body=body)
+
+        self._answers[operation].append(handler)
+
     def refuse_after(self, operation: str, event: asyncio.Event, code: str) -> None:
         """Answer with an error of AWS when an event is set."""
 

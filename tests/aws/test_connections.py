@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from aiobotocore.session import AioSession
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kinesumer.aws import connections as module
+from kinesumer.aws import kinesis
 from kinesumer.aws.connections import Connections, Place
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
@@ -25,6 +27,8 @@ from kinesumer.model import Stream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.aws.stub import AwsStub
 
 EMPTY = b'{"Records":[],"NextShardIterator":"y","MillisBehindLatest":0}'
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 3_000_000)
@@ -69,6 +73,21 @@ async def started(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
         await server.stop()
 
 
+@asynccontextmanager
+async def silent() -> AsyncIterator[int]:
+    """Listen on a port, never answer there."""
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     async with started() as server:
@@ -77,7 +96,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def connections() -> AsyncIterator[Connections]:
-    connections = Connections(connect_seconds=3, read_seconds=3)
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=20)
     yield connections
     await connections.close()
 
@@ -143,6 +162,83 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
     await connections.close()
     with pytest.raises(ConnectionResetError):
         await asking
+
+
+# --- the limit -----------------------------------------------------------------------
+
+
+async def test_more_requests_than_connections_take_turns(server: Server) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=3)
+    place, done = Place("127.0.0.1", server.port, None), list[int]()
+
+    async def ask(number: int) -> None:
+        await connections.send(place, ASK)
+        done.append(number)
+
+    await asyncio.gather(*(ask(number) for number in range(30)))
+    assert len(server.peers) == 3
+    # First come, first served: three at a time may overtake one another.
+    assert all(abs(number - index) < 3 for index, number in enumerate(done))
+    await connections.close()
+
+
+async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
+    server: Server,
+) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=30, limit=2)
+    async with silent() as port:
+        place = Place("127.0.0.1", server.port, None)
+        hung = Place("127.0.0.1", port, None)
+        hanging = asyncio.ensure_future(connections.send(hung, ASK))
+        asking = [connections.send(place, ASK) for _ in range(20)]
+        answers = await asyncio.gather(*asking)
+        assert {bytes(answer.body) for answer in answers} == {EMPTY}
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        assert (await connections.send(place, ASK)).body == EMPTY
+        await connections.close()
+
+
+async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=2)
+    async with started() as one, started() as other:
+        places = [Place("127.0.0.1", server.port, None) for server in (one, other)]
+        for place in (*places, *places):
+            await asyncio.gather(*(connections.send(place, ASK) for _ in range(2)))
+            await asyncio.sleep(0.01)  # what was closed is gone
+            assert len(connections._open) <= 2
+    await connections.close()
+
+
+async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=1)
+    place = Place("127.0.0.1", server.port, None)
+    async with connections.turn():
+        waiting = asyncio.ensure_future(connections.send(place, ASK))
+        for _ in range(2):
+            await connections.send(place, ASK)
+        assert not waiting.done()
+    await waiting
+    await connections.close()
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
+    aws: AwsStub, environment: pytest.MonkeyPatch, hooked: bool
+) -> None:
+    """Ten reads through one connection take longer than an answer may."""
+    session = AioSession()
+    if hooked:
+        events = session.get_component("event_emitter")
+        events.register("before-send.kinesis.GetRecords", lambda **_: None)
+    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    aws.answer_after("GetRecords", 0.05, EMPTY)
+    async with Clients(session, max_connections=1) as clients:
+        source = await open_source(clients, Stream("orders"))
+        reads = [source.get_records("x", 10) for _ in range(10)]
+        pages = await asyncio.gather(*reads)
+    assert [page.next_iterator for page in pages] == ["y"] * 10
 
 
 # --- TLS -----------------------------------------------------------------------------
