@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry import metrics, trace
@@ -26,6 +27,8 @@ from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from kinesumer.delivery import Taker
     from kinesumer.model import Position
     from kinesumer.ports import Room
@@ -50,6 +53,10 @@ class CannedSource:
         """Return two shards."""
         half = HASH_KEYS // 2
         return [Shard("shard-0", 0, half - 1), Shard("shard-1", half, HASH_KEYS - 1)]
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator at the beginning."""

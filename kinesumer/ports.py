@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model import Page, Position, Shard, Start, StreamInfo
 
@@ -145,6 +146,14 @@ class StreamSource(Protocol):
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return every shard that Kinesis still knows, closed ones included."""
+        ...
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a connection that the running task's calls in the block use.
+
+        Outside of such a block each call waits for one itself: then its time includes
+        the wait.
+        """
         ...
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:

@@ -69,6 +69,8 @@ class Reader:
         self._answers = False
         """Whether Kinesis answered the last call."""
         self._reserve = FULL_PAGE_BYTES
+        self._began = context.clock.now()
+        """When the last request got its connection."""
         self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
 
     async def run(self) -> None:
@@ -90,11 +92,10 @@ class Reader:
         room = Reservation(self._buffer, self._holding)
         try:
             await room.take(min(self._reserve, self._buffer.window.answer_bytes))
-            started = self._context.clock.now()
             page = page or await self._call(self._read, room)
             if page is None:
                 return self._later()
-            return await self._take(page, room, started)
+            return await self._take(page, room, self._began)
         finally:
             room.close()
 
@@ -201,9 +202,11 @@ class Reader:
         self, work: Callable[[Request], Awaitable[Page | None]], request: Request
     ) -> Page | None:
         """Let the watchdog know of a request for as long as it is under way."""
-        self._holding.asking_since = request.began
         try:
-            return await work(request)
+            async with self._stream.source.connection():
+                request.begin()
+                self._began = request.began
+                return await work(request)
         except asyncio.CancelledError:
             if self._holding.hangs:
                 self._failed(since=-math.inf)  # however long that is

@@ -32,6 +32,10 @@ class Request:
         """When it began; later by the time in which its answer waited for room."""
         self._holding, self._clock, self._room = holding, clock, room
 
+    def begin(self) -> None:
+        """Note that it has a connection: what it waits for from now on is Kinesis."""
+        self.began = self._holding.asking_since = self._clock.now()
+
     def answered(self, page: Page) -> None:
         """Note that the answer is here."""
         if self._room is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from contextlib import nullcontext
 from functools import wraps
 from itertools import count
 from random import Random
@@ -32,6 +33,7 @@ from kinesumer.wire.rows import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model import Page, Shard, StreamInfo
     from kinesumer.ports import Key, Room, Row, Write, Written
@@ -300,6 +302,10 @@ class FaultySource:
         """Return the shards, or what the test wants to be seen."""
         self._travel()
         return self.source.list_shards_now() if self.listing is None else self.listing
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator."""

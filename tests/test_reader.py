@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +20,9 @@ from kinesumer.errors import (
 from kinesumer.model import Position, Start
 from tests.desk import BUDGET, ReaderDesk
 from tests.engine import APP, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 SHARD = "shardId-000000000000"
 
@@ -124,6 +129,31 @@ async def test_an_unreachable_kinesis_is_waited_for(
         "stream orders fails",
         "stream orders works",
     ]
+
+
+@in_virtual_time
+async def test_a_wait_for_a_connection_is_not_held_against_kinesis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, slow = ReaderDesk(world), True
+
+    @asynccontextmanager
+    async def connection() -> AsyncIterator[None]:
+        await asyncio.sleep(400 if slow else 0)
+        yield
+
+    monkeypatch.setattr(desk.source, "connection", connection)
+    desk.source.down = True
+    desk.start()
+    for _ in range(30):
+        await asyncio.sleep(13)
+        assert desk.holding.asking_since is None  # the watchdog sees no request
+    await asyncio.sleep(20)
+    assert (desk.stream.failing or ())[:2] == pytest.approx((400, 400), abs=1)
+    desk.source.down = slow = False
+    world.put("a")
+    assert await desk.read(1, seconds=1000) == ["a"]
+    assert desk.stream.failing is None
 
 
 @in_virtual_time

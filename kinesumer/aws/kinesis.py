@@ -223,9 +223,13 @@ class KinesisSource:
         arn = self._stream.arn
         return {} if arn is None else {"StreamARN": arn}
 
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a connection that the running task's calls in the block use."""
+        return self._connections.turn()
+
     def _turn(self, operation: str) -> AbstractAsyncContextManager[None]:
         """Wait for a connection, if it is a call that readers and writers make."""
-        return self._connections.turn() if operation in _DIRECT else nullcontext()
+        return self.connection() if operation in _DIRECT else nullcontext()
 
     async def _call(
         self,

@@ -7,6 +7,7 @@ machine may be frozen or dead meanwhile; the service doesn't care.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     import random
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model import Page, Position, Shard, Start, StreamInfo
     from kinesumer.ports import Key, Room, Row, Write, Written
@@ -344,6 +346,10 @@ class LinkedSource(Link):
         if self.random.random() < self.weather.cut_off:
             return shards[: self.random.randrange(len(shards))]
         return shards
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator."""

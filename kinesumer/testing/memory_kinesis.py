@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import (
@@ -28,6 +29,7 @@ from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model import Start
     from kinesumer.ports import Clock, Room
@@ -241,6 +243,10 @@ class MemorySource:
     async def list_shards(self) -> Sequence[Shard]:
         """Return every shard that hasn't expired."""
         return self.list_shards_now()
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator. Raises ShardMissingError, TrimmedPositionError."""

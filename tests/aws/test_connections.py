@@ -168,17 +168,17 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
 
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
-    connections = Connections(connect_seconds=3, read_seconds=3, limit=3)
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=30)
     place, done = Place("127.0.0.1", server.port, None), list[int]()
 
     async def ask(number: int) -> None:
         await connections.send(place, ASK)
         done.append(number)
 
-    await asyncio.gather(*(ask(number) for number in range(30)))
-    assert len(server.peers) == 3
-    # First come, first served: three at a time may overtake one another.
-    assert all(abs(number - index) < 3 for index, number in enumerate(done))
+    await asyncio.gather(*(ask(number) for number in range(1500)))
+    assert len(server.peers) == 30
+    # First come, first served: thirty at a time may overtake one another.
+    assert all(abs(number - index) < 30 for index, number in enumerate(done))
     await connections.close()
 
 
