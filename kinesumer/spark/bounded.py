@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors
+from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
 from kinesumer.spark.each import each
 from kinesumer.spark.offsets import BEGINNING, END, After, End, StreamOffset
@@ -27,6 +28,8 @@ async def bounds(
 
     Parents and children alike: their order isn't promised, only that within a shard.
     """
+    if isinstance(ending, StreamOffset):
+        _require_known(stream, ending)
     pairs: dict[str, tuple[Place, Place]] = {}
 
     async def find(shard: Shard) -> None:
@@ -54,6 +57,22 @@ async def _end(
     if shard.closed:
         return END
     return await last_place(stream, shard.shard_id, context)
+
+
+def _require_known(stream: Watched, ending: StreamOffset) -> None:
+    """Refuse an end of a shard that there is not, or of another stream."""
+    arn, info = stream.info.arn, stream.info
+    if ending.created_at and ending.created_at != info.created_at:
+        raise ConfigurationError(
+            f"endingPosition: stream {arn} was made anew since the positions were "
+            "taken; they mean nothing in it"
+        )
+    unknown = sorted(ending.shards.keys() - {item.shard_id for item in stream.shards})
+    if unknown:
+        raise ConfigurationError(
+            f"endingPosition: stream {arn} has no shard {', '.join(unknown)}; "
+            "it has expired, or belongs to another stream"
+        )
 
 
 def _holds_any(first: Place, last: Place) -> bool:

@@ -21,7 +21,7 @@ from kinesumer.spark.packing import pack
 from kinesumer.spark.planner import Planner
 from kinesumer.spark.ranges import ShardRange, Task, between
 from kinesumer.spark.service_clock import ServiceClock
-from kinesumer.spark.starting import anchor, given_for
+from kinesumer.spark.starting import anchor, given_for, require_known_streams
 from kinesumer.spark.targets import targets
 from kinesumer.spark.watched import Watched
 
@@ -112,6 +112,7 @@ class Driver:
         """Return the tasks of a read between two places: ``spark.read``."""
         ranges: list[ShardRange] = []
         streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        self._require_known("endingPosition", self.options.ending)
         for arn, stream in sorted(streams.items()):
             first = anchor(stream.info, stream.shards, self._starting(stream))
             ending = _ending_of(self.options.ending, stream)
@@ -170,8 +171,15 @@ class Driver:
                 )
             return found
         positions = self.options.starting_positions
+        self._require_known("startingPosition", positions)
         given = positions and given_for(positions, [asked.name], arn)
         return given or asked.start or starting
+
+    def _require_known(self, option: str, positions: Start | Offset | None) -> None:
+        if isinstance(positions, dict):
+            streams = self._streams.values()
+            names = [(stream.asked.name, stream.info.arn) for stream in streams]
+            require_known_streams(option, positions, names)
 
     async def _check_retention(
         self,

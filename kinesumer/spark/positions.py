@@ -84,7 +84,7 @@ def _parse_json(name: str, text: str) -> Start | Offset:
 
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"option {name} is no JSON: {error}") from error
     if not isinstance(value, dict):
@@ -92,7 +92,23 @@ def _object(name: str, text: str) -> dict[str, Any]:
     return value
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError for a key that stands there twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return value
+
+
 def _as_databricks_writes_it(name: str, value: Mapping[str, Any]) -> Start:
+    unknown = sorted(value.keys() - {"at_timestamp", "format"})
+    if unknown:
+        raise ConfigurationError(
+            f"option {name}: {', '.join(unknown)} beside at_timestamp has no meaning; "
+            'there is only "format"'
+        )
     moment, pattern = str(value["at_timestamp"]), value.get("format")
     if pattern is None:
         return _at(name, moment)

@@ -10,7 +10,7 @@ from kinesumer.model import Start, stream_name
 from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.model import Shard, StreamInfo
     from kinesumer.spark.offsets import Offset, Place
@@ -37,6 +37,24 @@ def given_for(positions: Offset, names: Sequence[str], arn: str) -> StreamOffset
     """Return what a user's positions say of a stream, named as the user pleases."""
     keys = (arn, *names, stream_name(arn))
     return next((positions[key] for key in keys if key in positions), None)
+
+
+def require_known_streams(
+    option: str, positions: Offset, streams: Iterable[tuple[str, str]]
+) -> None:
+    """Refuse positions of streams that a query does not read.
+
+    ``streams`` are the query's: what the user calls each, and its ARN. Raises
+    ConfigurationError: without it, a misspelled stream would begin at LATEST.
+    """
+    asked = list(streams)
+    known = {key for name, arn in asked for key in (name, arn, stream_name(arn))}
+    unknown = sorted(positions.keys() - known)
+    if unknown:
+        raise ConfigurationError(
+            f"option {option} names {', '.join(unknown)}, which the query does not "
+            f"read; it reads {', '.join(name for name, _ in asked)}"
+        )
 
 
 def _by_time(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start, Stream
-from kinesumer.spark.positions import parse_start
+from kinesumer.spark.positions import parse_start, unique_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def _with_role(
 
 def _from_json(text: str) -> list[Stream]:
     try:
-        items = json.loads(text)
+        items = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"option streams is no JSON: {error}") from error
     if not items:

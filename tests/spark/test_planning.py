@@ -202,6 +202,36 @@ async def test_positions_given_are_where_reading_goes_on(world: World) -> None:
 
 
 @simulated
+async def test_positions_of_a_stream_that_is_not_read_are_refused(world: World) -> None:
+    world.kinesis.create_stream("orders")
+    world.put(5)
+    shard = {"shardId-000000000000": Start.TRIM_HORIZON}
+    arn = "arn:aws:kinesis:us-east-1:999999999999:stream/orders"
+    for name in ("oders", arn):
+        query = world.query(starting_positions={name: StreamOffset(0.0, shard)})
+        with pytest.raises(ConfigurationError, match=f"startingPosition names {name}"):
+            await query.trigger()
+
+
+@simulated
+async def test_an_end_that_names_nothing_of_the_streams_is_refused(
+    world: World,
+) -> None:
+    info = world.kinesis.create_stream("orders")
+    world.put(5)
+    end = After(Position("7"), 0.0)
+    for name, created, shard, said in (
+        ("oders", 0.0, "shardId-000000000000", "endingPosition names oders"),
+        ("orders", 0.0, "shardId-9", "has no shard shardId-9"),
+        ("orders", info.created_at - 1, "shardId-000000000000", "was made anew"),
+    ):
+        ending = {name: StreamOffset(created, {shard: end})}
+        query = world.query(starting=Start.TRIM_HORIZON, ending=ending)
+        with pytest.raises(ConfigurationError, match=said):
+            await query.driver.bounded()
+
+
+@simulated
 async def test_streams_begin_on_their_own_and_may_join_later(world: World) -> None:
     world.kinesis.create_stream("orders")
     world.kinesis.create_stream("payments")
