@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from kinesumer.config import Config
+    from kinesumer.errors import ShardThrottledError
     from kinesumer.ports import Clock, Key, Row, StateStore, Write, Written
 
 logger = logging.getLogger("kinesumer")
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 CALM_SECONDS = 5.0
 """Something works again when it hasn't failed for this long: no log line per call."""
+CALM_READS_SECONDS = 300.0
+"""Apps that share a shard well meet a refusal now and then: it is one episode."""
 REMIND_SECONDS = 60.0
 """A row that can't be read is logged so often as long as it is met."""
 MOST_REMEMBERED = 1000
@@ -42,6 +45,7 @@ class Health:
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         self._failing: dict[str, tuple[float, float]] = {}
+        self._throttled: dict[str, tuple[float, float]] = {}
         self._corrupt: dict[str, float] = {}
         """When a corrupt row was last logged, by what there is to say of it."""
 
@@ -58,6 +62,35 @@ class Health:
                 extra={"object": what, "error": str(error)},
             )
         self._failing[what] = since, now
+
+    def throttled(self, stream: str, error: ShardThrottledError) -> None:
+        """Note that a shard's reads are used up; the first of a row is logged."""
+        self._telemetry.failed(error)
+        now = self._clock.now()
+        since, _ = self._throttled.get(stream, (now, now))
+        if stream not in self._throttled:
+            logger.warning(
+                "Kinesis throttles %r (five reads per second and shard, shared by "
+                "all apps): reading it more slowly; %s",
+                stream,
+                error,
+                extra={"object": f"stream {stream}", "error": str(error)},
+            )
+        self._throttled[stream] = since, now
+
+    def reads(self, stream: str) -> None:
+        """Note that a read succeeded; the first one long after a refusal is logged."""
+        if stream not in self._throttled:
+            return
+        since, last = self._throttled[stream]
+        if self._clock.now() - last >= CALM_READS_SECONDS:
+            del self._throttled[stream]
+            logger.warning(
+                "Kinesis no longer throttles %r, it did for %.1f s",
+                stream,
+                last - since,
+                extra={"object": f"stream {stream}", "seconds": last - since},
+            )
 
     def corrupt(self, error: CorruptRowError) -> None:
         """Note a row that can't be read; it is logged now and then until it is mended.

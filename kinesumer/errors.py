@@ -153,6 +153,10 @@ class SourceThrottledError(SourceUnavailableError):
     """Kinesis throttles this shard or stream."""
 
 
+class ShardThrottledError(SourceThrottledError):
+    """A shard's five reads or 2 MB a second, shared by all apps, are used up."""
+
+
 class SlowAnswerError(SourceUnavailableError):
     """Kinesis answers, but the answer took too long to arrive: a smaller one may do."""
 

@@ -134,8 +134,8 @@ class Stream:
 
     ``role_arn`` is assumed by STS (renewed before it expires) with ``external_id`` and
     ``session_name``. ``start`` overrides the one given to ``consume()``.
-    ``pace_seconds`` is the shortest time between two reads of one shard (AWS allows
-    0.2).
+    ``pace_seconds`` is the shortest time between two reads of one shard. AWS allows one
+    every 0.2 seconds, by all apps together: by default, an app slows down to its share.
     """
 
     name: str

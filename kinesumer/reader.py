@@ -18,6 +18,7 @@ from kinesumer.errors import (
     KinesumerError,
     PositionRefusedError,
     ShardMissingError,
+    ShardThrottledError,
     SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -71,6 +72,8 @@ class Reader:
         self._reserve = FULL_PAGE_BYTES
         self._began = context.clock.now()
         """When the last request got its connection."""
+        self._throttled = False
+        """Whether Kinesis refused the last call since the shard is used up."""
         self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
 
     async def run(self) -> None:
@@ -111,6 +114,7 @@ class Reader:
             self._iterator, self._limit(), request
         )
         self._context.health.works(self._stream.label)
+        self._context.health.reads(self._stream.name)
         self._stream.read_answered(page, self._context.clock.now())
         request.answered(page)
         self._iterator = page.next_iterator
@@ -118,7 +122,8 @@ class Reader:
 
     def _limit(self) -> int:
         """Return how many records to ask for: fewer if a page is too much at once."""
-        most, size = self._context.config.page_records, self._buffer.window.answer_bytes
+        most = self._pacing.page_records(self._context.config.page_records)
+        size = self._buffer.window.answer_bytes
         if size == FULL_PAGE_BYTES:
             return most
         return max(1, min(most, size // self._stream.record_bytes))
@@ -161,7 +166,7 @@ class Reader:
         """Return the page of a call that has one, or None if there is none yet."""
         label = self._stream.label
         request = Request(self._holding, self._context.clock, room)
-        self._answers = True
+        self._answers, self._throttled = True, False
         try:
             return await self._watched(work, request)
         except ExpiredIteratorError:
@@ -180,6 +185,9 @@ class Reader:
             self._reserve = FULL_PAGE_BYTES
         except ShardMissingError as error:
             return await self._missing(error)
+        except ShardThrottledError as error:
+            self._throttled = True
+            self._context.health.throttled(self._stream.name, error)
         except StartInFutureError:
             self._iterator = None
         except SlowAnswerError as error:
@@ -310,8 +318,10 @@ class Reader:
             room.put(batch)
 
     def _later(self) -> float:
-        jitter = self._context.random.random()
-        return self._pacing.after_failure(self._context.clock.now(), jitter)
+        now, jitter = self._context.clock.now(), self._context.random.random()
+        if self._throttled:
+            return self._pacing.after_throttle(now, jitter)
+        return self._pacing.after_failure(now, jitter)
 
     def _next_read(self, started: float, page: Page) -> float:
         # Behind, the next page may be a full one; caught up, it holds a moment's worth.

@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.context import CALM_SECONDS, Health
+from kinesumer.context import CALM_READS_SECONDS, CALM_SECONDS, Health
 from kinesumer.errors import (
     AccessDeniedError,
     KinesumerError,
+    ShardThrottledError,
     SourceUnavailableError,
     StoreThrottledError,
     StoreUnavailableError,
@@ -130,3 +131,25 @@ async def test_things_fail_apart(
     health.failed("stream orders", SourceUnavailableError("timed out"))
     health.works("stream payments")
     assert len(caplog.records) == 2
+
+
+@in_virtual_time
+async def test_a_throttled_stream_is_logged_once_and_when_it_is_over(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    health, error = Health(world.clock), ShardThrottledError("GetRecords on orders")
+    health.reads("orders")
+    for _ in range(10):
+        health.throttled("orders", error)
+        await asyncio.sleep(CALM_READS_SECONDS / 2)
+        health.reads("orders")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.records[0].message == (
+        "Kinesis throttles 'orders' (five reads per second and shard, shared by all "
+        "apps): reading it more slowly; GetRecords on orders"
+    )
+    await asyncio.sleep(CALM_READS_SECONDS / 2)
+    for _ in range(10):
+        health.reads("orders")
+    assert len(caplog.records) == 2
+    assert "Kinesis no longer throttles 'orders', it did for 1350.0 s" in caplog.text

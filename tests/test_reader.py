@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.core.pacing import FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ExpiredIteratorError,
+    ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
     StreamMissingError,
     StreamReplacedError,
     TrimmedPositionError,
 )
-from kinesumer.model import Position, Start
+from kinesumer.model import Page, Position, Start
 from tests.desk import BUDGET, ReaderDesk
 from tests.engine import APP, World, in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from kinesumer.ports import Room
 
 SHARD = "shardId-000000000000"
 
@@ -102,6 +106,73 @@ async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
     gaps = [after - before for before, after in pairwise(reads)]
     assert min(gaps) >= 0.199
     assert sum(gaps[8:12]) > sum(gaps[:4])
+
+
+@in_virtual_time
+async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(1)
+    for _ in range(5):
+        desk.source.errors.append(ShardThrottledError("five reads a second"))
+        await asyncio.sleep(20)
+    gaps = [after - before for before, after in pairwise(desk.source.reads)]
+    assert max(gaps) <= 1 / FEWEST_READS_PER_SECOND + 0.001
+    assert desk.stream.failing is None
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert (
+        "Kinesis throttles 'orders' "
+        "(five reads per second and shard, shared by all apps)"
+    ) in warnings[0]
+
+
+@in_virtual_time
+async def test_a_page_is_no_larger_than_what_a_shard_gives_in_a_second(
+    world: World,
+) -> None:
+    world.put(*("x" * 10_000 for _ in range(3000)))
+    desk = ReaderDesk(world)
+    limits: list[int] = []
+    get_records = desk.source.get_records
+
+    async def noted(iterator: str, limit: int, room: Room | None = None) -> Page:
+        limits.append(limit)
+        return await get_records(iterator, limit, room)
+
+    desk.source.get_records = noted  # type: ignore[method-assign]
+    desk.start()
+    await desk.read(3000)
+    assert limits[0] == 10_000
+    assert len(limits) > 10
+    assert all(150 <= limit <= 300 for limit in limits[1:])
+
+
+@in_virtual_time
+async def test_three_apps_share_a_shard_fairly(world: World) -> None:
+    desks = [ReaderDesk(world) for _ in range(3)]
+    for desk in desks:
+        desk.start()
+        await asyncio.sleep(0.3)
+    await asyncio.sleep(20)
+    throttled = world.kinesis.throttled
+    first = [len(desk.source.reads) for desk in desks]
+    took: list[list[float]] = [[] for _ in desks]
+    for count in range(1, 500):
+        world.put("x")
+        put = world.clock.now()
+        await world.until(
+            lambda seen=count: all(len(desk.records) >= seen for desk in desks)  # type: ignore[misc]
+        )
+        for times in took:
+            times.append(world.clock.now() - put)
+        await asyncio.sleep(0.37)
+    reads = sum(len(d.source.reads) - f for d, f in zip(desks, first, strict=True))
+    assert (world.kinesis.throttled - throttled) / reads < 0.02
+    for times in took:
+        assert sorted(times)[int(0.99 * len(times))] <= 1.3
 
 
 @in_virtual_time

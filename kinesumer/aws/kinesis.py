@@ -21,6 +21,7 @@ from kinesumer.errors import (
     KinesumerError,
     PositionRefusedError,
     ShardMissingError,
+    ShardThrottledError,
     SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -46,6 +47,8 @@ Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 30.0
 """Longest wait for one answer; within it 10 s without a byte end the call, too."""
+READS = ("GetRecords", "GetShardIterator")
+SHARD_IS_USED_UP = "ProvisionedThroughputExceededException"
 
 
 _ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)
@@ -272,7 +275,8 @@ class KinesisSource:
         resource = f"{stream}, {shard_id}" if shard_id else stream
         message = f"{action} on {resource}: {said(fault)}"
         if fault.kind is Kind.THROTTLED:
-            return SourceThrottledError(message)
+            of_shard = operation in READS and fault.code == SHARD_IS_USED_UP
+            return (ShardThrottledError if of_shard else SourceThrottledError)(message)
         if fault.kind is Kind.UNAVAILABLE:
             return SourceUnavailableError(message)
         if fault.kind is Kind.TOKEN_EXPIRED and self._expired():

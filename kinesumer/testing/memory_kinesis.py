@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,
-    SourceThrottledError,
+    ShardThrottledError,
     StartInFutureError,
     StreamMissingError,
     TrimmedPositionError,
@@ -255,7 +255,7 @@ class MemorySource:
     async def get_records(
         self, iterator: str, limit: int, room: Room | None = None
     ) -> Page:
-        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
+        """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
         page = self.get_records_now(iterator, limit)
         if room is not None and not room.covers(page.wire_bytes):
             await room.grow(page.wire_bytes)
@@ -347,7 +347,7 @@ class MemorySource:
             reads.popleft()
         if limit and len(reads) >= limit:
             self.kinesis.throttled += 1
-            raise SourceThrottledError(
+            raise ShardThrottledError(
                 f"{self.name}/{shard.shard.shard_id}: more than {limit} reads a second"
             )
         reads.append(now)

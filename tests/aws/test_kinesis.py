@@ -17,6 +17,7 @@ from kinesumer.errors import (
     KinesumerError,
     PositionRefusedError,
     ShardMissingError,
+    ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
@@ -243,7 +244,7 @@ async def test_a_page_is_decoded_with_its_children(
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [
-        ("ProvisionedThroughputExceededException", 400, SourceThrottledError),
+        ("ProvisionedThroughputExceededException", 400, ShardThrottledError),
         ("LimitExceededException", 400, SourceThrottledError),
         ("KMSThrottlingException", 400, SourceThrottledError),
         ("Anything", 429, SourceThrottledError),

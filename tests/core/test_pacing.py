@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, CALL_SECONDS, Pacing
+from kinesumer.core.pacing import (
+    BACKOFF_LIMIT_SECONDS,
+    CALL_SECONDS,
+    FEWEST_READS_PER_SECOND,
+    HALF_READS_PER_SECOND,
+    PAGE_BYTES,
+    RETRY_FOR_SECONDS,
+    RETRY_LEAST_SECONDS,
+    RETRY_SECONDS,
+    SHARED_PAGE_BYTES,
+    Pacing,
+    Share,
+)
 
 START = 1000.0
 
@@ -34,8 +46,16 @@ def test_a_shard_that_is_behind_is_read_five_times_a_second() -> None:
 
 @pytest.mark.parametrize("behind", [0, 5000])
 def test_a_large_page_is_paid_for_at_two_megabytes_a_second(behind: int) -> None:
-    assert wait(Pacing(START), payload_bytes=10_000_000, behind=behind) == 5.0
-    assert wait(Pacing(START), payload_bytes=3_000_000, behind=behind) == 1.5
+    assert wait(Pacing(START), payload_bytes=1_000_000, behind=behind) == 0.5
+    assert wait(Pacing(START), payload_bytes=2_000_000, behind=behind) == 1.0
+
+
+@pytest.mark.parametrize("behind", [0, 5000])
+def test_after_more_than_a_second_can_give_the_shard_gets_time_to_recover(
+    behind: int,
+) -> None:
+    assert wait(Pacing(START), payload_bytes=10_000_000, behind=behind) == 6.0
+    assert wait(Pacing(START), payload_bytes=3_000_000, behind=behind) == 2.5
 
 
 def test_a_caught_up_shard_is_read_every_quarter_of_a_second() -> None:
@@ -102,3 +122,128 @@ def test_jitter_spreads_tries_over_the_whole_wait(jitter: float, failures: int) 
         pacing.after_failure(START, 1.0)
     longest = min(0.5 * 2**failures, BACKOFF_LIMIT_SECONDS)
     assert pacing.after_failure(0.0, jitter) == max(CALL_SECONDS, jitter * longest)
+
+
+# --- shared shards -------------------------------------------------------------------
+
+
+def test_a_refusal_leaves_a_reader_at_most_half_of_the_shard() -> None:
+    share = Share()
+    share.cut(START, 4.0)
+    assert share.rate == HALF_READS_PER_SECOND
+    assert not share.whole
+
+
+def test_a_fast_reader_gives_up_a_larger_part_than_a_slow_one() -> None:
+    parts = []
+    for used in (0.9, 1.2, 1.6, 2.0):
+        share = Share()
+        share.cut(START, used)
+        parts.append(1 - share.rate / used)
+    assert parts == sorted(parts)
+    assert parts[0] == pytest.approx(0.12, abs=0.02)
+    assert parts[-1] == pytest.approx(0.25)
+
+
+def test_a_cut_is_given_time_to_show_its_effect() -> None:
+    share = Share()
+    share.cut(START, 2.0)
+    share.cut(START + 0.9, 2.0)
+    assert share.rate == 1.5
+    share.cut(START + 1.1, 2.0)
+    assert share.rate < 1.5
+
+
+def test_a_share_never_gets_smaller_than_one_in_six() -> None:
+    share = Share()
+    for second in range(100):
+        share.cut(START + 10 * second, 4.0)
+    assert share.least
+    assert share.rate == FEWEST_READS_PER_SECOND
+
+
+def test_a_share_is_kept_for_a_long_time_then_grows_ever_faster() -> None:
+    share = Share()
+    share.cut(START, 1.2)
+    kept = share.rate
+    rates = []
+    while not share.whole:
+        share.grow(10.0)
+        rates.append(share.rate)
+    assert rates[:8] == [kept] * 8
+    steps = [after - before for before, after in pairwise(rates[8:-1])]
+    assert steps == sorted(steps)
+    assert len(rates) <= 16
+    assert share.rate == pytest.approx(1 / CALL_SECONDS)
+    share.grow(10.0)
+    assert share.whole
+
+
+def test_the_share_of_a_reader_that_does_not_need_it_does_not_grow() -> None:
+    pacing = Pacing(START, pace_seconds=2.0)
+    pacing.after_throttle(START, 0.5)
+    for _ in range(1000):
+        wait(pacing)
+    assert pacing.page_records(10**9) < PAGE_BYTES / 100
+
+
+def test_a_read_that_was_refused_once_is_tried_again_within_the_share() -> None:
+    for jitter in (0.0, 0.5, 1.0):
+        pacing = Pacing(START)
+        again = pacing.after_throttle(START, jitter) - START
+        assert CALL_SECONDS <= again <= 0.6 / HALF_READS_PER_SECOND + 0.001
+        assert wait(pacing) == pytest.approx(1 / HALF_READS_PER_SECOND)
+
+
+def least(pacing: Pacing) -> None:
+    """Refuse reads now and then until the rate can't be lowered."""
+    for second in range(20):
+        pacing.after_throttle(START + 5 * second, 0.5)
+        assert wait(pacing) <= 1 / FEWEST_READS_PER_SECOND + 1e-6
+
+
+def test_against_what_never_slows_down_a_reader_at_its_least_asks_soon_again() -> None:
+    pacing = Pacing(START)
+    least(pacing)
+    assert wait(pacing) == pytest.approx(1 / FEWEST_READS_PER_SECOND)
+    first = pacing.after_throttle(START, 1.0) - START
+    assert CALL_SECONDS <= first <= 0.6 / FEWEST_READS_PER_SECOND + 0.001
+    soon = [pacing.after_throttle(START, 1.0) - START for _ in range(30)]
+    assert all(after <= before + 1e-6 for before, after in pairwise(soon))
+    assert soon[0] <= RETRY_SECONDS
+    assert soon[-1] == pytest.approx(RETRY_LEAST_SECONDS)
+
+
+def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
+    pacing = Pacing(START)
+    least(pacing)
+    now, waits = START, []
+    while now < START + 120:
+        following = pacing.after_throttle(now, 1.0)
+        waits.append(following - now)
+        now = following
+    pauses = [pause for pause in waits if pause >= 0.5 + 1e-9]
+    assert pauses[0] <= 1.0
+    assert max(pauses) == BACKOFF_LIMIT_SECONDS
+    busy = 120 / (BACKOFF_LIMIT_SECONDS + RETRY_FOR_SECONDS)
+    assert len([pause for pause in pauses if pause >= 4]) >= busy / 2
+
+
+def test_a_pace_of_the_users_own_holds_for_refused_reads_too() -> None:
+    pacing = Pacing(START, pace_seconds=2.0)
+    for _ in range(50):
+        assert pacing.after_throttle(START, 0.0) == START + 2.0
+
+
+def test_a_page_is_as_large_as_does_no_harm() -> None:
+    pacing = Pacing(START)
+    assert pacing.page_records(10_000) == 10_000
+    wait(pacing, records=10, payload_bytes=10_000)
+    assert pacing.page_records(10_000) == PAGE_BYTES / 1000
+    assert pacing.page_records(100) == 100
+    pacing.after_throttle(START, 0.5)
+    assert pacing.page_records(10_000) == SHARED_PAGE_BYTES / 1000
+    wait(pacing, records=1, payload_bytes=5_000_000)
+    assert pacing.page_records(10_000) == 1
+    wait(pacing, records=0, payload_bytes=0)
+    assert pacing.page_records(10_000) == 1

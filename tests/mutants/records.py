@@ -211,8 +211,16 @@ MUTANTS = (
         "large pages aren't paid for",
         "9 at most 2 MB/s",
         "core/pacing.py",
-        "wait = max(self._pace, payload_bytes / BYTES_PER_SECOND)",
-        "wait = self._pace",
+        "paid = payload_bytes / BYTES_PER_SECOND",
+        "paid = 0.0",
+        "tests/core/test_pacing.py",
+    ),
+    mutant(
+        "a refused reader goes on as fast as before",
+        "9 at most 5 calls/s, by all apps together",
+        "core/pacing.py",
+        "            self._share.cut(now, 1 / self._wait)\n",
+        "",
         "tests/core/test_pacing.py",
     ),
     mutant(

@@ -10,6 +10,7 @@ from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,
+    ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -97,7 +98,7 @@ class Tail:
             began = self._clock.now()
             try:
                 async with self._room:
-                    page = await reader.next()
+                    page = await reader.next(pacing.page_records(PAGE_RECORDS))
                     if page.records:
                         await self._take(page.records)
             except ShardMissingError as error:
@@ -107,6 +108,9 @@ class Tail:
                 self._say(f"records were lost to retention: {error}")
                 reader.restart()
                 continue
+            except ShardThrottledError:
+                jitter = self._chance.random()
+                following = pacing.after_throttle(self._clock.now(), jitter)
             except SourceUnavailableError as error:
                 if not failing and not isinstance(error, SourceThrottledError):
                     self._say(f"{error}; trying again")
@@ -139,7 +143,7 @@ class ShardReader:
         self._began = info.now
         self._iterator: str | None = None
 
-    async def next(self) -> Page:
+    async def next(self, limit: int) -> Page:
         """Return the next page, its aggregates opened. Raises what the source does."""
         if self._iterator is None:
             self._iterator = await self._source.get_iterator(
@@ -149,7 +153,7 @@ class ShardReader:
                 # Whoever asks again for the latest would leave out what came since.
                 self._place = Start(type="AT_TIMESTAMP", timestamp=self._began)
         try:
-            page = await self._source.get_records(self._iterator, PAGE_RECORDS)
+            page = await self._source.get_records(self._iterator, limit)
         except ExpiredIteratorError:
             self._iterator = None
             return Page([], "", 1)

@@ -14,6 +14,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
     ShardMissingError,
+    ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -140,6 +141,7 @@ async def test_a_split_while_it_reads_the_latest_is_followed(orders: Reading) ->
 async def test_faults_that_pass_lose_nothing_and_are_told_once(orders: Reading) -> None:
     orders.put(b"a", b"b")
     orders.source.reads = [
+        ShardThrottledError("five reads a second"),
         SourceThrottledError("slow down"),
         SourceUnavailableError("503"),
         SourceUnavailableError("503"),

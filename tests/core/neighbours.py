@@ -1,0 +1,184 @@
+"""Apps that read one shard, in a model of a second a second: who gets which read."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.core.pacing import Pacing
+from kinesumer.local.kinesis.limits import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WAY_SECONDS = 0.0025, 0.015
+"""How long a request is under way, and an answer."""
+
+
+class Reads(Protocol):
+    """Decides which reads a shard answers."""
+
+    def take(self, now: float) -> bool:
+        """Return whether a read is answered now."""
+
+
+class TokenBucket:
+    """As the embedded AWS: five at once, and a fifth of a second for each one more."""
+
+    def __init__(self) -> None:
+        self._bucket = Bucket(5)
+
+    def take(self, now: float) -> bool:
+        return self._bucket.take(1, now)
+
+
+class RollingSecond:
+    """Five within any second."""
+
+    def __init__(self) -> None:
+        self._taken: deque[float] = deque(maxlen=5)
+
+    def take(self, now: float) -> bool:
+        if len(self._taken) == 5 and self._taken[0] > now - 1:
+            return False
+        self._taken.append(now)
+        return True
+
+
+class FixedSecond:
+    """Five within each second of the clock."""
+
+    def __init__(self) -> None:
+        self._second, self._taken = -1, 0
+
+    def take(self, now: float) -> bool:
+        if int(now) != self._second:
+            self._second, self._taken = int(now), 0
+        self._taken += 1
+        return self._taken <= 5
+
+
+class Foreign:
+    """A consumer that reads at a fixed pace, and never slows down."""
+
+    def __init__(self, pace_seconds: float, retry_seconds: float) -> None:
+        self._pace, self._retry = pace_seconds, retry_seconds
+
+    def after_page(self, started: float, **_: object) -> float:
+        return started + self._pace
+
+    def after_throttle(self, now: float, jitter: float) -> float:
+        return now + self._retry
+
+
+class App:
+    """One consumer of the shard."""
+
+    def __init__(
+        self,
+        pacing: Pacing | Foreign | None = None,
+        *,
+        begins: float = 0.0,
+        ends: float = 1e9,
+        backlog_bytes: float = 0.0,
+        record_bytes: int = 1000,
+    ) -> None:
+        self.pacing = pacing or Pacing(begins)
+        self.begins, self.ends = begins, ends
+        self.backlog_bytes, self.record_bytes = backlog_bytes, record_bytes
+        self.read_at: list[float] = [begins]
+        self.refused_at: list[float] = []
+        self.read_bytes: list[tuple[float, float]] = []
+
+    def page_bytes(self) -> float:
+        if isinstance(self.pacing, Foreign):
+            return 0.0
+        return self.record_bytes * self.pacing.page_records(10_000)
+
+    def next_after(self, sent: float, now: float, page: float, jitter: float) -> float:
+        return self.pacing.after_page(
+            sent,
+            records=max(1, int(page / self.record_bytes)),
+            payload_bytes=int(page),
+            millis_behind=1000 if self.backlog_bytes else 0,
+        )
+
+    def waits(self, first: float, last: float) -> list[float]:
+        """Return how long records that arrive evenly in a time wait for a read."""
+        waits: list[float] = []
+        for before, after in zip(self.read_at, self.read_at[1:], strict=False):
+            if first <= before and after <= last:
+                steps = max(1, int((after - before) / 0.02))
+                waits += [(after - before) * (i + 0.5) / steps for i in range(steps)]
+        return waits
+
+    def p99(self, first: float, last: float) -> float:
+        waits = sorted(self.waits(first, last))
+        # To the read: the answer's way comes on top.
+        return waits[int(0.99 * len(waits))] + WAY_SECONDS[1]
+
+    def rate(self, first: float, last: float) -> float:
+        return sum(first <= at < last for at in self.read_at) / (last - first)
+
+    def megabytes_per_second(self, first: float, last: float) -> float:
+        got = sum(size for at, size in self.read_bytes if first <= at < last)
+        return got / (last - first) / 1e6
+
+
+class Shard:
+    """One shard, and all who read it."""
+
+    def __init__(self, reads: Callable[[], Reads], seed: int) -> None:
+        self._reads = reads()
+        self._bytes = Bucket(2 << 20)
+        self._random = Random(seed)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._count = count()
+
+    def run(self, apps: Sequence[App], seconds: float) -> None:
+        for app in apps:
+            first = app.begins + 0.2 * self._random.random()
+            self._at(first, lambda now, app=app: self._send(app, now))  # type: ignore[misc]
+        while self._events and self._events[0][0] <= seconds:
+            now, _, act = heapq.heappop(self._events)
+            act(now)
+
+    def _at(self, when: float, act: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._count), act))
+
+    def _way(self) -> float:
+        return self._random.uniform(*WAY_SECONDS)
+
+    def _send(self, app: App, now: float) -> None:
+        if now < app.ends:
+            self._at(now + self._way(), lambda at: self._serve(app, now, at))
+
+    def _serve(self, app: App, sent: float, now: float) -> None:
+        page: float | None = None
+        if self._bytes.holds(0, now) and self._reads.take(now):
+            page = min(app.backlog_bytes, app.page_bytes(), 10e6)
+            app.backlog_bytes -= page
+            self._bytes.spend(page)
+            app.read_at.append(now)
+            app.read_bytes.append((now, page))
+        else:
+            app.refused_at.append(now)
+        self._at(now + self._way(), lambda at: self._answer(app, sent, page, at))
+
+    def _answer(self, app: App, sent: float, page: float | None, now: float) -> None:
+        jitter = self._random.random()
+        if page is None:
+            following = app.pacing.after_throttle(now, jitter)
+        else:
+            following = app.next_after(sent, now, page, jitter)
+        self._at(max(now, following), lambda at: self._send(app, at))
+
+
+def refused(apps: Sequence[App], first: float, last: float) -> float:
+    """Return which part of the apps' reads was refused in a time."""
+    no = sum(first <= at < last for app in apps for at in app.refused_at)
+    yes = sum(first <= at < last for app in apps for at in app.read_at)
+    return no / (no + yes)
