@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.core import lineage, plan, seeking
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.identity import refuse_query
-from kinesumer.keeper import PARALLEL_WRITES, check_identity, write_all
+from kinesumer.keeper import check_identity, write_all
 from kinesumer.lookup import find_shard, find_stream, unknown_app
 from kinesumer.model import Position, Start, stream_name
 from kinesumer.shard_rows import read_all, read_with_listing
@@ -325,15 +325,11 @@ async def overtaken(
 
 async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow], bool]:
     """Return the rows sought, and whether a shard has ended since the plan was made."""
-    limit = asyncio.Semaphore(PARALLEL_WRITES)
-
-    async def one(step: Step) -> ShardRow | None:
-        async with limit:
-            return await _seek_one(context, planned.to, step)
-
     met: list[ShardRow] = []
     for generation in planned.generations:
-        sought = await asyncio.gather(*(one(step) for step in generation))
+        sought = await asyncio.gather(
+            *(_seek_one(context, planned.to, step) for step in generation)
+        )
         met += [row for row in sought if row is not None]
         if planned.reopens and any(row.ended for row in met):
             break

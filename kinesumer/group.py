@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.buffer import Buffer
@@ -15,6 +16,7 @@ from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_qu
 from kinesumer.keeper import Keeper
 from kinesumer.leader import Leader
 from kinesumer.model import Start
+from kinesumer.paced_store import PacedStore
 from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
@@ -58,7 +60,8 @@ class Group:
         delivery: Taker,
     ) -> None:
         config = context.config
-        self.context = context
+        unpaced, self._store = context, self._paced(context)
+        self.context = context = replace(context, store=self._store)
         self.session: Session | None = None
         self.streams: dict[str, OpenStream] = {}
         self.buffer = Buffer(config.buffer_bytes)
@@ -70,8 +73,10 @@ class Group:
         self._reachability = Reachability(
             context, self._reading, self._waiting, self._set_state
         )
+        # One client keeps a stream's rows: it shares the table with no other keeper.
+        keeping = replace(context, store=self._paced(unpaced))
         self._keeper = Keeper(
-            context, self.streams, lambda: self._kept, self._rows_changed
+            keeping, self.streams, lambda: self._kept, self._rows_changed
         )
         self._asked: frozenset[str] = frozenset()
         self._start = Start.LATEST
@@ -264,6 +269,15 @@ class Group:
         )
         return self._beating
 
+    def _paced(self, context: Context) -> PacedStore:
+        """Return the store with writes that let heartbeats go first."""
+        return PacedStore(
+            context.store,
+            context.clock,
+            context.random,
+            lambda: self._beating is not None and self._beating.is_throttled,
+        )
+
     def _set_state(self, state: str) -> None:
         if not self._leaving:
             self._heart.tell(lambda heart: heart.set_state(state))
@@ -302,6 +316,7 @@ class Group:
         elif member.keeps - session.member.keeps:
             self._keeper.hurry()
         session.member = member
+        self._store.rate.share_among(member.clients)
         session.leader.follow(member)
         session.rounds.follow(member)
 

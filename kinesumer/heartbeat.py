@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.context import logger
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
-from kinesumer.errors import ClientIdInUseError, StoreUnavailableError
+from kinesumer.errors import (
+    ClientIdInUseError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
 from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import MemberRow, Pulse
 
@@ -72,6 +76,9 @@ class Heart:
         """What the next registration asks for."""
         self.registering: MemberRow | None = None
         """The last registration sent: it may be in the table, whoever knows of it."""
+        self.is_throttled = False
+        """Whether the state store throttled the last try of a beat; any thread may
+        ask, and holds its own writes back meanwhile."""
         self._context = context
         self._notify = notify
         self._oldest_work = oldest_work
@@ -251,10 +258,12 @@ class Heart:
             try:
                 written = await self._try(write)
             except StoreUnavailableError as error:
+                self.is_throttled = isinstance(error, StoreThrottledError)
                 context.health.failed("heartbeat", error)
                 wait = context.config.heartbeat_seconds / 4
                 await asyncio.sleep(wait * (0.5 + context.random.random()))
             else:
+                self.is_throttled = False
                 context.health.works("heartbeat")
                 return written
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
 
-PARALLEL_WRITES = 32
 SETTLED_SECONDS = 300.0
 """How long rows are taken to be in step with a listing that stays the same: operators
 may have opened shards again."""
@@ -256,11 +255,8 @@ def _go_number(row: Row) -> str:
 
 
 async def write_all(context: Context, todo: Iterable[Write]) -> None:
-    """Apply independent writes, some at a time; the first fault ends them."""
-    limit = asyncio.Semaphore(PARALLEL_WRITES)
+    """Apply independent writes; the first fault ends them.
 
-    async def one(write: Write) -> None:
-        async with limit:
-            await context.write(write)
-
-    await together(one(write) for write in todo)
+    The context's store limits how many are under way, and how fast they go.
+    """
+    await together(context.write(write) for write in todo)

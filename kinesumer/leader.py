@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
@@ -15,6 +16,7 @@ from kinesumer.core import lineage, plan
 from kinesumer.core.agenda import MOVING_BEATS, Agenda
 from kinesumer.core.liveness import Watch, interval_seconds, proves_death
 from kinesumer.errors import CorruptRowError, StoreUnavailableError, shown
+from kinesumer.paced_store import PacedStore
 from kinesumer.pruning import Pruner
 from kinesumer.shard_rows import read_shards
 from kinesumer.wire import rows, writes
@@ -379,14 +381,19 @@ class Leader:
                 "plan_version": now.plan_version,
             },
         )
+        # A plan may change a thousand rows, in the partition of all heartbeats.
+        store = PacedStore(context.store, context.clock, context.random)
+        paced = replace(context, store=store)
         async with asyncio.TaskGroup() as group:
             for member in todo:
-                group.create_task(self._assign(member, now))
+                group.create_task(self._assign(paced, member, now))
 
-    async def _assign(self, member: MemberRow, leader: LeaderRow) -> None:
+    async def _assign(
+        self, context: Context, member: MemberRow, leader: LeaderRow
+    ) -> None:
         part = self._plan[member.client_id]
         write = writes.assign(
-            self._context.app,
+            context.app,
             member,
             leader,
             index=part.index,
@@ -394,7 +401,7 @@ class Leader:
             clients=len(self.members),
             keeps=part.keeps,
         )
-        written = await self._context.write(write)
-        now = self._context.readable(rows.read_member, written.row)
+        written = await context.write(write)
+        now = context.readable(rows.read_member, written.row)
         if now is not None and member.session == self._me.session:
             self._assigned(now)

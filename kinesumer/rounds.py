@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.checkpointer import is_stored
 from kinesumer.context import logger
@@ -17,6 +18,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.holding import Holding
+from kinesumer.paced_store import PARALLEL_WRITES
 from kinesumer.paused import Paused
 from kinesumer.reader import Reader
 from kinesumer.shard_rows import read_inside
@@ -24,7 +26,7 @@ from kinesumer.strays import Strays
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kinesumer.buffer import Buffer
     from kinesumer.context import Context
@@ -40,6 +42,16 @@ SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
 SAFETY_SECONDS = 60.0
 """How often one's rows are read though nothing seems to be missing."""
+CLAIMING_SECONDS = 1.0
+"""A round doesn't claim for longer: then it looks at its rows again."""
+
+
+class Claim(NamedTuple):
+    """A claim to send, and to repeat as it is until it is answered."""
+
+    row: ShardRow
+    nonce: str
+    dead_owner: str
 
 
 class Rounds:
@@ -79,7 +91,7 @@ class Rounds:
         self._heeded = -1
         """The last notice that was acted upon."""
         self._is_over = False
-        self._open_claims: dict[ShardKey, tuple[ShardRow, str, str]] = {}
+        self._open_claims: dict[ShardKey, Claim] = {}
         self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
         self._next_read = 0.0
         self._polls = 0
@@ -182,8 +194,7 @@ class Rounds:
         self._release_outside()
         if not self._lease.permits(self._context.clock.now()):
             return
-        for row, nonce, dead_owner in list(self._open_claims.values()):
-            await self._claim(row, nonce, dead_owner)
+        await self._claim_each(self._open_claims.values())
         now = self._context.clock.now()
         if now >= self._next_read:
             self._next_read = now + SAFETY_SECONDS
@@ -251,12 +262,32 @@ class Rounds:
             self._next_read = self._context.clock.now() + pause
         elif ownership.begins_inside(self._range, found):
             self._next_read = self._context.clock.now() + SLOW_POLL_SECONDS
-        await asyncio.gather(
-            *(
-                self._claim(row, self._context.new_id(), row.owner)
-                for row in decided.claim
-            )
+        left = await self._claim_each(
+            Claim(row, self._context.new_id(), row.owner) for row in decided.claim
         )
+        if left:
+            self._next_read = self._context.clock.now()
+
+    async def _claim_each(self, claims: Iterable[Claim]) -> bool:
+        """Claim shards for a while, some at a time; tell whether some are left.
+
+        Rounds release shards, too: a long row of claims doesn't put that off.
+        """
+        clock, waiting = self._context.clock, deque(claims)
+        until = clock.now() + CLAIMING_SECONDS
+
+        async def claim() -> None:
+            while waiting:
+                row, nonce, dead_owner = waiting.popleft()
+                if not await self._claim(row, nonce, dead_owner):
+                    return
+                now = clock.now()
+                if now >= until or self._wake.is_set() or not self._lease.permits(now):
+                    return
+
+        parallel = min(PARALLEL_WRITES, len(waiting))
+        await asyncio.gather(*(claim() for _ in range(parallel)))
+        return bool(waiting)
 
     async def _read_inside(self) -> list[ShardRow]:
         """Read the rows in one's range, and heed what operators changed in them."""
@@ -306,8 +337,9 @@ class Rounds:
         self._context.health.corrupt(error)
         return True
 
-    async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> None:
-        """Claim once. What a lost answer leaves open is claimed again until answered.
+    async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> bool:
+        """Claim once; False: the store doesn't answer. What a lost answer leaves open
+        is claimed again until answered.
 
         The repeated claim names the same epoch, so that a late first one can't win.
         """
@@ -316,18 +348,18 @@ class Rounds:
             written = await self._context.store.write(write)
         except StoreThrottledError as error:
             self._context.health.failed("state store", error)
-            return
+            return True
         except StoreUnavailableError as error:
-            self._open_claims[row.key] = (row, nonce, dead_owner)
+            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
             self._context.health.failed("state store", error)
-            return
+            return False
         won = self._context.readable(rows.read_shard, written.row)
         if won is None and written.row and written.row.get("claim") == nonce:
-            self._open_claims[row.key] = (row, nonce, dead_owner)
-            return
+            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
+            return True
         self._open_claims.pop(row.key, None)
         if won is None or self._lease.dead:
-            return
+            return True
         is_mine = won.owner == self._member.session
         if is_mine and won.claim == nonce:
             self._take(won)
@@ -335,6 +367,7 @@ class Rounds:
             # A seek came after a claim of ours, or a pause before it: a late try of it
             # may still win when that ends.
             self._strays.add(won)
+        return True
 
     def _take(self, row: ShardRow) -> None:
         config = self._context.config

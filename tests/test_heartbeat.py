@@ -95,6 +95,19 @@ async def test_a_beat_that_is_never_answered_is_given_up_after_h(
 
 
 @in_virtual_time
+async def test_a_throttled_beat_tells_so_until_it_is_accepted(world: World) -> None:
+    body = Body(world)
+    await body.registered()
+    assert not body.heart.is_throttled
+    body.store.spoil("throttled", "beat")
+    await world.until(lambda: body.heart.is_throttled)
+    refused = world.clock.now()
+    await world.until(lambda: not body.heart.is_throttled)
+    assert world.clock.now() - refused < 1.0
+    assert body.lease.permits(world.clock.now())
+
+
+@in_virtual_time
 async def test_an_outage_ends_the_lease_but_not_the_session(world: World) -> None:
     body = Body(world)
     row = await body.registered()

@@ -19,6 +19,7 @@ from kinesumer.errors import (
     shown,
 )
 from kinesumer.identity import find_living
+from kinesumer.paced_store import PacedStore
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ PATIENCE_SECONDS = 30.0
 
 def acting(app: str, store: StateStore) -> Context:
     """Return the context of a command. Raises ConfigurationError for a bad name."""
-    clock = SystemClock()
+    clock, draws = SystemClock(), random.Random()
     return Context(
         app=checked_name("app", app),
         client_id=OPERATOR,
         config=Config(),
-        store=store,
+        store=PacedStore(store, clock, draws),
         clock=clock,
-        random=random.Random(),
+        random=draws,
         new_id=lambda: uuid.uuid4().hex,
         health=Health(clock),
         patience_seconds=PATIENCE_SECONDS,

@@ -33,9 +33,15 @@ class Membership:
         self._context = context
         self._streams = streams
         self._joined = joined
+        self._heart: Heart | None = None
         self._registered: MemberRow | None = None
         self._first = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the state store throttled the last try of a heartbeat."""
+        return self._heart is not None and self._heart.is_throttled
 
     async def join(self) -> None:
         """Register and wait until nobody else is alive.
@@ -89,7 +95,7 @@ class Membership:
     async def _hold(self) -> None:
         """Hold the group until the heart fails or others are alive. Raises why."""
         events: asyncio.Queue[Event] = asyncio.Queue()
-        heart = Heart(
+        heart = self._heart = Heart(
             self._context,
             streams=self._streams,
             notify=events.put_nowait,

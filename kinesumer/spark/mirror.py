@@ -18,6 +18,7 @@ import random
 import socket
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.dynamodb import open_store
@@ -28,6 +29,7 @@ from kinesumer.context import Context, Health, logger
 from kinesumer.identity import check_group, refuse_go_fleet
 from kinesumer.keeper import check_identity
 from kinesumer.model import Start
+from kinesumer.paced_store import PacedStore
 from kinesumer.paused import refuse_paused
 from kinesumer.spark.membership import Membership
 from kinesumer.spark.sources import sources
@@ -60,14 +62,20 @@ class Mirror:
     def __init__(
         self, context: Context, table: str, streams: Mapping[str, OpenStream]
     ) -> None:
-        self._context = context
+        self._membership = Membership(context, frozenset(streams), self._wake)
+        store = PacedStore(
+            context.store,
+            context.clock,
+            context.random,
+            lambda: self._membership.is_throttled,
+        )
+        self._context = context = replace(context, store=store)
         self._table = table
         self._streams = streams
         self._rows = {arn: StreamRows(context, s) for arn, s in streams.items()}
         self._offset: Offset = {}
         self._changed = {arn: asyncio.Event() for arn in streams}
         self._loop = asyncio.get_running_loop()
-        self._membership = Membership(context, frozenset(streams), self._wake)
         self._identity: Identity | None = None
         self._checked = ""
         self._tasks: list[asyncio.Task[None]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
@@ -17,15 +17,13 @@ from kinesumer.wire import rows, writes
 from kinesumer.wire.rows import StreamRow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from kinesumer.context import Context
     from kinesumer.model import Position, Shard
     from kinesumer.spark.offsets import Place
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
-
-PARALLEL_WRITES = 16
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -216,17 +214,11 @@ class StreamRows:
             self._arranged = None
 
     async def _each(
-        self, write: Callable[[A], Awaitable[T]], todo: Iterable[A]
+        self, write: Callable[[A], Coroutine[Any, Any, T]], todo: Iterable[A]
     ) -> list[T]:
-        """Do the same with each, some at a time."""
-        limit = asyncio.Semaphore(PARALLEL_WRITES)
-
-        async def one(item: A) -> T:
-            async with limit:
-                return await write(item)
-
+        """Do the same with each; the context's store limits how many at a time."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in todo]
+            tasks = [group.create_task(write(item)) for item in todo]
         return [task.result() for task in tasks]
 
 

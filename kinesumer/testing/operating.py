@@ -9,6 +9,7 @@ from kinesumer import control
 from kinesumer.context import Context, Health
 from kinesumer.errors import KinesumerError
 from kinesumer.model import Position, Start, Stream
+from kinesumer.paced_store import PacedStore
 from kinesumer.streams import OpenStream
 from kinesumer.testing.faults import LinkedSource, LinkedStore, Weather
 
@@ -39,7 +40,7 @@ class Operator:
             app=sim.shape.app,
             client_id=self.name,
             config=sim.config,
-            store=self.store,
+            store=PacedStore(self.store, self.machine, self.random),
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,

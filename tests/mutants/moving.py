@@ -132,8 +132,8 @@ MUTANTS = (
         "5 what it owns, it proved within its lease",
         "rounds.py",
         "        if not self._lease.permits(self._context.clock.now()):\n"
-        "            return\n        for row",
-        "        for row",
+        "            return\n        await self._claim_each(self._open_claims",
+        "        await self._claim_each(self._open_claims",
         OF_ROUNDS,
     ),
     mutant(

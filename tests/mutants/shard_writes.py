@@ -239,7 +239,7 @@ MUTANTS = (
         "a claim in doubt is forgotten",
         "4 a lost answer; K4",
         "rounds.py",
-        "            self._open_claims[row.key] = (row, nonce, dead_owner)\n"
+        "            self._open_claims[row.key] = Claim(row, nonce, dead_owner)\n"
         "            self._context.health.failed",
         "            self._context.health.failed",
         "tests/test_rounds.py",

@@ -38,6 +38,7 @@ TESTS = {
     "core/plan": ("core/test_plan", "core/test_agenda"),
     "core/progress": ("core/test_progress",),
     "core/seeking": ("core/test_seeking",),
+    "core/write_rate": ("core/test_write_rate",),
     "wire/aggregation": ("wire/test_aggregation", "wire/test_encoding"),
     "wire/attributes": (
         "wire/test_rows",
