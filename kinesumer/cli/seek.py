@@ -131,12 +131,15 @@ async def _seek(wanted: Wanted) -> Outcome:
     from kinesumer.operations.acting import acting
     from kinesumer.operations.controlling import plan_seeks
     from kinesumer.operations.reaching import reached
+    from kinesumer.operations.seek_counts import count_seek
 
     async with reached(wanted.table, wanted.region) as (clients, store):
         context = acting(wanted.app, store)
         plans = await plan_seeks(context, clients, wanted.place, wanted.roles)
+        is_asked = wanted.dry_run or not wanted.yes
         for plan in plans:
-            head, *lines = seek_lines(plan)
+            counts = await count_seek(plan) if is_asked else None
+            head, *lines = seek_lines(plan, counts)
             click.echo("\n  ".join([head, *lines]), err=wanted.as_json)
         if wanted.dry_run:
             return Outcome(plans, [], [], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -12,8 +12,17 @@ from kinesumer.errors import ConfigurationError, shown
 from kinesumer.model import stream_name
 from kinesumer.operations import snapshot
 from kinesumer.operations.acting import acting
+from kinesumer.operations.asking import Asking
 from kinesumer.operations.controlling import Place, held_in, plan_seeks
-from kinesumer.operations.places import read_place, seek_lines, shards_text
+from kinesumer.operations.counts import in_total
+from kinesumer.operations.places import (
+    count_text,
+    read_place,
+    seek_lines,
+    shards_text,
+)
+from kinesumer.operations.seek_counts import PACE_SECONDS, count_seek
+from kinesumer.tasks import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +79,14 @@ class Seek(_Change, tag="seek"):
 Change = Pause | Resume | Drain | Undrain | Seek
 
 
+class Foretold(NamedTuple):
+    """What a change will do."""
+
+    lines: list[str]
+    summary: str = ""
+    """What a seek skips and repeats altogether."""
+
+
 class Desk:
     """Takes changes for one app."""
 
@@ -79,14 +96,27 @@ class Desk:
         self._context = acting(app, store)
         self._clients, self._roles = clients, roles
 
-    async def foretell(self, change: Change) -> list[str]:
-        """Return what a change will do, in lines; change nothing.
+    async def foretell(self, change: Change) -> Foretold:
+        """Return what a change will do; change nothing.
 
         Raises ConfigurationError and other KinesumerErrors, as ``kinesumer.control``.
         """
         if isinstance(change, Seek):
-            plans = await self._plans(change)
-            return [line for plan in plans for line in seek_lines(plan)]
+            return await self._foretell_seek(change)
+        return Foretold(await self._lines(change))
+
+    async def _foretell_seek(self, change: Seek) -> Foretold:
+        plans, asking = await self._plans(change), Asking(PACE_SECONDS)
+        counts = await together(count_seek(plan, asking) for plan in plans)
+        found = [
+            line
+            for plan, count in zip(plans, counts, strict=True)
+            for line in seek_lines(plan, count)
+        ]
+        every = [count for each in counts for count in each.values()]
+        return Foretold(found, count_text(in_total(every)))
+
+    async def _lines(self, change: Pause | Resume | Drain | Undrain) -> list[str]:
         context = self._context
         found = await snapshot.take(context.store, context.app)
         if isinstance(change, Drain | Undrain):

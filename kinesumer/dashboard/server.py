@@ -162,7 +162,7 @@ class Server:
             return _refusal(409, str(error))
 
     async def _told(self, desk: Desk, change: Change) -> dict[str, Any]:
-        return {"lines": await desk.foretell(change)}
+        return (await desk.foretell(change))._asdict()
 
     async def _done(self, desk: Desk, change: Change) -> dict[str, Any]:
         done = await desk.carry_out(change)

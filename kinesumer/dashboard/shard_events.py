@@ -46,7 +46,7 @@ def _of_operators(arn: str, pairs: Pairs) -> Iterator[Event]:
         if found:
             yield _event(arn, kind, f"{_named(found)} {kind}")
     if sought:
-        yield _event(arn, "sought", f"{_named(sought)} sought back")
+        yield _event(arn, "sought", f"{_named(sought)} sought")
 
 
 def _went_back(old: ShardRow, new: ShardRow) -> bool:

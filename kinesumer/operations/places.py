@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError, shown
 from kinesumer.model import Position, Start, stream_name
+from kinesumer.operations.counts import in_total
 from kinesumer.operations.moments import start_at
 from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinesumer.control import SeekPlan
     from kinesumer.core.seeking import Step
+    from kinesumer.operations.counts import Count
 
 POSITION = re.compile(r"([0-9]{2,129})(?::([0-9]{1,15}))?")
 """The largest place in an aggregate that a row may hold has 16 digits."""
@@ -44,14 +48,35 @@ def shards_text(count: int) -> str:
     return "1 shard" if count == 1 else f"{count} shards"
 
 
-def seek_lines(plan: SeekPlan) -> list[str]:
-    """Return what a seek does in one stream: a line for all, then for some shards."""
+def count_text(count: Count) -> str:
+    """Return what is skipped and repeated: "skips 3 records, repeats 1 record"."""
+    about = "" if count.exact else "about "
+    parts = [
+        f"{does} {about}{number:,} record{'' if number == 1 else 's'}"
+        for does, number in (("skips", count.skipped), ("repeats", count.repeated))
+        if number
+    ]
+    if count.problem:
+        told = f"{', '.join(parts)}; " if parts else ""
+        return f"{told}not all could be counted: {shown(count.problem)}"
+    return ", ".join(parts) or "skips and repeats nothing"
+
+
+def seek_lines(plan: SeekPlan, counts: Mapping[str, Count] | None = None) -> list[str]:
+    """Return what a seek does in one stream: a line for all, then for some shards.
+
+    ``counts`` is what it skips and repeats, by shard id.
+    """
     steps = plan.steps
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""
     name = shown(stream_name(plan.stream_arn))
     head = f"stream {name}: {shards_text(len(steps))} to {place_text(plan.to)}{ended}"
     lines = [f"{step.row.key.shard_id}  {_from(step)}" for step in steps[:MOST_NAMED]]
+    if counts is not None:
+        head += f": {count_text(in_total(list(counts.values())))}"
+        for place, step in enumerate(steps[:MOST_NAMED]):
+            lines[place] += f"; {count_text(counts[step.row.key.shard_id])}"
     left = len(steps) - MOST_NAMED
     return [head, *lines, *([f"… and {left} more"] if left > 0 else [])]
 

@@ -75,7 +75,7 @@ async def count(
         at, millis = time.monotonic(), behind(first, clock.now())
         if is_at_tip(first):
             return Look(at, millis, after, len(first.records), True)
-        more = await _more(asking, source, row.key, first)
+        more = await more_after(asking, source, row.key, first)
         read = len(first.records) + len(more.records)
         if is_at_tip(more):
             return Look(at, millis, after, read, True)
@@ -109,12 +109,12 @@ async def since(
     first = await asking.read(source, key, start, 1)
     if is_at_tip(first):
         return sample(first, moment, clock.now())
-    more = await _more(asking, source, key, first)
+    more = await more_after(asking, source, key, first)
     both = more._replace(records=[*first.records, *more.records])
     return sample(both, moment, clock.now())
 
 
-async def _more(
+async def more_after(
     asking: Asking, source: StreamSource, key: ShardKey, first: Page
 ) -> Page:
     """Return the next page, of a size that fits what was seen."""

@@ -79,6 +79,7 @@ def test_a_group_at_rest_is_paused_sought_and_reset(
     place = stream["shards"][0]["from"]
     refused = run("seek", *at, "--to=2h")
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert "2 shards to TRIM_HORIZON: repeats 10 records\n" in refused_of(run, *at)
     again = json.loads(run("seek", *at, "--to=LATEST", "--dry-run", "--json").stdout)
     assert again["streams"][0]["shards"] == stream["shards"]
 
@@ -89,6 +90,11 @@ def test_a_group_at_rest_is_paused_sought_and_reset(
     assert f"{SHARDS[0]}  now at TRIM_HORIZON" in back
     assert back.endswith("sought 1 shard\n")
     _reset(run, same)
+
+
+def refused_of(run: Run, *at: str) -> str:
+    """Return what is told before a seek is confirmed, where nobody can confirm."""
+    return run("seek", *at, "--to=TRIM_HORIZON").stdout
 
 
 def _reset(run: Run, same: dict[str, Any]) -> None:

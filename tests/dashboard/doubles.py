@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.dashboard.changes import Foretold
 from kinesumer.errors import ConfigurationError
 from tests.dashboard.fleet import ToyFleet
 
@@ -20,8 +21,8 @@ class FakeDesk:
     def __init__(self) -> None:
         self.done: list[Change] = []
 
-    async def foretell(self, change: Change) -> list[str]:
-        return [f"it will {type(change).__name__}"]
+    async def foretell(self, change: Change) -> Foretold:
+        return Foretold([f"it will {type(change).__name__}"], "skips 3 records")
 
     async def carry_out(self, change: Change) -> str:
         if getattr(change, "client", "") == "last":

@@ -196,7 +196,7 @@ def test_drained_clients_and_seeks_are_told(looker: Looker, fleet: ToyFleet) -> 
         fleet.shards[shard(number)] = row._replace(position=Position("1" * 20))
     assert looker.look() == [
         ("drained", "b is drained"),
-        ("sought", "orders: 2 shards sought back"),
+        ("sought", "orders: 2 shards sought"),
     ]
 
 

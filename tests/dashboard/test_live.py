@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -47,6 +48,69 @@ async def consuming(
         await asyncio.wait({task})
 
 
+async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clicks that skip all there is would be a trap."""
+    seen: list[bytes] = []
+    async with EmbeddedAws() as aws:
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        aws.create_table()
+        aws.create_stream("orders", 2)
+        aws.put("orders", b"one")
+        async with consuming("worker-1", seen.append):
+            await until(lambda: seen == [b"one"])
+        for _ in range(3):
+            aws.put("orders", b"not read")
+        aws.advance(2)  # LATEST is a whole second
+        async with reached(TABLE, None) as (clients, store):
+            fleet = StoredFleet("billing", clients, store, SystemClock())
+            desk = Desk("billing", clients, store, NO_ROLES)
+            async with (
+                served(fleet, desk=desk) as at,
+                shown_page(browser, at.url) as page,
+            ):
+                await page.get_by_role("button", name="Seek all").click()
+                asked = page.get_by_role("dialog", name="Seek all")
+                place = asked.get_by_role("combobox")
+                confirm = asked.get_by_role("button", name="Seek all")
+                told = asked.get_by_role("status")
+                await expect(place).to_have_value("")
+                await expect(told).to_contain_text("Say where to read on")
+                await place.press("Enter")
+                await expect(confirm).to_be_disabled()
+
+                await place.fill("LATEST")
+                await expect(confirm).to_be_disabled()
+                await expect(told).to_have_text("In total: skips 3 records.")
+                await expect(confirm).to_be_enabled()
+                await expect(asked).to_contain_text("2 shards to")
+
+                await place.fill("TRIM_HORIZON")
+                await expect(confirm).to_be_disabled()
+                await expect(told).to_have_text("In total: repeats 1 record.")
+                await place.fill("")
+                await expect(confirm).to_be_disabled()
+                await expect(asked.get_by_role("listitem")).to_have_count(0)
+                await expect(told).to_contain_text("Say where to read on")
+
+                await place.fill("LATEST")
+                await place.press("Tab")
+                await expect(confirm).to_be_enabled()
+                if path := os.environ.get("KINESUMER_SCREENSHOT"):
+                    await page.screenshot(path=path)
+                await confirm.click()
+                await expect(page.locator("#live")).to_contain_text("sought")
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for something that has to happen."""
+    async with asyncio.timeout(30):
+        while not happened():
+            await asyncio.sleep(0.05)
+
+
 async def test_a_client_is_paused_resumed_and_sought_from_the_page(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,14 +152,18 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
 
                 await page.get_by_role("button", name="Seek orders").click()
                 asked = page.get_by_role("dialog", name="Seek orders?")
+                confirm = asked.get_by_role("button", name="Seek orders")
                 await asked.get_by_role("combobox").fill("yesterday")
                 await asked.get_by_role("combobox").press("Tab")
                 await expect(asked.get_by_role("alert")).to_contain_text("yesterday")
+                await expect(confirm).to_be_disabled()
                 await asked.get_by_role("combobox").fill("TRIM_HORIZON")
                 await asked.get_by_role("combobox").press("Tab")
                 await expect(asked).to_contain_text("2 shards to TRIM_HORIZON")
-                await asked.get_by_role("button", name="Seek orders").click()
-                await expect(page.get_by_role("status")).to_contain_text(
+                told = asked.get_by_role("status")
+                await expect(told).to_have_text("In total: repeats 1 record.")
+                await confirm.click()
+                await expect(page.locator("#live")).to_contain_text(
                     re.compile("sought"), timeout=15_000
                 )
 

@@ -139,7 +139,7 @@ async def test_changes_need_the_token(
     header = {TOKEN_HEADER: secret}
     assert await post(http, at, "foretell", PAUSE, **header) == (
         200,
-        {"lines": ["it will Pause"]},
+        {"lines": ["it will Pause"], "summary": "skips 3 records"},
     )
     assert desk.done == []
     assert await post(http, at, "change", PAUSE, **header) == (200, {"done": "done"})

@@ -54,5 +54,5 @@ async def test_a_change_of_what_there_is_not_is_foretold_to_nobody(
 async def test_a_stream_called_by_its_name_is_the_stream(world: World) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)
-    first, *_ = await desk(world).foretell(Pause(stream="orders"))
+    first, *_ = (await desk(world).foretell(Pause(stream="orders"))).lines
     assert first == "c1 gives up 1 shard of orders"

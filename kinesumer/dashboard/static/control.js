@@ -4,6 +4,7 @@ import { dialog, h, keyed, say } from "./dom.js";
 import { shown } from "./format.js";
 
 const KEPT = "kinesumer token";
+const TYPING_MILLIS = 700;
 let token = sessionStorage.getItem(KEPT);
 let refusal = "changes need the printed link";
 
@@ -54,28 +55,41 @@ async function ask(path, body) {
   }
 }
 
-/** Show what a change will do, and ask; a seek is told where to first. */
+/** Show what a change will do, and ask; a seek has to be told where to first. */
 function begin({ text, change, name }) {
+  const summary = h("p", { class: "summary", role: "status" });
   const changes = h("ul", { class: "changes", "aria-label": "What will change" });
   const failed = h("p", { class: "failed", role: "alert" });
   const go = h("button", { type: "submit", class: "main" }, `${text} ${name}`);
   const entry = field(change);
-  const form = h("form", {}, entry.element, changes, failed, h("div", { class: "buttons" },
+  const form = h("form", {}, entry.element, entry.foretold ? summary : null, changes, failed, h("div", { class: "buttons" },
     h("button", { type: "button", onclick: () => opened.close() }, "Cancel"), go));
   const opened = dialog(`${text} ${name}?`, form);
   const wanted = () => ({ ...change, ...entry.read() });
-  const foretell = async () => {
+  const forget = () => {
     go.disabled = true;
     say(failed, "");
-    const asked = JSON.stringify(wanted());
-    const told = await ask("foretell", wanted());
-    if (JSON.stringify(wanted()) !== asked) return; // another answer is under way
+    changes.replaceChildren();
+    say(summary, entry.missing?.() ?? "");
+  };
+  let asked = null;
+  const foretell = async () => {
+    if (asked === JSON.stringify(wanted())) return; // the field was left as it was
+    forget();
+    asked = entry.missing?.() ? null : JSON.stringify(wanted());
+    if (asked === null) return;
+    const mine = asked;
+    if (entry.foretold) say(summary, "Counting what is skipped and repeated …");
+    const told = await ask("foretell", JSON.parse(mine));
+    if (asked !== mine) return; // it was entered anew meanwhile
     changes.replaceChildren(...(told.lines ?? []).map((line) => h("li", {}, shown(line))));
+    say(summary, shown(told.summary ? `In total: ${told.summary}.` : ""));
     say(failed, shown(told.error ?? ""));
     go.disabled = !told.lines;
   };
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (go.disabled) return;
     go.disabled = true;
     const done = await ask("change", wanted());
     if (done.error) {
@@ -86,7 +100,16 @@ function begin({ text, change, name }) {
     opened.close();
     say(document.getElementById("live"), shown(done.done));
   });
-  if (entry.foretold) entry.element.addEventListener("change", foretell);
+  if (entry.foretold) {
+    entry.element.addEventListener("change", foretell);
+    let typing;
+    entry.element.addEventListener("input", () => {
+      asked = null; // what was told is of another place
+      forget();
+      clearTimeout(typing);
+      typing = setTimeout(foretell, TYPING_MILLIS);
+    });
+  }
   foretell();
 }
 
@@ -97,7 +120,7 @@ function field(change) {
     return { element: h("label", {}, "Why (for people, may be empty)", input), read: () => ({ reason: input.value }) };
   }
   if (change.do !== "seek") return { element: null, read: () => ({}) };
-  const input = h("input", { name: "to", value: "LATEST", autocomplete: "off", list: "places", spellcheck: "false" });
+  const input = h("input", { name: "to", required: true, autocomplete: "off", list: "places", spellcheck: "false" });
   const places = h("datalist", { id: "places" },
     ...["LATEST", "TRIM_HORIZON", "1h", "24h"].map((value) => h("option", { value })));
   const hint = change.shard ? ", or a sequence number to read on after" : "";
@@ -105,5 +128,6 @@ function field(change) {
     element: h("label", {}, `To: LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, how long ago like 2h${hint}`, input, places),
     read: () => ({ to: input.value.trim() }),
     foretold: true,
+    missing: () => (input.value.trim() ? null : "Say where to read on. What is skipped or repeated is counted before you can confirm."),
   };
 }
