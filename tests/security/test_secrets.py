@@ -121,7 +121,7 @@ async def test_a_client_that_meets_every_fault_keeps_its_secrets(
 def test_the_command_keeps_its_secrets_when_it_fails(
     accounts: Accounts, keys: Credentials, evidence: Evidence, run: Run
 ) -> None:
-    accounts.aws.create_role("partner", account=OTHER, external_id="another one")
+    accounts.aws.create_role("partner", account=OTHER, external_id="another-one")
     loud = "--debug", "--log-level", "DEBUG"
     to = "--app", "app", "--role", accounts.role, "--external-id", EXTERNAL_ID
     failed = run(*loud, "consume", accounts.payments, *to)
