@@ -193,6 +193,37 @@ async def test_a_session_that_makes_clients_its_own_way_is_warned_of(
     assert caplog.text.count("its own way of making clients isn't used") == 1
 
 
+@either
+async def test_sessions_of_the_libraries_are_used_without_a_word(
+    aws: AwsStub, caplog: pytest.LogCaptureFixture, make: Make
+) -> None:
+    async with Clients(make()) as clients:
+        await clients.open("dynamodb")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_of_a_wrapped_session_credentials_region_and_profile_are_used(
+    aws: AwsStub, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrapper:
+        """Stands for a session of another library."""
+
+        region_name, profile_name = "eu-north-1", "default"
+
+        def client(self, *_: object, **__: object) -> None:
+            raise AssertionError
+
+        async def get_credentials(self) -> object:
+            return await of_aiobotocore().get_credentials()
+
+    aws.answer("GetItem", {})
+    async with Clients(Wrapper()) as clients:
+        assert clients.region == "eu-north-1"
+        await (await open_store(clients, "table")).get(KEY)
+    assert aws.keys("GetItem") == ["THEIRS"]
+    assert "session is a Wrapper" in caplog.text
+
+
 # --- region ---------------------------------------------------------------------------
 
 
