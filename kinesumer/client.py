@@ -336,9 +336,8 @@ class Kinesumer:
 
     def _is_in_use(self) -> bool:
         """Tell whether a task other than this one may have records in its hands."""
-        asker = self._delivery.asker if self._delivery is not None else None
-        elsewhere = asker is not asyncio.current_task()
-        return asker is not None and not asker.done() and elsewhere
+        task = asyncio.current_task()
+        return self._delivery is not None and self._delivery.is_in_use_beside(task)
 
     def _running(self) -> Group:
         if self._group is None:

@@ -6,12 +6,15 @@ A record is handed out only while the lease permits it, checked right before eac
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from operator import length_hint
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from kinesumer.buffer import data_bytes
+from kinesumer.context import logger
+from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
+from kinesumer.in_hand import InHand, Iteration
+from kinesumer.loop_lag import LoopLag
 from kinesumer.watchdog import Work, Worker, task_stack
 
 if TYPE_CHECKING:
@@ -20,32 +23,32 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Coroutine,
         Iterable,
-        Iterator,
     )
     from types import AsyncGeneratorType
 
     from kinesumer.aws.session import Clients
     from kinesumer.buffer import Batch, Buffer
     from kinesumer.holding import Holding
+    from kinesumer.in_hand import UserTask
     from kinesumer.model import Record
     from kinesumer.ports import Clock
     from kinesumer.streams import OpenStream
     from kinesumer.telemetry import Telemetry
 
 PAUSE_SECONDS = 0.05
-BREATH_SECONDS = 0.05
+YIELD_EVERY_SECONDS = 0.05
 """User code that never awaits lets the event loop run this often all the same: else
 nothing is committed or handed over before the end of a batch."""
-BREATH_STEPS = 10
+YIELD_STEPS = 10
 """Steps of the loop each time: enough to take in an answer and send what follows."""
+
+T = TypeVar("T")
 
 
 class Taker(Worker, Protocol):
     """Takes batches out of the buffer, brings them to user code, knows what is done."""
-
-    asker: asyncio.Task[object] | None
-    """The task that takes: if it has ended, nothing of it is in user code's hands."""
 
     def connect(
         self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
@@ -72,17 +75,22 @@ class Taker(Worker, Protocol):
         """Bring the holdings of what is at hand up to date."""
         ...
 
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Tell whether another task than this one may have records in its hands."""
+        ...
+
 
 class Delivery:
-    """The batch that user code is at, and how far it is in it."""
+    """The batches that user code is at, each with the loop that has it in hand.
+
+    ``marks_by_asking``: asking for the next record marks all before as done, whoever
+    has it in hand, so that one task may ask. Else each loop has a batch of its own.
+    """
+
+    _shares_loop = True
+    """User code runs on the event loop, too."""
 
     def __init__(self, clock: Clock, *, marks_by_asking: bool) -> None:
-        self.busy_since: float | None = None
-        """Since when user code has had the record that it has; None if it waits."""
-        self._left_since: float | None = None
-        """Since when nobody asks: who did was cancelled while waiting."""
-        self.asker: asyncio.Task[object] | None = None
-        """The task that asked last: user code runs there."""
         self.thread = 0
         self.records = 0
         """Records handed out in batches that are over."""
@@ -91,16 +99,17 @@ class Delivery:
         self._hurry: Callable[[], None]
         self._telemetry: Telemetry
         self._auto = marks_by_asking
-        self._batch: Batch | None = None
-        self._base = 0
-        self._ahead: Iterator[Record] = iter([])
-        """The batch's records to come; what it has left tells how far we are, so that
-        nothing needs to be counted per record."""
-        self._held_back = 0
-        """1 while a record taken from there isn't permitted yet."""
-        self._in_hand = 0
-        self._told = 0
-        self._is_asked = False
+        self._hands: list[InHand] = []
+        """What of the batches taken isn't over, what nobody has in hand, too."""
+        self._asking: list[UserTask | None] = []
+        """The tasks that wait for a batch."""
+        self._last: Iteration | None = None
+        """The loop that asked last."""
+        self._left_since: float | None = None
+        """Since when nobody asks: who did was cancelled, or left its loop."""
+        self._watched: set[UserTask] = set()
+        self._lag = LoopLag(lambda: self._clock.now(), self._busy_since)
+        self._yield_at = 0.0
         self._closed = False
         self._fatal: BaseException | None = None
 
@@ -117,17 +126,35 @@ class Delivery:
     def look_at(self, streams: Iterable[OpenStream]) -> None:
         """One record after the other can be had of any stream."""
 
+    # --- what the engine asks -------------------------------------------------------
+
     def oldest_work(self) -> Work | None:
-        """Return the record or batch that user code is at; None if it waits."""
-        since, asker, batch = self.busy_since, self.asker, self._batch
-        if since is None and self._left_since is not None:
-            what = "the loop over records, whose task was cancelled,"
-            return Work(self._left_since, what, lambda: task_stack(None, self.thread))
+        """Return what user code has been at for longest; None if it waits."""
+        works = [self._work(hand) for hand in list(self._hands)]
+        oldest = min(filter(None, works), default=None, key=lambda work: work.since)
+        since = self._left_since
+        if oldest is None and since is not None and not self._asking:
+            what = "the loop over records, whose task was cancelled or left it,"
+            return Work(since, what, lambda: task_stack(None, self.thread))
+        return oldest
+
+    def _work(self, hand: InHand) -> Work | None:
+        since, at = hand.busy_since, hand.holding.source
         if since is None:
             return None
-        at = batch.holding.source if batch is not None else None
-        what = f"user code at {at.stream} {at.shard_id}" if at else "user code"
-        return Work(since, what, lambda: task_stack(asker, self.thread))
+        task = None if hand.iteration is None else hand.iteration.task
+        what = f"user code at {at.stream} {at.shard_id}"
+        return Work(since, what, lambda: task_stack(task, self.thread))
+
+    def _busy_since(self) -> float | None:
+        since = [h.busy_since for h in self._hands if h.busy_since is not None]
+        return min(since, default=None)
+
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Tell whether another task than this one may have records in its hands."""
+        loops = [self._last, *(hand.iteration for hand in self._hands)]
+        tasks = [loop.task for loop in loops if loop is not None]
+        return any(t is not None and t is not task and not t.done() for t in tasks)
 
     def close(self, fatal: BaseException | None = None) -> None:
         """End the iteration: by StopAsyncIteration, or by the error that says why."""
@@ -136,132 +163,259 @@ class Delivery:
         if self._buffer is not None:
             self._buffer.wake()
 
+    def reopen(self) -> None:
+        """Let the iteration begin anew, after a start that failed closed it."""
+        self._closed, self._fatal = False, None
+
     def take_stock(self) -> None:
-        """Bring the holding of the batch at hand up to date."""
-        if self._batch is None:
-            return
-        holding, handed = self._batch.holding, self._handed(self._batch)
-        holding.hand_out(self._base + handed)
-        if self._auto:
-            done = max(0, handed - self._in_hand)
-            holding.progress.done_through(self._base + done)
-        if handed > self._told:
-            size = data_bytes(self._batch, self._told, handed)
-            new, self._told = handed - self._told, handed
-            self._telemetry.processed(self._batch.stream_arn, new, size)
+        """Bring the holdings of the batches at hand up to date."""
+        for hand in self._hands:
+            hand.take_stock(self._telemetry, marks=self._auto)
+        for hand in self._hands:
+            self._count_unheld(hand.holding)
+
+    # --- handing out ----------------------------------------------------------------
 
     async def each(
-        self, start: Callable[[], Awaitable[None]]
+        self, start: Callable[[], Awaitable[None]], iteration: Iteration
     ) -> AsyncGenerator[Record, None]:
         """Start, then yield records; being resumed marks the one before as done."""
-        await start()
-        now = self._clock.now
-        self._in_hand = 0
-        while (batch := await self._next()) is not None:
-            holding, lease = batch.holding, batch.holding.lease
-            self._ahead, self._held_back = iter(self._rest(batch)), 0
-            self._in_hand = 1
-            breathe_at = now() + BREATH_SECONDS
-            for record in self._ahead:
-                moment = now()
-                if moment >= lease.deadline or holding.revoked or moment >= breathe_at:
-                    self._in_hand, self._held_back = 0, 1
-                    if not (await self._breathe() and await self._permitted(holding)):
-                        break
-                    self._in_hand, self._held_back, moment = 1, 0, now()
-                    breathe_at = moment + BREATH_SECONDS
-                self.busy_since = moment
-                yield record
-            self._in_hand = 0
-
-    async def next_batch(self) -> Batch | None:
-        """Return the next batch, whole; asking for it marks the one before as done."""
-        if self._is_asked and self._auto:
-            raise ConfigurationError(
-                "two tasks iterate over batches(): asking for a batch marks the one "
-                "before as done, whoever has it in hand. Let one task iterate, use "
-                'run(), or Config(commit="manual")'
-            )
-        self._is_asked = True
         try:
-            return await self._next_batch()
+            await start()
+            now = self._clock.now
+            while (hand := await self._take(iteration)) is not None:
+                holding, lease = hand.holding, hand.holding.lease
+                due = self._yield_at
+                for record in hand.one_by_one():
+                    moment = now()
+                    if moment >= lease.deadline or holding.revoked or moment >= due:
+                        hand.keep_back()
+                        break
+                    hand.busy_since = moment
+                    yield record
         finally:
-            self._is_asked = False
+            self._left(iteration)
 
-    async def _next_batch(self) -> Batch | None:
-        self._in_hand = 0
-        while (batch := await self._next()) is not None:
-            if batch.records and await self._permitted(batch.holding):
-                rest = batch.with_records(self._rest(batch))
-                self._ahead, self._held_back = iter([]), 0
-                self._in_hand = len(rest)
-                self.busy_since = self._clock.now()
-                return rest
-        return None
+    async def each_batch(
+        self, start: Callable[[], Awaitable[None]], iteration: Iteration
+    ) -> AsyncGenerator[Batch, None]:
+        """Start, then yield batches; being resumed marks the one before as done."""
+        try:
+            await start()
+            while (batch := await self.next_batch(iteration)) is not None:
+                yield batch
+        finally:
+            self._left(iteration)
 
-    def _handed(self, batch: Batch) -> int:
-        """Return how many of the records of the batch at hand were handed out."""
-        return len(batch) - length_hint(self._ahead) - self._held_back
+    async def next_batch(self, iteration: Iteration) -> Batch | None:
+        """Return the next batch, whole; asking for it marks the one before as done."""
+        hand = await self._take(iteration)
+        return None if hand is None else hand.whole(self._clock.now())
 
-    def _rest(self, batch: Batch) -> list[Record]:
-        handed = self._handed(batch)
-        return batch.records[handed:] if handed else batch.records
+    async def _take(self, iteration: Iteration) -> InHand | None:
+        """Pass what the loop has in hand, and wait for what it may have next.
 
-    async def _next(self) -> Batch | None:
-        """Leave the batch at hand and wait for one that may be delivered.
-
-        What the last one to ask left of its batch, when it was cancelled or closed,
-        comes first.
+        What is left of a batch that was taken comes first, whoever took it. None at
+        the end.
         """
-        self.asker, self._left_since = asyncio.current_task(), None
-        batch = self._batch
-        if batch is not None and self._handed(batch) < len(batch) and not self._closed:
-            if not batch.holding.revoked:
-                return batch
-        self._leave()
-        while not self._closed:
-            assert self._buffer is not None
-            try:
-                batch = await self._buffer.get()
-            except asyncio.CancelledError:
-                self._left_since = self._clock.now()
-                raise
-            if batch is None:
-                continue
-            if batch.holding.revoked:
-                self._buffer.give_back(batch.holding, batch.size)
-                continue
-            self._base = batch.holding.progress.deliver(batch.records, batch.end)
-            self._batch, self._ahead = batch, iter(batch.records)
-            self._held_back = self._in_hand = self._told = 0
-            return batch
+        task = asyncio.current_task()
+        self._check_alone(iteration)
+        self._asking.append(task)
+        try:
+            self._note(iteration, task)
+            self._pass(iteration)
+            return await self._next(iteration)
+        except asyncio.CancelledError:
+            self._left_since = self._clock.now()
+            raise
+        finally:
+            self._asking.remove(task)
+
+    def _check_alone(self, iteration: Iteration) -> None:
+        if self._auto and any(t and not t.cancelling() for t in self._asking):
+            raise ConfigurationError(
+                f"two tasks iterate over {iteration.what}: asking for the next one "
+                "marks the one before as done, whoever has it in hand. Let one task "
+                'iterate, use run(), or Config(commit="manual")'
+            )
+
+    async def _next(self, iteration: Iteration) -> InHand | None:
+        while True:
+            if self._shares_loop and self._clock.now() >= self._yield_at:
+                await self._yield_to_loop()
+            if self._closed:
+                break
+            hand = next((hand for hand in self._hands if hand.is_free), None)
+            if hand is None:
+                assert self._buffer is not None
+                if (batch := await self._buffer.get()) is not None:
+                    self._take_in(batch)
+            elif await self._permitted(hand.holding):
+                if hand.is_free:  # else another task took it meanwhile
+                    self._begin(hand, iteration)
+                    return hand
+            elif hand.is_free:
+                hand.holding.dropped += hand.unheld()
+                self._end(hand)
         if self._fatal is not None:
             raise self._fatal
         return None
 
-    def _leave(self) -> None:
-        self.busy_since = None
-        batch = self._batch
-        if batch is None:
-            return
-        self.take_stock()
-        self.records += self._handed(batch)
-        self._batch, self._ahead = None, iter([])
+    def _begin(self, hand: InHand, iteration: Iteration) -> None:
+        hand.iteration = iteration
+        if self._shares_loop:
+            self._lag.start()
+            now = self._clock.now()
+            if now >= self._yield_at:  # it waited, so that the loop has run
+                self._yield_at = now + YIELD_EVERY_SECONDS
+
+    def _take_in(self, batch: Batch) -> None:
         assert self._buffer is not None
-        self._buffer.give_back(batch.holding, batch.size)
-        if batch.holding.wants_commit:
+        holding = batch.holding
+        if not holding.revoked:
+            first = holding.progress.deliver(batch.records, batch.end)
+            if batch.records:
+                offsets = range(first, first + len(batch))
+                self._hands.append(InHand(batch, offsets))
+                return
+        self._buffer.give_back(holding, batch.size)
+
+    def _pass(self, iteration: Iteration) -> None:
+        """Note that a loop, and its task, are through with what they had in hand."""
+        self._last, self._left_since = iteration, None
+        for hand in list(self._hands):
+            if self._auto or iteration.is_of_task_of(hand.iteration):
+                hand.passed()
+                if hand.has_rest and not self._closed:
+                    hand.take_stock(self._telemetry, marks=self._auto)
+                else:
+                    self._end(hand)
+
+    def _end(self, hand: InHand) -> None:
+        """Forget a batch that is over, and give its bytes back."""
+        hand.take_stock(self._telemetry, marks=self._auto)
+        self._hands.remove(hand)
+        self._count_unheld(hand.holding)
+        self.records += hand.handed
+        hand.drop_rest()
+        self._give_back(hand)
+        if hand.holding.wants_commit:
             self._hurry()
 
-    async def _breathe(self) -> bool:
-        """Let the other tasks run; False if the iteration was closed meanwhile."""
-        self.busy_since = None
-        for _ in range(BREATH_STEPS):
+    def _give_back(self, hand: InHand) -> None:
+        size, hand.size = hand.size, 0
+        assert self._buffer is not None
+        self._buffer.give_back(hand.holding, size)
+
+    def _count_unheld(self, holding: Holding) -> None:
+        of_it = (hand for hand in self._hands if hand.holding is holding)
+        holding.set_unheld(holding.dropped + sum(hand.unheld() for hand in of_it))
+
+    # --- loops that were left, and tasks that ended -----------------------------------
+
+    def noted(self, iteration: Iteration) -> None:
+        """Note that the current task begins a loop, or asks it for more."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no event loop runs yet
+            return
+        iteration.called(task)
+        self._watch(task)
+
+    def _note(self, iteration: Iteration, task: UserTask | None) -> None:
+        iteration.runs(task)
+        self._watch(task)
+
+    def _watch(self, task: UserTask | None) -> None:
+        if task is not None and task not in self._watched:
+            self._watched.add(task)
+            task.add_done_callback(self._task_ended)
+
+    def _left(self, iteration: Iteration) -> None:
+        """Give back the bytes of what a loop had that was closed.
+
+        With ``marks_by_asking`` the record in hand stays so until the next one is asked
+        for, which marks it.
+        """
+        if self._auto:
+            return
+        for hand in list(self._hands):
+            if hand.iteration is iteration:
+                hand.busy_since = None
+                self._left_since = self._clock.now()
+                if hand.has_rest:
+                    kept, rest = hand, hand.split()
+                    self._hands.insert(self._hands.index(kept) + 1, rest)
+                self._give_back(hand)
+        self._look_around()
+
+    def _task_ended(self, task: UserTask) -> None:
+        """Take back what a task had in hand that ended before it asked for more."""
+        self._watched.discard(task)
+        for hand in list(self._hands):
+            had_by = None if hand.iteration is None else hand.iteration.task
+            if had_by is not None and had_by.done() and hand.in_hand:
+                self._take_back(hand, had_by)
+        self._look_around()
+
+    def _take_back(self, hand: InHand, task: UserTask) -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            self._task_failed(hand, error)
+        elif self._auto:
+            return  # it returned the record: who has it now isn't known
+        hand.busy_since, self._left_since = None, self._clock.now()
+        if self._auto:
+            hand.is_abandoned = True
+        else:
+            hand.passed()
+            hand.iteration = None
+            if not hand.has_rest:
+                self._end(hand)
+        self._count_unheld(hand.holding)
+
+    def _task_failed(self, hand: InHand, error: BaseException | None) -> None:
+        """Keep what a task had in hand and didn't mark, and say what comes of it."""
+        left = hand.unmarked()
+        if not left:
+            return
+        if not self._auto:
+            self._hands.insert(self._hands.index(hand), hand.part(left))
+        if self._closed or hand.holding.revoked:
+            fate = "the shard's next owner delivers them again"
+        elif self._auto:
+            fate = "the next task that asks for records marks them as done"
+        else:
+            fate = "they are delivered again"
+        logger.log(
+            logging.INFO if error is None else logging.WARNING,
+            "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
+            hand.holding.source.stream,
+            hand.holding.source.shard_id,
+            "cancelled" if error is None else repr(error),
+            len(left),
+            fate,
+            extra=hand.holding.log_fields,
+        )
+
+    def _look_around(self) -> None:
+        """Let the tasks that wait see what is left of batches."""
+        if self._asking and self._buffer is not None:
+            self._buffer.wake()
+
+    # --- pauses ---------------------------------------------------------------------
+
+    async def _yield_to_loop(self) -> None:
+        """Let the other tasks run: longer, if user code held up the loop for long."""
+        seconds = yield_seconds(self._lag.seconds())
+        for _ in range(YIELD_STEPS):
             await asyncio.sleep(0)
-        return not self._closed
+        if seconds:
+            await asyncio.sleep(seconds)
+        self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
 
     async def _permitted(self, holding: Holding) -> bool:
         """Wait while the lease has lapsed; False if the shard isn't ours any more."""
-        self.busy_since = None
         while not (holding.revoked or self._closed):
             if holding.lease.permits(self._clock.now()):
                 return True
@@ -269,6 +423,47 @@ class Delivery:
             await asyncio.sleep(PAUSE_SECONDS)
         self.take_stock()
         return False
+
+
+class Resumable(Generic[T]):
+    """An async iterator that outlives its generator: a timeout ends only that."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        what: str,
+        begin: Callable[[Iteration], AsyncGenerator[T, None]],
+    ) -> None:
+        self._delivery = delivery
+        self._begin = begin
+        self._iteration = Iteration(what)
+        self._generator: AsyncGeneratorType[T, None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    def __anext__(self) -> Coroutine[object, object, T]:
+        # Not in _next(), which may run in a task that wait_for() makes for it.
+        self._delivery.noted(self._iteration)
+        return self._next()
+
+    async def _next(self) -> T:
+        generator = self._generator
+        if generator is None or generator.ag_frame is None or generator.ag_running:
+            if generator is not None:
+                self._iteration = self._iteration.renewed()
+            begun = self._begin(self._iteration)
+            generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
+        return await anext(generator)
+
+    async def aclose(self) -> None:
+        """End the loop, with what it has in hand."""
+        if self._generator is not None:
+            await self._generator.aclose()
+
+
+class Batches(Resumable["Batch"]):
+    """What ``batches()`` returns: an async iterator of batches."""
 
 
 class Records:
@@ -283,24 +478,34 @@ class Records:
     ) -> None:
         self._delivery = delivery
         self._start = start
-        self._generator: AsyncGeneratorType[Record, None] | None = None
+        self._has_started = False
+        self._iterator = Resumable(delivery, "records", self._each)
 
     def __aiter__(self) -> AsyncIterator[Record]:
         # The generator itself is what is iterated: nothing is faster per record.
-        if self._generator is None or self._generator.ag_frame is None:
-            generator = self._delivery.each(self._start)
-            self._generator = cast("AsyncGeneratorType[Record, None]", generator)
-        return self._generator
+        iteration = Iteration("records")
+        self._delivery.noted(iteration)
+        return self._each(iteration)
 
-    async def __anext__(self) -> Record:
-        return await anext(aiter(self))
+    def __anext__(self) -> Coroutine[object, object, Record]:
+        return self._iterator.__anext__()
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    def _each(self, iteration: Iteration) -> AsyncGenerator[Record, None]:
+        return self._delivery.each(self._start_once, iteration)
+
+    def batches(self) -> Batches:
         """Iterate over batches: many records of one shard, in order, with its lag.
 
         Asking for the next batch marks all of the one before as done. Raises
         ConfigurationError if another task waits for one.
         """
-        await self._start()
-        while (batch := await self._delivery.next_batch()) is not None:
-            yield batch
+        return Batches(
+            self._delivery,
+            "batches()",
+            lambda iteration: self._delivery.each_batch(self._start_once, iteration),
+        )
+
+    async def _start_once(self) -> None:
+        if not self._has_started:
+            await self._start()
+            self._has_started = True

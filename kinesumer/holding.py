@@ -50,9 +50,15 @@ class Holding:
         """Called once nothing more of it may be handed to user code."""
         self.buffered = 0
         """Bytes of it that are in the buffer, or in user code's hands."""
+        self.handed_out = 0
+        """User code got everything before this offset."""
+        self.unheld = 0
+        """Records before that offset that user code doesn't have any more, or never
+        had, and that aren't done: nothing waits for them."""
+        self.dropped = 0
+        """As many of them were dropped once the shard was given up."""
         self._max_uncommitted = max_uncommitted
         self._queued = 0
-        self._handed = 0
         self._lost = False
         self._moved = asyncio.Event()
 
@@ -72,16 +78,21 @@ class Holding:
 
     def hand_out(self, count: int) -> None:
         """Note that user code got everything before this offset."""
-        self._handed = max(self._handed, count)
+        self.handed_out = max(self.handed_out, count)
 
     def take_back(self, count: int) -> None:
         """Note that user code got no more than what is before this offset."""
-        self._handed = min(self._handed, count)
+        self.handed_out = min(self.handed_out, count)
+        self._changed.set()
+
+    def set_unheld(self, count: int) -> None:
+        """Note how many of the records before ``handed_out`` user code doesn't have."""
+        self.unheld = count
         self._changed.set()
 
     def hand_back(self) -> None:
         """Note that user code has nothing of it any more, though not all is done."""
-        self._handed = 0
+        self.handed_out = 0
         self._changed.set()
 
     @property
@@ -107,7 +118,9 @@ class Holding:
     @property
     def is_idle(self) -> bool:
         """Tell whether user code has nothing of it in hand."""
-        return self.progress.done >= self._handed
+        if self.progress.done >= self.handed_out:
+            return True
+        return 0 < self.unheld >= self.progress.undone(self.handed_out)
 
     @property
     def is_finished(self) -> bool:

@@ -57,7 +57,7 @@ class Desk:
         return False
 
     def busy_since(self) -> float | None:
-        return self.delivery.busy_since
+        return self.delivery._busy_since()
 
     def done(self, holding: Holding) -> Position | None:
         """Return what a commit would store now."""

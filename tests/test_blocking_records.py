@@ -176,7 +176,7 @@ def test_a_record_counted_just_before_its_shard_was_revoked_is_given_back() -> N
         shard = hold()
         desk.put(shard, 1, 2)
         next(desk.records)
-        next(desk.delivery._ahead)  # taken, and not looked at yet …
+        next(desk.delivery._hand.ahead)  # taken, and not looked at yet …
         assert (desk.done(shard), shard.is_idle) == (1, False)
         desk.on_loop(shard.revoke)
         assert not desk.crossing.call(desk.delivery._hold, shard)  # … but now

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.delivery import Delivery
+from kinesumer.in_hand import Iteration
 from kinesumer.watchdog import thread_stack
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kinesumer.buffer import Batch
     from kinesumer.holding import Holding
+    from kinesumer.in_hand import InHand, UserTask
     from kinesumer.model import Record
     from kinesumer.ports import Clock
     from kinesumer.watchdog import Work
@@ -38,6 +40,8 @@ class ThreadDelivery(Delivery):
     ``mark`` is called there with each record that ``mark_soon()`` was told.
     """
 
+    _shares_loop = False
+
     def __init__(
         self, clock: Clock, *, marks_by_asking: bool, mark: Callable[[Record], None]
     ) -> None:
@@ -45,8 +49,9 @@ class ThreadDelivery(Delivery):
         self.now = clock.now
         self.user: threading.Thread | None = None
         """The thread that asks for records."""
-        self._holding: Holding
-        """Of the batch at hand."""
+        self._hand: Any = None
+        """The batch at hand, an InHand; None before the first one."""
+        self._iteration = Iteration("records")
         self._mark = mark
         self._marks: deque[Record] = deque()
         self._are_coming = False
@@ -66,15 +71,17 @@ class ThreadDelivery(Delivery):
 
         Only what ends a batch, or a lease, crosses over to the loop. None at the end.
         """
+        record: Record
         while True:
-            for record in self._ahead:
-                holding, moment = self._holding, self.now()
+            hand = self._hand
+            for record in () if hand is None else hand.ahead:
+                holding, moment = hand.holding, self.now()
                 late = moment >= holding.lease.deadline
                 if late or holding.revoked or self._closed:
                     if not self._wait(call, self._hold, holding):
                         break
                     moment = self.now()
-                self.busy_since = moment
+                hand.busy_since = moment
                 return record
             if not call(self._fetch):
                 return None
@@ -82,7 +89,7 @@ class ThreadDelivery(Delivery):
     def take_batch(self, call: Call) -> Batch | None:
         """Return the next batch; asking for it marks the one before as done."""
         while True:
-            batch: Batch | None = call(self.next_batch)
+            batch: Batch | None = call(self.next_batch, self._iteration)
             if batch is None or self._is_permitted(batch.holding):
                 return batch
             if self._wait(call, self._hold_batch, batch):
@@ -91,7 +98,7 @@ class ThreadDelivery(Delivery):
     def _wait(self, call: Call, hold: Hold, what: Any) -> bool:
         """Wait on the loop until permitted; False if it never will be."""
         while call(hold, what):
-            if self._is_permitted(self._holding):  # it took a moment to come back
+            if self._is_permitted(self._hand.holding):  # it took a moment to come back
                 return True
         return False
 
@@ -102,43 +109,44 @@ class ThreadDelivery(Delivery):
 
     async def _fetch(self) -> bool:
         """Leave the batch at hand and get the next one; False at the end."""
-        self._in_hand = 0
-        while (batch := await self._next()) is not None:
-            if rest := self._rest(batch):
-                self._ahead, self._held_back = iter(rest), 0
-                self._in_hand = 1
-                return True
-        return False
+        hand = await self._take(self._iteration)
+        if hand is not None:
+            hand.one_by_one()
+        return hand is not None
 
-    async def _next(self) -> Batch | None:
-        batch = await super()._next()
-        if batch is not None:
-            self._holding = batch.holding
-        return batch
+    async def _take(self, iteration: Iteration) -> InHand | None:
+        hand = await super()._take(iteration)
+        if hand is not None:
+            self._hand = hand
+        return hand
+
+    def _check_alone(self, iteration: Iteration) -> None:
+        """Nothing: other threads are refused before they get here."""
+
+    def _note(self, iteration: Iteration, task: UserTask | None) -> None:
+        """Nothing: it is a thread that asks, not the task of its call."""
 
     async def _hold(self, holding: Holding) -> bool:
         """Keep back the record that was just taken until the lease permits it."""
-        self._in_hand, self._held_back = 0, 1
-        self._hand_back(holding)
+        self._hand.keep_back()
+        self._count_back(holding)
         if not await self._permitted(holding):
             return False
-        self._in_hand, self._held_back = 1, 0
+        self._hand.hand_on()
         return True
 
     async def _hold_batch(self, batch: Batch) -> bool:
         """Keep back a batch that was fetched until the lease permits it."""
-        self._ahead, self._in_hand = iter(batch.records), 0
-        self._hand_back(batch.holding)
+        self._hand.keep_back_whole(batch)
+        self._count_back(batch.holding)
         if not await self._permitted(batch.holding):
             return False
-        self._ahead, self._in_hand = iter([]), len(batch)
-        self.busy_since = self.now()
+        self._hand.whole(self.now())
         return True
 
-    def _hand_back(self, holding: Holding) -> None:
+    def _count_back(self, holding: Holding) -> None:
         """What was counted while the thread looked whether it may have it isn't its."""
-        assert self._batch is not None
-        holding.take_back(self._base + self._handed(self._batch))
+        holding.take_back(self._hand.offsets[0] + self._hand.handed)
 
     # --- marks ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,8 @@ class Progress:
     """
 
     __slots__ = (
-        "_advanced",
         "_batches",
+        "_changed",
         "_committed",
         "_committed_position",
         "_delivered",
@@ -30,9 +30,9 @@ class Progress:
         "_position",
     )
 
-    def __init__(self, advanced: Callable[[], object] = bool) -> None:
-        """``advanced`` is called whenever the done prefix has become longer."""
-        self._advanced = advanced
+    def __init__(self, changed: Callable[[], object] = bool) -> None:
+        """``changed`` is called whenever more is done."""
+        self._changed = changed
         self._batches: deque[_Batch] = deque()  # those that aren't done
         self._delivered = self._done = self._committed = 0
         self._position: Position | None = None  # where the last done batch ends
@@ -85,6 +85,8 @@ class Progress:
         batch.marks[index] = 1
         if batch.first + index == self._done:
             self._advance(self._done + 1)
+        else:
+            self._changed()
         return True
 
     def position(self) -> Position | None:
@@ -115,6 +117,17 @@ class Progress:
         known = self._committed_position
         return known is not None and known >= position
 
+    def is_done(self, offset: int) -> bool:
+        """Tell whether the record at an offset is done, in whatever order."""
+        if offset < self._done:
+            return True
+        place = bisect_right(self._batches, offset, key=_first_offset)
+        return self._batches[place - 1].is_marked(offset)
+
+    def undone(self, stop: int) -> int:
+        """Return how many of the first ``stop`` records aren't done."""
+        return sum(batch.count_unmarked(self._done, stop) for batch in self._batches)
+
     @property
     def delivered(self) -> int:
         """How many records were delivered."""
@@ -143,7 +156,7 @@ class Progress:
                 break
             self._position = batch.end
             self._batches.popleft()
-        self._advanced()
+        self._changed()
 
     def _last_known(self) -> Position | None:
         if self._handed_out:
@@ -179,6 +192,18 @@ class _Batch:
         found = self._marks.find(0, index)
         return len(self._marks) if found < 0 else found
 
+    def is_marked(self, offset: int) -> bool:
+        """Tell whether the record at an offset is marked."""
+        return self._marks is not None and self._marks[offset - self.first] == 1
+
+    def count_unmarked(self, start: int, stop: int) -> int:
+        """Return how many records with offsets from ``start`` to ``stop`` aren't."""
+        first = max(0, start - self.first)
+        last = min(len(self.records), stop - self.first)
+        if self._marks is None:
+            return max(0, last - first)
+        return self._marks.count(0, first, max(first, last))
+
     def forget_data(self) -> None:
         """Keep the places only: user code may take long, and the data is large."""
         self.records = [
@@ -195,6 +220,10 @@ def _order(record: Record) -> tuple[int, str, int]:
     """Return what ``Position.order`` is for the record."""
     number, part = record.sequence_number, record.sub_sequence_number
     return (len(number), number, WHOLE_RECORD if part is None else part)
+
+
+def _first_offset(batch: _Batch) -> int:
+    return batch.first
 
 
 def _last_order(batch: _Batch) -> tuple[int, str, int]:

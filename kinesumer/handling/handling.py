@@ -51,7 +51,7 @@ class Handling:
     def __init__(
         self, terms: Terms, *, app: str, clock: Clock, random: Random, drain: float
     ) -> None:
-        self.asker: asyncio.Task[object] | None = None
+        self._runs_in: asyncio.Task[object] | None = None
         self.thread = 0
         self.letters: DeadLetters | None = None
         """Set before the first record comes, if the terms name a target."""
@@ -113,6 +113,11 @@ class Handling:
         for lane in self._lanes.values():
             lane.take_stock()
 
+    def is_in_use_beside(self, task: asyncio.Task[object] | None) -> bool:
+        """Tell whether ``run()`` goes on in another task than this one."""
+        running = self._runs_in
+        return running is not None and running is not task and not running.done()
+
     def close(self, fatal: BaseException | None = None) -> None:
         """End ``run()``, with the error that says why, if any."""
         self._closed = True
@@ -129,7 +134,7 @@ class Handling:
 
         User code may finish what it has at the end, as long as a hand-over waits.
         """
-        self.asker = asyncio.current_task()
+        self._runs_in = asyncio.current_task()
         try:
             await self._handle_all(start)
         finally:
@@ -145,7 +150,7 @@ class Handling:
             self._threads.shutdown(wait=False, cancel_futures=True)
             if self.letters is not None:
                 await self.letters.aclose()
-            self.asker = None
+            self._runs_in = None
 
     async def _handle_all(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start, and return when closed and all is over that user code had in hand."""

@@ -375,6 +375,10 @@ class Dumb(RuleBasedStateMachine):
         kept = [it for it in self.log if stored and it.position <= stored]
         assert self.progress.uncommitted == len(self.log) - len(kept)
         assert self.progress.done == self.prefix()
+        is_done = [self.progress.is_done(offset) for offset in range(len(self.log))]
+        assert is_done == self.done
+        for stop in (0, len(self.done) // 2, len(self.done)):
+            assert self.progress.undone(stop) == self.done[:stop].count(False)
 
 
 TestAgainstTheDumbVersion = Dumb.TestCase

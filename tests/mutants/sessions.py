@@ -33,15 +33,25 @@ MUTANTS = (
         "the lease isn't checked between two records",
         "5 checked right before",
         "delivery.py",
-        "if moment >= lease.deadline or holding.revoked or moment >= breathe_at:",
-        "if holding.revoked or moment >= breathe_at:",
+        "if moment >= lease.deadline or holding.revoked or moment >= due:",
+        "if holding.revoked or moment >= due:",
+        "tests/test_delivery.py",
     ),
-    mutant(
+    Mutant(
         "a lapsed lease doesn't pause",
         "5 past the deadline: pause; 9",
-        "delivery.py",
-        "if holding.lease.permits(self._clock.now()):\n                return True",
-        "if not holding.lease.dead:\n                return True",
+        (
+            Patch(
+                "delivery.py",
+                "if holding.lease.permits(self._clock.now()):\n                return",
+                "if not holding.lease.dead:\n                return",
+            ),
+            Patch(
+                "delivery.py",
+                "if moment >= lease.deadline or holding.revoked or moment >= due:",
+                "if holding.revoked or moment >= due:",
+            ),
+        ),
     ),
     mutant(
         "a lapsed lease gives the shards up",
@@ -316,8 +326,9 @@ MUTANTS = (
         "who stopped asking keeps its shards",
         "K3",
         "delivery.py",
-        "                self._left_since = self._clock.now()\n",
-        "",
+        "        except asyncio.CancelledError:\n"
+        "            self._left_since = self._clock.now()\n",
+        "        except asyncio.CancelledError:\n",
         "tests/test_watchdog.py",
         simulated=False,
     ),

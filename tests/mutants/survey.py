@@ -33,6 +33,7 @@ TESTS = {
     "core/congestion": ("core/test_congestion",),
     "core/lineage": ("core/test_lineage",),
     "core/liveness": ("core/test_liveness",),
+    "core/loop_share": ("core/test_loop_share",),
     "core/ownership": ("core/test_ownership",),
     "core/pacing": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_agenda"),

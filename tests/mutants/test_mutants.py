@@ -24,7 +24,7 @@ def test_each_mutants_place_is_found_once_and_the_result_is_a_program(
 
 
 def test_a_broken_rule_is_noticed_by_the_simulator() -> None:
-    verdict = judge(MUTANTS["what is handed out is done"], QUICK)
+    verdict = judge(MUTANTS["a failed record is passed over"], QUICK)
     assert (verdict.killed_by, verdict.seeds) == ("I2", 1)
 
 
