@@ -124,7 +124,7 @@ class Group:
                 return
             self._marks_lost.add(fence.shard)
         else:
-            holding.progress.mark(record.position)
+            holding.mark(record.position)
             if holding.wants_commit:
                 self.checkpointer.hurry()
 

@@ -90,6 +90,11 @@ class Holding:
         self.unheld = count
         self._changed.set()
 
+    def mark(self, position: Position) -> None:
+        """Mark a record as done, in any order."""
+        if self.progress.mark(position) and self.unheld:
+            self._changed.set()
+
     def hand_back(self) -> None:
         """Note that user code has nothing of it any more, though not all is done."""
         self.handed_out = 0

@@ -20,8 +20,8 @@ class Progress:
     """
 
     __slots__ = (
+        "_advanced",
         "_batches",
-        "_changed",
         "_committed",
         "_committed_position",
         "_delivered",
@@ -30,9 +30,9 @@ class Progress:
         "_position",
     )
 
-    def __init__(self, changed: Callable[[], object] = bool) -> None:
-        """``changed`` is called whenever more is done."""
-        self._changed = changed
+    def __init__(self, advanced: Callable[[], object] = bool) -> None:
+        """``advanced`` is called whenever the done prefix has become longer."""
+        self._advanced = advanced
         self._batches: deque[_Batch] = deque()  # those that aren't done
         self._delivered = self._done = self._committed = 0
         self._position: Position | None = None  # where the last done batch ends
@@ -85,8 +85,6 @@ class Progress:
         batch.marks[index] = 1
         if batch.first + index == self._done:
             self._advance(self._done + 1)
-        else:
-            self._changed()
         return True
 
     def position(self) -> Position | None:
@@ -156,7 +154,7 @@ class Progress:
                 break
             self._position = batch.end
             self._batches.popleft()
-        self._changed()
+        self._advanced()
 
     def _last_known(self) -> Position | None:
         if self._handed_out:
