@@ -8,13 +8,15 @@ from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
 from kinesumer.spark.each import each
-from kinesumer.spark.offsets import BEGINNING, END, After, End, StreamOffset
+from kinesumer.spark.offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.spark.patience import patiently
 from kinesumer.spark.targets import last_place
 
 if TYPE_CHECKING:
     from kinesumer.model import Shard
     from kinesumer.spark.advance import Context
     from kinesumer.spark.offsets import Place
+    from kinesumer.spark.tips import Look
     from kinesumer.spark.watched import Watched
 
 Ending = Start | StreamOffset | None
@@ -37,10 +39,29 @@ async def bounds(
         if not isinstance(begin, End):
             end = await _end(stream, shard, ending, context)
             if _holds_any(begin, end):
+                begin = await _first(stream, shard.shard_id, begin, context)
                 pairs[shard.shard_id] = begin, end
 
     await each(stream.shards, find)
     return dict(sorted(pairs.items()))
+
+
+async def _first(
+    stream: Watched, shard_id: str, begin: After | At | Start, context: Context
+) -> Place:
+    """Return the place before the first record after a start: it must come later."""
+    if not isinstance(begin, Start):
+        return begin
+
+    async def ask() -> Look:
+        return await stream.probe(shard_id).after(begin, stream.sample())
+
+    look = await patiently(ask, context.clock)
+    if not look.records:
+        return begin
+    stream.learn(shard_id, look)
+    first = look.records[0]
+    return At(first.position.sequence_number, first.arrived_at)
 
 
 async def _end(

@@ -214,6 +214,22 @@ async def test_positions_of_a_stream_that_is_not_read_are_refused(world: World) 
 
 
 @simulated
+async def test_a_backlog_is_shared_out_by_what_it_holds(world: World) -> None:
+    world.kinesis.create_stream("orders", 16)
+    world.kinesis.reads_per_second = 0
+    for _ in range(20):
+        for shard in world.kinesis.stream("orders").open:
+            world.kinesis.put("orders", b"x" * 50_000, "", shard.shard.first_hash)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(3600)
+    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64)
+    assert len(await query.driver.bounded()) in (4, 5)  # 16 MB, 4 MB a task
+    end = await query.driver.all_there_is({})
+    assert end is not None
+    assert len(await query.driver.partitions({}, end)) in (4, 5)
+
+
+@simulated
 async def test_an_end_that_names_nothing_of_the_streams_is_refused(
     world: World,
 ) -> None:
