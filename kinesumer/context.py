@@ -13,6 +13,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StoreUnavailableError,
 )
+from kinesumer.loop_clock import LoopClock
 from kinesumer.telemetry import Telemetry
 from kinesumer.wire import rows
 
@@ -138,6 +139,11 @@ class Context:
     telemetry: Telemetry = field(default_factory=Telemetry)
     patience_seconds: float = math.inf
     """How long a call is repeated that fails for now: a client goes on for ever."""
+    loop_clock: LoopClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the clock of the event loop that the client runs on."""
+        object.__setattr__(self, "loop_clock", LoopClock(self.clock))
 
     async def write(self, write: Write) -> Written:
         """Write, trying again while the store is unavailable: a definite answer.

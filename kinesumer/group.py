@@ -21,6 +21,7 @@ from kinesumer.reachability import Reachability
 from kinesumer.rounds import Rounds
 from kinesumer.streams import OpenStream, as_streams, open_streams
 from kinesumer.tasks import Tasks, fail, first_error
+from kinesumer.timeouts import timeout
 from kinesumer.watchdog import oldest_of
 from kinesumer.wire import rows, writes
 
@@ -170,7 +171,7 @@ class Group:
         clients = self.session.member.clients if self.session else 1
         beat = interval_seconds(self.context.config.heartbeat_seconds, clients)
         try:
-            async with asyncio.timeout(LEAVE_BEATS * beat):
+            async with timeout(LEAVE_BEATS * beat):
                 while self._held() or (self.session and self.session.rounds.range):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -185,7 +186,7 @@ class Group:
         """
         drain = self.context.config.drain_timeout if wait_for_user else 0.0
         try:
-            async with asyncio.timeout(drain + self.context.config.lease_seconds):
+            async with timeout(drain + self.context.config.lease_seconds):
                 await self._give_up(drain)
         except TimeoutError:
             raise PositionsNotStoredError(
@@ -228,6 +229,7 @@ class Group:
         """Run until a fatal fault, which ends the iteration with its reason."""
         try:
             async with Tasks() as self._tasks:
+                self._tasks.create_task(self.context.loop_clock.run())
                 self._heart.start(self._make_heart, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
                 self._tasks.create_task(self._keeper.run())
@@ -246,9 +248,7 @@ class Group:
         stop() tries again what fails here, and tells.
         """
         try:
-            async with asyncio.timeout(
-                drain_seconds + self.context.config.lease_seconds
-            ):
+            async with timeout(drain_seconds + self.context.config.lease_seconds):
                 await self._give_up(drain_seconds)
         except (TimeoutError, KinesumerError) as error:
             logger.warning(
@@ -265,7 +265,9 @@ class Group:
             context,
             streams=self._asked,
             notify=notify,
-            oldest_work=lambda: oldest_of(self.delivery, self.holdings()),
+            oldest_work=lambda: oldest_of(
+                self.delivery, self.holdings(), context.loop_clock
+            ),
         )
         return self._beating
 

@@ -43,7 +43,8 @@ class Holding:
         self.task: asyncio.Task[None] | None = None
         """Reads it."""
         self.asking_since: float | None = None
-        """Since when Kinesis hasn't answered the request under way, if one is."""
+        """Since when Kinesis hasn't answered the request under way, if one is; on the
+        event loop's clock."""
         self.hangs = False
         """The watchdog has found that request unanswered for too long."""
         self.on_revoked: Callable[[], None] | None = None

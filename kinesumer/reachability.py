@@ -13,6 +13,7 @@ from kinesumer.errors import (
     ShardMissingError,
     TrimmedPositionError,
 )
+from kinesumer.timeouts import timeout
 from kinesumer.watchdog import REQUEST_SECONDS
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Reachability:
         *_, shard_id, after = stream.failing
         source, limit = stream.source, self._context.config.page_records
         try:
-            async with source.connection(), asyncio.timeout(REQUEST_SECONDS):
+            async with source.connection(), timeout(REQUEST_SECONDS):
                 iterator = await source.get_iterator(shard_id, after)
                 await source.get_records(iterator, limit)
         except ANSWERS:

@@ -115,7 +115,7 @@ class Reader:
         )
         self._context.health.works(self._stream.label)
         self._context.health.reads(self._stream.name)
-        self._stream.read_answered(page, self._context.clock.now())
+        self._stream.read_answered(page, self._context.loop_clock.now())
         request.answered(page)
         self._iterator = page.next_iterator
         return page
@@ -165,7 +165,7 @@ class Reader:
     ) -> Page | None:
         """Return the page of a call that has one, or None if there is none yet."""
         label = self._stream.label
-        request = Request(self._holding, self._context.clock, room)
+        request = Request(self._holding, self._context.loop_clock, room)
         self._answers, self._throttled = True, False
         try:
             return await self._watched(work, request)
@@ -224,7 +224,7 @@ class Reader:
 
     def _too_slow(self, request: Request) -> None:
         """Ask for less: the answer came, but not within its time."""
-        buffer, now = self._buffer, self._context.clock.now()
+        buffer, now = self._buffer, self._context.loop_clock.now()
         was_least = buffer.window.is_least
         buffer.window.timed_out(request.began, now, buffer.in_flight)
         self._stream.records_are_larger()
@@ -241,7 +241,7 @@ class Reader:
         self._reserve = FULL_PAGE_BYTES
 
     def _failed(self, since: float) -> None:
-        now, shard_id = self._context.clock.now(), self._holding.key.shard_id
+        now, shard_id = self._context.loop_clock.now(), self._holding.key.shard_id
         self._stream.read_failed(Failing(since, now, shard_id, self._after))
 
     async def _missing(self, error: ShardMissingError) -> Page:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import KinesumerError
+from kinesumer.timeouts import timeout
 
 if TYPE_CHECKING:
     from kinesumer.holding import Holding
+    from kinesumer.loop_clock import LoopClock
     from kinesumer.model import Page
-    from kinesumer.ports import Clock
     from kinesumer.reservation import Reservation
 
 ROOM_SECONDS = 10.0
@@ -26,7 +26,7 @@ class Request:
     """A ``ports.Room`` that stops the request's time while it grows."""
 
     def __init__(
-        self, holding: Holding, clock: Clock, room: Reservation | None = None
+        self, holding: Holding, clock: LoopClock, room: Reservation | None = None
     ) -> None:
         self.began = clock.now()
         """When it began; later by the time in which its answer waited for room."""
@@ -52,7 +52,7 @@ class Request:
         stopped = self._clock.now()
         self._holding.asking_since = None  # Kinesis has answered
         try:
-            async with asyncio.timeout(ROOM_SECONDS):
+            async with timeout(ROOM_SECONDS):
                 await self._room.grow(size)
         except TimeoutError:
             raise NoRoomError(f"no room for an answer of {size} bytes") from None

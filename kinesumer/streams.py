@@ -26,7 +26,7 @@ FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
 
 
 class Failing(NamedTuple):
-    """Since no read of a stream has succeeded."""
+    """Since no read of a stream has succeeded; times on the event loop's clock."""
 
     since: float
     """When the first one that failed began."""

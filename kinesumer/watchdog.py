@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from kinesumer.holding import Holding
+    from kinesumer.loop_clock import LoopClock
 
 
 REQUEST_SECONDS = 20.0
-"""A request has so much longer: its own timeouts come first, and user code that blocks
-the loop's thread holds it up, too."""
+"""A request has so much longer: its own time-outs come first."""
 
 
 class Work(NamedTuple):
@@ -44,14 +44,23 @@ class Worker(Protocol):
         ...
 
 
-def oldest_of(worker: Worker, holdings: Iterable[Holding]) -> Work | None:
-    """Return what user code or a fetcher has been at for longest, if anything."""
-    user = worker.oldest_work()
+def oldest_of(
+    worker: Worker, holdings: Iterable[Holding], loop_clock: LoopClock
+) -> Work | None:
+    """Return what user code or a fetcher has been at for longest, if anything.
+
+    Or what holds the event loop: no answer can be taken in then.
+    """
+    user, thread = worker.oldest_work(), worker.thread
     works = [] if user is None else [user]
+    if (held := loop_clock.held_since()) is not None:
+        what = "what runs on the event loop and blocks it"
+        works.append(Work(held, what, lambda: thread_stack(thread)))
     for holding in holdings:
         since = holding.asking_since
         if since is not None:
-            works.append(_fetching(holding, since + REQUEST_SECONDS, worker.thread))
+            asked = loop_clock.on_clock(since) + REQUEST_SECONDS
+            works.append(_fetching(holding, asked, thread))
     return min(works, default=None, key=lambda work: work.since)
 
 

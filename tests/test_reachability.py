@@ -172,3 +172,22 @@ async def test_who_never_gets_records_is_given_no_shards_until_it_does(
     for route in routes:
         route.works = True
     await settled(world, cut_off, other, shards=2)
+
+
+@in_virtual_time
+async def test_time_in_which_user_code_held_the_loop_is_no_evidence(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = BadRoute(world.kinesis.source("orders"))
+    client = world.client("c1", source=lambda _: source)
+    await world.until(lambda: client.held)
+    source.works = False
+    await asyncio.sleep(1)  # a read is under way
+    client.machine.block(40)
+    await asyncio.sleep(48)  # reads fail for some seconds more
+    source.works = True
+    await asyncio.sleep(20)
+    assert "can't read" not in caplog.text
+    source.works = False
+    await asyncio.sleep(45)
+    assert "can't read stream orders" in caplog.text

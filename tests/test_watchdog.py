@@ -18,6 +18,7 @@ from kinesumer.heart_runner import ThreadHeart
 from kinesumer.model import Start
 from kinesumer.store_thread import StoreThread
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.watchdog import oldest_of
 from tests.engine import APP, FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model import Page, Stream
     from kinesumer.ports import Room
+    from kinesumer.watchdog import Work
 
 SHARD = "orders shardId-000000000000"
 
@@ -245,3 +247,46 @@ async def test_who_asks_now_and_then_with_a_timeout_keeps_its_shards(
         waiting.cancel()
     assert client.held
     assert not reports(caplog)
+
+
+@in_virtual_time
+async def test_what_else_holds_the_loop_is_reported_when_seen_for_too_long(
+    world: World,
+) -> None:
+    client = world.client("c1", max_processing_time=60)
+    await world.until(lambda: client.held)
+    loop_clock = client.context.loop_clock
+
+    def oldest() -> Work | None:
+        return oldest_of(client.delivery, (), loop_clock)
+
+    assert oldest() is None
+    client.machine.block(90)
+    await asyncio.sleep(5)
+    seen = world.clock.now()
+    work = oldest()
+    assert work is not None
+    assert work.what == "what runs on the event loop and blocks it"
+    assert "test_what_else_holds_the_loop" in work.stack()
+    await asyncio.sleep(70)
+    assert (again := oldest()) is not None
+    assert again.since == work.since == seen
+    await asyncio.sleep(20)
+    assert oldest() is None
+
+
+@in_virtual_time
+async def test_a_request_is_no_hang_while_user_code_holds_the_loop(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = HangingSource(world.kinesis.source("orders"))
+    client = world.client("c1", source=lambda _: source, max_processing_time=60)
+    await world.until(lambda: client.held)
+    [holding] = client.group.holdings()
+    for _ in range(3):
+        client.machine.block(50)
+        await asyncio.sleep(50.3)
+    assert not holding.revoked
+    assert not reports(caplog)
+    await world.until(lambda: holding.revoked, seconds=90)
+    assert reports(caplog)[0].startswith("the request for records of")

@@ -10,6 +10,8 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kinesumer.timeouts import Countdown
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -61,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer | _Head] | None = None
         self._answer_room: Room | None = None
-        self._heard, self._unsent = 0.0, 0
+        self._unsent = 0
         self._parts: Generator[None, None, Answer]
         self._scratch = bytearray(HEAD_BYTES)
         self._expect_head()
@@ -85,11 +87,11 @@ class Connection(asyncio.BufferedProtocol):
                     self._waiting = None
                     return answer
                 assert room is not None
-                self._timer.cancel()
+                self._quiet.cancel()
                 await room.grow(answer.size)
                 self._go_on()
         finally:
-            self._timer.cancel()
+            self._quiet.cancel()
             if self._waiting is not None:
                 self.abort()  # its answer would be taken for the next one's
             self._waiting = self._answer_room = None
@@ -102,8 +104,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _await_answer(self) -> None:
         self._waiting = self._loop.create_future()
-        self._heard = self._loop.time()
-        self._timer = self._loop.call_later(self._read_seconds, self._look)
+        self._quiet = Countdown(self._read_seconds, self._look)
 
     def _go_on(self) -> None:
         """Receive the answer that there is room for now."""
@@ -127,10 +128,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what has come."""
         self._filled += nbytes
-        self._heard = self._loop.time()
         if self._waiting is None or self._waiting.done():
             self.abort()  # nobody has asked for that
             return
+        self._quiet.restart()
         self._advance()
 
     def _advance(self) -> None:
@@ -289,16 +290,14 @@ class Connection(asyncio.BufferedProtocol):
     # --- when nothing comes -----------------------------------------------------------
 
     def _look(self) -> None:
-        """Fail if nothing has moved for too long; else look again when it could be."""
+        """Fail unless some of the request has been sent in the meantime."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
-            self._unsent, self._heard = unsent, self._loop.time()
-        quiet = self._loop.time() - self._heard
-        if quiet >= self._read_seconds:
+            self._unsent = unsent
+            self._quiet = Countdown(self._read_seconds, self._look)
+        else:
             self._fail(TimeoutError(f"no byte for {self._read_seconds:g} s"))
-            return
-        self._timer = self._loop.call_later(self._read_seconds - quiet, self._look)
 
     def _fail(self, error: Exception) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -10,6 +10,7 @@ from aiohappyeyeballs import start_connection
 
 from kinesumer.aws.addresses import Addresses
 from kinesumer.aws.connection import Connection
+from kinesumer.timeouts import timeout
 
 if TYPE_CHECKING:
     import ssl
@@ -119,7 +120,7 @@ class Connections:
     async def _connect(self, place: Place) -> Connection:
         self._make_room()
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._connect_seconds):
+        async with timeout(self._connect_seconds):
             sock = await start_connection(
                 await self._addresses.find(place.host, place.port),
                 happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,

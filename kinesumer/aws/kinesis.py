@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from contextlib import nullcontext
@@ -30,6 +29,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model import Page, Position, Shard, Start, StreamInfo
+from kinesumer.timeouts import timeout
 from kinesumer.wire.puts import decode_results
 from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
 
@@ -243,10 +243,7 @@ class KinesisSource:
         patient: _PatientRoom | None = None,
     ) -> Answer:
         try:
-            async with (
-                self._turn(operation),
-                asyncio.timeout(ANSWER_SECONDS) as limit,
-            ):
+            async with self._turn(operation), timeout(ANSWER_SECONDS) as limit:
                 if patient is not None:
                     patient.limit = limit
                 with understood(operation, SourceUnavailableError):
@@ -310,7 +307,7 @@ class _PatientRoom:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self.limit: asyncio.Timeout
+        self.limit: timeout
         self.has_begun = False
         """Whether the answer's head has come, as far as can be seen."""
 
@@ -322,12 +319,9 @@ class _PatientRoom:
     async def grow(self, size: int | None) -> None:
         """Wait until an answer of ``size`` bytes may be received."""
         self.has_begun = True
-        loop, ends = asyncio.get_running_loop(), self.limit.when()
-        assert ends is not None
-        left = ends - loop.time()
-        self.limit.reschedule(None)
+        self.limit.pause()
         await self._room.grow(size)
-        self.limit.reschedule(loop.time() + left)
+        self.limit.resume()
 
 
 class _ExpiredTokenError(KinesumerError):
