@@ -139,11 +139,18 @@ class Context:
     telemetry: Telemetry = field(default_factory=Telemetry)
     patience_seconds: float = math.inf
     """How long a call is repeated that fails for now: a client goes on for ever."""
-    loop_clock: LoopClock = field(init=False)
+    _loop_clock: LoopClock | None = None
 
     def __post_init__(self) -> None:
-        """Make the clock of the event loop that the client runs on."""
-        object.__setattr__(self, "loop_clock", LoopClock(self.clock))
+        """Make the clock of the client's event loop; ``replace()`` keeps it."""
+        if self._loop_clock is None:
+            object.__setattr__(self, "_loop_clock", LoopClock(self.clock))
+
+    @property
+    def loop_clock(self) -> LoopClock:
+        """The clock of the client's event loop, which stands still while it is held."""
+        assert self._loop_clock is not None
+        return self._loop_clock
 
     async def write(self, write: Write) -> Written:
         """Write, trying again while the store is unavailable: a definite answer.

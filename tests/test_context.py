@@ -153,3 +153,10 @@ async def test_a_throttled_stream_is_logged_once_and_when_it_is_over(
         health.reads("orders")
     assert len(caplog.records) == 2
     assert "Kinesis no longer throttles 'orders', it did for 1350.0 s" in caplog.text
+
+
+@in_virtual_time
+async def test_contexts_of_one_client_share_the_clock_of_its_loop(world: World) -> None:
+    context = world.context()
+    assert replace(context, client_id="c2").loop_clock is context.loop_clock
+    assert world.context().loop_clock is not context.loop_clock
