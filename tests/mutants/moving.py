@@ -205,7 +205,7 @@ MUTANTS = (
         "a stop waits for ever",
         "K14, Go 15",
         "group.py",
-        "async with asyncio.timeout(drain + self.context.config.lease_seconds):",
+        "async with timeout(drain + self.context.config.lease_seconds):",
         "async with asyncio.timeout(None):",
         f"{KNOWN}::test_a_stop_ends_in_time_though_the_store_does_not_answer",
     ),
@@ -213,7 +213,7 @@ MUTANTS = (
         "who leaves doesn't wait for its heirs",
         "7 a graceful hand-over; K6",
         "group.py",
-        "async with asyncio.timeout(LEAVE_BEATS * beat):",
+        "async with timeout(LEAVE_BEATS * beat):",
         "async with asyncio.timeout(0):",
         "tests/simulation/test_liveness.py"
         "::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
