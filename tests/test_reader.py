@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.core.pacing import FEWEST_READS_PER_SECOND
+from kinesumer.core.fair_share import FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardThrottledError,

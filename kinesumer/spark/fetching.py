@@ -12,6 +12,7 @@ from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
     ShardMissingError,
+    ShardThrottledError,
     SourceUnavailableError,
     TrimmedPositionError,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.iterators import Iterators
     from kinesumer.spark.offsets import Place
     from kinesumer.spark.options import ReadOptions
+    from kinesumer.spark.pace import Paces
     from kinesumer.spark.ranges import ShardRange
     from kinesumer.spark.rows import Rows
 
@@ -44,9 +46,6 @@ GIVE_UP_SECONDS = 600.0
 """Without any answer for so long, the task fails."""
 CAUGHT_UP_READS = 4
 """So many empty pages at the shard's tip mean that nothing will come any more."""
-PAGE_BYTES = 4_000_000
-"""What a page should hold: with four reads a second, eight times what AWS lets through,
-and little memory."""
 CLOCK_ERROR_SECONDS = 3600.0
 """How wrong an executor's clock may be."""
 FIRST_LIMIT, MOST_RECORDS = 2_000, 10_000
@@ -60,10 +59,12 @@ class World:
         clock: Clock,
         random: random.Random,
         iterators: Iterators,
+        paces: Paces,
         options: ReadOptions,
         columns: Columns,
     ) -> None:
-        self.clock, self.random, self.iterators = clock, random, iterators
+        self.clock, self.random = clock, random
+        self.iterators, self.paces = iterators, paces
         self.options, self.columns = options, columns
         self.paused = 0.0
         """Seconds in which Spark took nothing, so that nothing could be fetched."""
@@ -90,7 +91,8 @@ class Fetch:
         self._caught_up = 0
         self._over = self._cut.reached
         self._failures = 0
-        self._next_at = world.clock.now()
+        self._pace = world.paces.of(self._key)
+        self._next_at = self._pace.starts_at(world.clock.now())
         self._answered = world.running()
         self._whole = False
         """Whether nothing between the beginning and the first record can be missing."""
@@ -122,7 +124,7 @@ class Fetch:
             self._over = True
             return None
         except SourceUnavailableError as error:
-            self._later(error)
+            self._next_at = self._later(error)
             return None
         self._answered, self._failures = self._world.running(), 0
         return self._take(started, page, rows)
@@ -216,10 +218,12 @@ class Fetch:
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
         cut, columns = self._cut, self._world.columns
         payload = rows.payload
-        self._next_at = started + self._pause(page, payload)
+        period = self._period(page, payload)
+        self._next_at = self._pace.after_page(started, period, payload)
         if len(rows):
             size = max(1, payload // len(rows))
-            self._limit = max(1, min(MOST_RECORDS, PAGE_BYTES // size))
+            most = self._pace.share.page_bytes
+            self._limit = max(1, min(MOST_RECORDS, most // size))
             self.page_bytes = 3 * payload
         taken = cut.take(rows)
         self._judge_beginning()
@@ -229,7 +233,7 @@ class Fetch:
             return None
         return rows.batch(self._key, columns, taken)
 
-    def _pause(self, page: Page, payload: int) -> float:
+    def _period(self, page: Page, payload: int) -> float:
         """Return how long Kinesis is left alone after a page, from its asking on."""
         options = self._world.options
         period = options.min_fetch_period
@@ -270,15 +274,20 @@ class Fetch:
         ):
             self._world.iterators.keep(self._key, last, page.next_iterator, now)
 
-    def _later(self, error: SourceUnavailableError) -> None:
+    def _later(self, error: SourceUnavailableError) -> float:
+        """Return when to try again. Raises the error if it has lasted for too long."""
         world = self._world
         now = world.clock.now()
         if world.running() - self._answered > GIVE_UP_SECONDS:
             raise error
-        most = min(BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS * 2 ** min(self._failures, 9))
+        if isinstance(error, ShardThrottledError):
+            period, jitter = world.options.min_fetch_period, world.random.random()
+            return self._pace.after_throttle(now, period, jitter)
+        longest = BACKOFF_SECONDS * 2.0 ** min(self._failures, 9)
+        most = min(BACKOFF_LIMIT_SECONDS, longest)
         self._failures += 1
         jitter = world.random.random() * most
-        self._next_at = now + max(world.options.min_fetch_period, jitter)
+        return now + max(world.options.min_fetch_period, jitter)
 
     def _lost(self, why: str) -> None:
         given = self._range

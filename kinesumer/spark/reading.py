@@ -13,6 +13,7 @@ from kinesumer.spark.allocator import keep_memory
 from kinesumer.spark.arrow import Columns, cut, joined
 from kinesumer.spark.fetching import Fetch, World
 from kinesumer.spark.iterators import Iterators
+from kinesumer.spark.pace import Paces
 from kinesumer.spark.room import Room
 from kinesumer.spark.sources import sources
 
@@ -49,6 +50,7 @@ def read(
         SystemClock(),
         random.Random(),
         worker.iterators,
+        worker.paces,
         options,
         Columns(schema),
     )
@@ -66,6 +68,7 @@ class Worker:
         keep_memory()
         self.loop = asyncio.new_event_loop()
         self.iterators = Iterators()
+        self.paces = Paces()
 
 
 @cache

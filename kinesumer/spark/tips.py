@@ -11,9 +11,15 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.errors import ExpiredIteratorError, StartInFutureError
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardThrottledError,
+    StartInFutureError,
+)
 from kinesumer.model import Position, Start
 from kinesumer.spark.offsets import After, At, End
+from kinesumer.spark.pace import Pace
+from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     from kinesumer.model import Page, Record
@@ -28,6 +34,10 @@ EMPTY_PAGES = 20
 EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
 CALLS_PER_SECOND = 4
 """Of five that a shard allows."""
+PERIOD_SECONDS = 0.25
+"""Looks come as fast as this while the shard isn't shared."""
+TRIES = 3
+"""So often a look is asked for that Kinesis refuses as too fast."""
 
 
 class Found(NamedTuple):
@@ -93,6 +103,7 @@ class ShardProbe:
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0
         self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
+        self._pace = Pace()
 
     @property
     def may_ask(self) -> bool:
@@ -179,11 +190,29 @@ class ShardProbe:
     async def _ask(self, iterator: str, limit: int) -> Page:
         if not self.may_ask:
             await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
-        self._asked.append(self._clock.now())
-        page = await self._source.get_records(iterator, limit)
+        page = await self._shared(iterator, limit)
         if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
             self._service.saw_arrival(arrived)
         return page
+
+    async def _shared(self, iterator: str, limit: int) -> Page:
+        """Ask at the pace that other consumers of the shard leave."""
+        clock, pace = self._clock, self._pace
+        next_at = pace.starts_at(clock.now())
+        for left in reversed(range(TRIES)):
+            await asyncio.sleep(max(0.0, next_at - clock.now()))
+            started = clock.now()
+            self._asked.append(started)
+            try:
+                page = await self._source.get_records(iterator, limit)
+            except ShardThrottledError:
+                next_at = pace.after_throttle(clock.now(), PERIOD_SECONDS, 0.5)
+                if not left:
+                    raise
+            else:
+                pace.after_page(started, PERIOD_SECONDS, payload_bytes(page))
+                return page
+        raise AssertionError("unreachable")
 
 
 def _found(page: Page, since: float | None) -> list[Found]:

@@ -8,19 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.pacing import (
-    BACKOFF_LIMIT_SECONDS,
+from kinesumer.core.fair_share import (
     CALL_SECONDS,
     FEWEST_READS_PER_SECOND,
     HALF_READS_PER_SECOND,
     PAGE_BYTES,
-    RETRY_FOR_SECONDS,
     RETRY_LEAST_SECONDS,
     RETRY_SECONDS,
     SHARED_PAGE_BYTES,
-    Pacing,
     Share,
 )
+from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, RETRY_FOR_SECONDS, Pacing
 
 START = 1000.0
 

@@ -209,7 +209,7 @@ MUTANTS = (
     mutant(
         "large pages aren't paid for",
         "9 at most 2 MB/s",
-        "core/pacing.py",
+        "core/fair_share.py",
         "paid = payload_bytes / BYTES_PER_SECOND",
         "paid = 0.0",
         "tests/core/test_pacing.py",

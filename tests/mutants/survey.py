@@ -32,6 +32,7 @@ TESTS = {
     "core/balance": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
     "core/congestion": ("core/test_congestion",),
     "core/lineage": ("core/test_lineage",),
+    "core/fair_share": ("core/test_pacing",),
     "core/liveness": ("core/test_liveness",),
     "core/loop_share": ("core/test_loop_share",),
     "core/ownership": ("core/test_ownership",),

@@ -21,6 +21,7 @@ from kinesumer.spark.fetching import World
 from kinesumer.spark.iterators import Iterators
 from kinesumer.spark.offsets import After
 from kinesumer.spark.options import ReadOptions
+from kinesumer.spark.pace import Paces
 from kinesumer.spark.ranges import ShardRange, Task
 from kinesumer.spark.reading import Reading
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
@@ -86,6 +87,7 @@ class Bench:
         self.stream = self.kinesis.create_stream("orders", shards)
         self.source = Watched(self.kinesis, "orders")
         self.iterators = Iterators()
+        self.paces = Paces()
         self.numbers: dict[str, list[str]] = {}
 
     def put(self, count: int, data: Callable[[int], bytes] = b"%d".__mod__) -> None:
@@ -111,7 +113,7 @@ class Bench:
         given = ReadOptions(streams=task.streams, **options)
         columns = Columns(schema(*(names or ("shard_id", "sequence_number", "data"))))
         clock, chance = self.executor_clock, random.Random(1)
-        world = World(clock, chance, self.iterators, given, columns)
+        world = World(clock, chance, self.iterators, self.paces, given, columns)
 
         async def open_source(stream: Stream) -> MemorySource:
             return self.source

@@ -139,14 +139,17 @@ class Query:
         self.ends.append(json.dumps(to_json(end)))
         return True
 
+    async def tasks(self, number: int) -> list[Task]:
+        """Return the tasks of a logged batch."""
+        start = self.ends[number - 1] if number else "{}"
+        return await self.driver.partitions(
+            from_json(json.loads(start)), from_json(json.loads(self.ends[number]))
+        )
+
     async def run_batch(self) -> list[Row]:
         """Compute the last logged batch; computed again it must be the same."""
         number = len(self.ends) - 1
-        start = self.ends[number - 1] if number else "{}"
-        tasks = await self.driver.partitions(
-            from_json(json.loads(start)), from_json(json.loads(self.ends[number]))
-        )
-        rows = self.read(tasks)
+        rows = self.read(await self.tasks(number))
         if number < len(self.batches):
             assert rows == self.batches[number]
         else:

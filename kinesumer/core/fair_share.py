@@ -1,0 +1,114 @@
+"""One reader's share of a shard that several apps read.
+
+All apps that read a shard share its five reads and two megabytes a second. None knows
+of the others: each learns from refusals what its fair share is.
+"""
+
+from __future__ import annotations
+
+CALL_SECONDS = 0.205
+"""AWS allows five reads a second and shard, by all consumers together. On their way
+reads draw nearer to each other: with 0.2 some seconds would see six."""
+MOST_READS_PER_SECOND = 1 / CALL_SECONDS
+BYTES_PER_SECOND = 2_000_000
+"""AWS allows this much a second and shard; a larger page is paid for afterwards."""
+PAGE_BYTES = 1_500_000
+"""A page of more than a second's bytes closes the shard to all other apps until it is
+paid for: what is asked for stays below that."""
+REFILL_SECONDS = 1.0
+"""After such a page, what the shard has saved up is given time to come back: else the
+next page would find nothing, and close the shard again."""
+SHARED_PAGE_BYTES = 500_000
+"""The same while other apps are known to read the shard."""
+HALF_READS_PER_SECOND = 2.4
+"""A refusal proves a second consumer: more than half is never a fair share then."""
+FEWEST_READS_PER_SECOND = 0.8
+"""The share among six. Consumers that never slow down can't push a reader below it."""
+CUT_PER_READ = 0.133
+LEAST_CUT, MOST_CUT = 0.1, 0.25
+"""A refusal lowers the rate by this part: a fast reader's more than a slow one's, so
+that shares become equal."""
+REACTION_READS = 1.5
+"""Reads after a cut that show whether it was enough; until then there is no other."""
+HOLD_SECONDS = 85.0
+"""After a cut, a rate of one read a second is kept for this long, a higher one longer:
+each attempt at more costs somebody a refused read."""
+GROWTH_SECONDS = 25.0
+GROWTH_READS_PER_SECOND = 0.6
+"""Then the rate grows with the third power of time: by this much in GROWTH_SECONDS."""
+RETRY_SECONDS = 0.1
+RETRY_LEAST_SECONDS = 0.03
+RETRY_SHRINK = 0.9
+"""How soon a reader at its least rate asks again for a read that was refused twice or
+more: what a consumer that never slows down leaves free is gone in a moment."""
+
+
+class Share:
+    """One reader's share of a shard's reads: lowered by refusals, raised by time."""
+
+    __slots__ = ("_cut_at", "_grown", "_kept", "rate")
+
+    def __init__(self) -> None:
+        self.rate = MOST_READS_PER_SECOND
+        """Reads a second."""
+        self._kept: float | None = None
+        """The rate after the last cut. None: the whole shard is this reader's."""
+        self._grown = 0.0
+        """For how many seconds the rate has been used since the last cut."""
+        self._cut_at = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether no other consumer of the shard has been noticed."""
+        return self._kept is None
+
+    @property
+    def least(self) -> bool:
+        """Whether the rate can't be lowered any more."""
+        return self.rate <= FEWEST_READS_PER_SECOND
+
+    def cut(self, now: float, used: float) -> None:
+        """Lower the rate after a refusal, from the rate that was ``used``."""
+        if not self.whole and now - self._cut_at < REACTION_READS / self.rate:
+            return
+        used = min(used, self.rate)
+        part = min(max(CUT_PER_READ * used, LEAST_CUT), MOST_CUT)
+        rate = min(used * (1 - part), HALF_READS_PER_SECOND)
+        self.rate = self._kept = max(rate, FEWEST_READS_PER_SECOND)
+        self._cut_at, self._grown = now, 0.0
+
+    def retry_seconds(self, refusals: int, jitter: float) -> float:
+        """Return how long to wait after so many refusals of one read.
+
+        ``jitter`` is evenly distributed from 0 to 1: it keeps apps that share a shard
+        from asking at the same moments.
+        """
+        if refusals == 1 or not self.least:
+            return (0.2 + 0.4 * jitter) / self.rate
+        soon = RETRY_SECONDS * RETRY_SHRINK ** min(refusals, 50)
+        return max((0.5 + 0.5 * jitter) * soon, RETRY_LEAST_SECONDS)
+
+    def pause_seconds(self, payload_bytes: int) -> float:
+        """Return what must lie between a page of this size and the next read."""
+        part = self.rate / MOST_READS_PER_SECOND
+        paid = payload_bytes / BYTES_PER_SECOND
+        if payload_bytes > BYTES_PER_SECOND:
+            paid += REFILL_SECONDS
+        return max(1 / self.rate, paid / part)
+
+    @property
+    def page_bytes(self) -> int:
+        """How large a page may be without harm to other apps."""
+        return PAGE_BYTES if self.whole else SHARED_PAGE_BYTES
+
+    def grow(self, seconds: float) -> None:
+        """Note that the rate was used for a time without a refusal."""
+        if self._kept is None:
+            return
+        self._grown += seconds
+        growing = self._grown - HOLD_SECONDS * self._kept**0.6
+        if growing > 0:
+            grown = GROWTH_READS_PER_SECOND * (growing / GROWTH_SECONDS) ** 3
+            self.rate = self._kept + grown
+        if self.rate >= MOST_READS_PER_SECOND:
+            self.rate, self._kept = MOST_READS_PER_SECOND, None
