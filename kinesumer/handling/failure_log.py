@@ -44,9 +44,12 @@ def failure_fields(stint: Stint, failure: Failure) -> dict[str, object]:
     }
 
 
-def log_first_failure(stint: Stint, stop: int, failure: Failure) -> None:
+def log_first_failure(
+    stint: Stint, stop: int, failure: Failure, *, with_traceback: bool
+) -> None:
     """Log that the records of a stint up to ``stop`` failed for the first time."""
     record, count = _record(stint), stop - stint.done
+    trace = failure.error if with_traceback else None
     fields = failure_fields(stint, failure)
     if count == 1:
         logger.warning(
@@ -57,7 +60,7 @@ def log_first_failure(stint: Stint, stop: int, failure: Failure) -> None:
             failure.calls,
             fields["error"],
             extra=fields,
-            exc_info=failure.error,
+            exc_info=trace,
         )
         return
     logger.warning(
@@ -70,7 +73,7 @@ def log_first_failure(stint: Stint, stop: int, failure: Failure) -> None:
         failure.calls,
         fields["error"],
         extra=fields | {"records": count},
-        exc_info=failure.error,
+        exc_info=trace,
     )
 
 

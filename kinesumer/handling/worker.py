@@ -64,6 +64,8 @@ class Worker:
         self._tracing = tracing
         self._one_by_one = one_by_one
         """User code gets each record by itself: what failed is the next one."""
+        self._kinds_logged: set[type[BaseException]] = set()
+        """Types of errors whose traceback was logged: thousands may be alike."""
 
     async def handle(self, stint: Stint) -> None:
         """Handle all of a stint. Raises Stoppage, or what ends ``run()``."""
@@ -76,7 +78,10 @@ class Worker:
 
     async def _resolve(self, stint: Stint, stop: int, failure: Failure) -> None:
         """Call again with what has failed as a whole; if that doesn't help, part it."""
-        log_first_failure(stint, stop, failure)
+        kind = type(failure.error)
+        is_new = kind not in self._kinds_logged
+        self._kinds_logged.add(kind)
+        log_first_failure(stint, stop, failure, with_traceback=is_new)
         last = await retried(
             self._retries,
             failure,

@@ -90,6 +90,21 @@ async def test_each_dead_letter_is_logged(
 
 
 @in_virtual_time
+async def test_the_traceback_is_logged_once_for_each_type_of_error(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(record: Record) -> None:
+        raise {b"a": ValueError, b"b": ValueError, b"c": KeyError}[record.data]
+
+    world.put("a", "b", "c")
+    runner = Runner(world, handle, retries=Retries(attempts=1), **BURY)
+    await world.until(lambda: len(runner.letters.stored) == 3)
+    await runner.leave()
+    failures = [line for line in lines(caplog) if "failed at" in line.getMessage()]
+    assert [line.exc_info is not None for line in failures] == [True, False, True]
+
+
+@in_virtual_time
 async def test_a_batch_is_logged_as_a_whole_and_then_the_record_that_fails(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
