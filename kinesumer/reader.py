@@ -71,7 +71,7 @@ class Reader:
         """Whether Kinesis answered the last call."""
         self._reserve = FULL_PAGE_BYTES
         self._began = context.clock.now()
-        """When the last request got its connection."""
+        """When the last request got its connection, on the clock of the pace."""
         self._throttled = False
         """Whether Kinesis refused the last call since the shard is used up."""
         self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
@@ -213,7 +213,7 @@ class Reader:
         try:
             async with self._stream.source.connection():
                 request.begin()
-                self._began = request.began
+                self._began = self._context.clock.now()
                 return await work(request)
         except asyncio.CancelledError:
             if self._holding.hangs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -225,6 +226,17 @@ async def test_a_wait_for_a_connection_is_not_held_against_kinesis(
     world.put("a")
     assert await desk.read(1, seconds=1000) == ["a"]
     assert desk.stream.failing is None
+
+
+@in_virtual_time
+async def test_a_loop_that_was_held_changes_nothing_of_the_pace(world: World) -> None:
+    world.put(*map(str, range(50)))
+    desk = ReaderDesk(world, page_records=1)
+    # User code held the event loop for half a minute.
+    desk.reader._context.loop_clock._due_and_held = math.inf, 30.0
+    desk.start()
+    await desk.read(50)
+    assert len(desk.source.reads) / world.clock.now() <= 5.2
 
 
 @in_virtual_time
