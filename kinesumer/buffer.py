@@ -89,9 +89,9 @@ def memory_size(records: Sequence[Record]) -> int:
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
-def answer_memory(wire_bytes: int) -> int:
+def answer_memory(wire_bytes: int, most_records: int = PAGE_RECORDS) -> int:
     """Return the most that an answer takes in memory, as JSON or as its records."""
-    records = min(PAGE_RECORDS, wire_bytes // JSON_RECORD_BYTES)
+    records = min(most_records, wire_bytes // JSON_RECORD_BYTES)
     return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
 
 

@@ -129,6 +129,10 @@ class Room(Protocol):
         """Tell whether an answer of ``size`` bytes fits; None: whatever its size."""
         ...
 
+    def shrink(self, size: int) -> None:
+        """Give back what an answer of ``size`` bytes does not need."""
+        ...
+
     async def grow(self, size: int | None) -> None:
         """Wait until an answer of ``size`` bytes may be received; None: of any size.
 

@@ -90,11 +90,11 @@ class Reachability:
         """Read what couldn't be read: what else is answered tells nothing of that."""
         assert stream.failing is not None
         *_, shard_id, after = stream.failing
-        source, limit = stream.source, self._context.config.page_records
+        source = stream.source
         try:
             async with source.connection(), timeout(REQUEST_SECONDS):
                 iterator = await source.get_iterator(shard_id, after)
-                await source.get_records(iterator, limit)
+                await source.get_records(iterator, limit=1)  # no room is asked for
         except ANSWERS:
             pass
         except TimeoutError:

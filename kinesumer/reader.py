@@ -95,6 +95,7 @@ class Reader:
         room = Reservation(self._buffer, self._holding)
         try:
             await room.take(min(self._reserve, self._buffer.window.answer_bytes))
+            room.most_records = self._most_records()
             page = page or await self._call(self._read, room)
             if page is None:
                 return self._later()
@@ -111,7 +112,7 @@ class Reader:
             await self._find(request)
         assert self._iterator is not None
         page = await self._stream.source.get_records(
-            self._iterator, self._limit(), request
+            self._iterator, request.most_records, request
         )
         self._context.health.works(self._stream.label)
         self._context.health.reads(self._stream.name)
@@ -120,7 +121,7 @@ class Reader:
         self._iterator = page.next_iterator
         return page
 
-    def _limit(self) -> int:
+    def _most_records(self) -> int:
         """Return how many records to ask for: fewer if a page is too much at once."""
         most = self._pacing.page_records(self._context.config.page_records)
         size = self._buffer.window.answer_bytes
@@ -227,7 +228,7 @@ class Reader:
         buffer, now = self._buffer, self._context.loop_clock.now()
         was_least = buffer.window.is_least
         buffer.window.timed_out(request.began, now, buffer.in_flight)
-        self._stream.records_are_larger()
+        self._stream.read_too_slowly()
         self._reserve = FULL_PAGE_BYTES
         if was_least:
             self._unreachable(request)

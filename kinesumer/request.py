@@ -36,6 +36,12 @@ class Request:
         """Note that it has a connection: what it waits for from now on is Kinesis."""
         self.began = self._holding.asking_since = self._clock.now()
 
+    @property
+    def most_records(self) -> int:
+        """How many records are asked for."""
+        assert self._room is not None
+        return self._room.most_records
+
     def answered(self, page: Page) -> None:
         """Note that the answer is here."""
         if self._room is not None:
@@ -45,6 +51,11 @@ class Request:
     def covers(self, size: int | None) -> bool:
         """Tell whether an answer of ``size`` bytes fits."""
         return self._room is None or self._room.covers(size)
+
+    def shrink(self, size: int) -> None:
+        """Give back what an answer of ``size`` bytes does not need."""
+        if self._room is not None:
+            self._room.shrink(size)
 
     async def grow(self, size: int | None) -> None:
         """Wait until an answer may be received. Raises NoRoomError."""

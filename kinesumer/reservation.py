@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.buffer import SMALL_PAGE_BYTES, answer_memory
+from kinesumer.buffer import PAGE_RECORDS, SMALL_PAGE_BYTES, answer_memory
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class Reservation:
 
     def __init__(self, buffer: Buffer, holding: Holding) -> None:
         self.size = 0
+        self.most_records = PAGE_RECORDS
+        """How many records the answer may have."""
         self._buffer, self._holding = buffer, holding
         self._in_flight = 0
         self._opened = 0
@@ -29,7 +31,14 @@ class Reservation:
 
     def covers(self, size: int | None) -> bool:
         """Tell whether an answer of ``size`` bytes fits, and its records."""
-        return _memory(size) <= self.size
+        return self._memory(size) <= self.size
+
+    def shrink(self, size: int) -> None:
+        """Give back what an answer of ``size`` bytes does not need."""
+        if self._in_flight > size:
+            self._buffer.in_flight -= self._in_flight - size
+            self._in_flight = size
+        self.keep(min(self.size, self._memory(size)))
 
     async def grow(self, size: int | None) -> None:
         """Give back what it holds, then wait for what an answer takes.
@@ -37,7 +46,7 @@ class Reservation:
         Since it holds nothing while it waits, no two can wait for each other.
         """
         self.close()
-        await self.take(_memory(size))
+        await self.take(self._memory(size))
 
     async def take(self, size: int) -> None:
         """Wait for the memory of an answer: see ``Buffer.reserve()``.
@@ -90,6 +99,7 @@ class Reservation:
         self._buffer.in_flight -= self._in_flight
         self._in_flight = 0
 
-
-def _memory(size: int | None) -> int:
-    return FULL_PAGE_BYTES if size is None else answer_memory(size)
+    def _memory(self, size: int | None) -> int:
+        if size is None:
+            return FULL_PAGE_BYTES
+        return answer_memory(size, self.most_records)

@@ -52,6 +52,7 @@ class OpenStream:
         """When Kinesis last answered a read."""
         self.record_bytes = FIRST_RECORD_BYTES
         """About how much of an answer one record takes, as far as is known."""
+        self._is_measured = False
         self.settled: Sequence[Shard] | None = None
         """The listing with which all rows were in step, if a keeper has seen that."""
         self.settled_until = 0.0
@@ -66,11 +67,13 @@ class OpenStream:
         self.failing, self.answered_at = None, now
         if page.records and page.wire_bytes:
             self.record_bytes = page.wire_bytes // len(page.records) + 1
+            self._is_measured = True
 
-    def records_are_larger(self) -> None:
-        """Guess that records take more than was known: an answer came too slowly."""
-        largest = 4 * self.info.max_record_bytes // 3
-        self.record_bytes = min(4 * self.record_bytes, largest)
+    def read_too_slowly(self) -> None:
+        """Note an answer that took too long: if nothing is known, records are large."""
+        if not self._is_measured:
+            largest = 4 * self.info.max_record_bytes // 3
+            self.record_bytes = min(4 * self.record_bytes, largest)
 
     def read_failed(self, read: Failing) -> None:
         """Note a read that Kinesis didn't answer."""

@@ -232,7 +232,10 @@ class Connection(asyncio.BufferedProtocol):
     def _sized(self, length: int, early: bytes) -> Generator[None, None, bytearray]:
         if len(early) > _bearable(length):
             raise MalformedAnswerError("more than the answer's length")
-        yield from self._admit(length, length)
+        if self._answer_room is not None and self._answer_room.covers(length):
+            self._answer_room.shrink(length)
+        else:
+            yield from self._admit(length, length)
         body = bytearray(length)
         body[: len(early)] = early
         self._room, self._filled = memoryview(body), len(early)

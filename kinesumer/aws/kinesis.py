@@ -316,6 +316,10 @@ class _PatientRoom:
         self.has_begun = True
         return self._room.covers(size)
 
+    def shrink(self, size: int) -> None:
+        """Give back what an answer of ``size`` bytes does not need."""
+        self._room.shrink(size)
+
     async def grow(self, size: int | None) -> None:
         """Wait until an answer of ``size`` bytes may be received."""
         self.has_begun = True

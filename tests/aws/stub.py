@@ -146,6 +146,19 @@ class AwsStub:
 
         self._answers[operation].append(handler)
 
+    def begin(self, operation: str) -> None:
+        """Begin an answer, and say nothing more."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            response.content_length = 1_000_000
+            await response.prepare(request)
+            await response.write(b" ")
+            await asyncio.sleep(60)
+            return response
+
+        self._answers[operation].append(handler)
+
     def assume_role(self, lifetime_seconds: float) -> None:
         """Answer AssumeRole with new keys each time: ROLE1, ROLE2 …"""
 

@@ -209,3 +209,131 @@ async def test_what_nobody_asked_for_closes_the_connection() -> None:
     connection = await connected(serve)
     await connection.lost
     assert not connection.reusable
+
+
+# --- answers that there is no room for yet -------------------------------------------
+
+
+class Room:
+    """Room for some bytes, which grows when the test says so."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.asked: list[int | None] = []
+        self.may_grow = asyncio.Event()
+
+    def covers(self, size: int | None) -> bool:
+        return size is not None and size <= self.size
+
+    def shrink(self, size: int) -> None:
+        self.size = size
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        await self.may_grow.wait()
+
+
+def until_closed(body: bytes = BODY) -> bytes:
+    """Return an answer that ends with its connection."""
+    return b"HTTP/1.1 200 OK\r\n\r\n" + body
+
+
+class Service:
+    """Sends one answer to each request, and counts what the kernel has taken of it."""
+
+    def __init__(self, answer: bytes, *, closes: bool = False) -> None:
+        self.answer, self.closes = answer, closes
+        self.taken = 0
+
+    async def __call__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                for at in range(0, len(self.answer), 65_536):
+                    writer.write(self.answer[at : at + 65_536])
+                    await writer.drain()
+                    self.taken += 65_536
+                if self.closes:
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        writer.close()
+
+
+MUCH = BODY * 400  # more than sockets hold
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [(sized(MUCH), len(MUCH)), (chunked(MUCH), None), (until_closed(MUCH), None)],
+)
+async def test_an_answer_waits_in_tcp_until_there_is_room_for_it(
+    answer: bytes, asked: int | None
+) -> None:
+    service = Service(answer, closes=b"ength" not in answer[:60])
+    connection, room = await connected(service, read_seconds=0.2), Room(100_000)
+    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    await asyncio.sleep(0.5)  # longer than the connection waits for a byte
+    assert room.asked == [asked]
+    assert not asking.done()
+    assert service.taken < len(MUCH)
+    room.may_grow.set()
+    assert (await asking).body == MUCH
+    assert room.asked == [asked]
+    connection.abort()
+    await connection.lost
+
+
+@pytest.mark.parametrize("answer", [sized(), chunked(), until_closed()])
+async def test_an_answer_that_there_is_room_for_does_not_wait(answer: bytes) -> None:
+    service, room = Service(answer, closes=answer == until_closed()), Room(1 << 20)
+    connection = await connected(service)
+    assert (await connection.ask(ASK, room)).body == BODY
+    assert room.asked == []
+    assert room.size == (len(BODY) if answer == sized() else 1 << 20)
+    connection.abort()
+    await connection.lost
+
+
+async def test_an_answer_that_came_whole_with_its_head_waits_all_the_same() -> None:
+    connection, room = await connected(Service(sized(b"abc"))), Room(2)
+    room.may_grow.set()
+    for _ in range(2):
+        assert (await connection.ask(ASK, room)).body == b"abc"
+    assert room.asked == [3, 3]
+    connection.abort()
+    await connection.lost
+
+
+async def test_a_call_given_up_while_its_answer_waits_closes_the_connection() -> None:
+    connection, room = await connected(Service(sized(MUCH))), Room(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await connection.ask(ASK, room)
+    await connection.lost
+    assert not connection.reusable
+
+
+async def test_a_connection_that_breaks_while_its_answer_waits_fails_it() -> None:
+    connection, room = await connected(Service(sized(MUCH))), Room(0)
+    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    await asyncio.sleep(0.1)
+    connection.abort()
+    await connection.lost
+    room.may_grow.set()
+    with pytest.raises(ConnectionResetError, match="waited for memory"):
+        await asking
+
+
+async def test_a_closed_connection_keeps_nothing_of_an_answer() -> None:
+    connection = await connected(Service(sized(MUCH)))
+    asking = asyncio.ensure_future(connection.ask(ASK))
+    while connection._filled < 100_000:
+        await asyncio.sleep(0)
+    asking.cancel()
+    await connection.lost
+    assert connection._room.nbytes == 0
+    with pytest.raises(StopIteration):
+        next(connection._parts)

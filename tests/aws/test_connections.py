@@ -273,6 +273,33 @@ def certificate(directory: Path, host: str) -> Path:
     return path
 
 
+async def test_over_tls_too_an_answer_waits_for_room(
+    connections: Connections, tmp_path: Path
+) -> None:
+    path = certificate(tmp_path, "localhost")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    trusting = ssl.create_default_context(cafile=path)
+
+    class Room:
+        def covers(self, size: int | None) -> bool:
+            return size == len(EMPTY)
+
+        def shrink(self, size: int) -> None:
+            assert size == len(EMPTY)
+
+        async def grow(self, size: int | None) -> None:
+            assert size == len(LARGE)
+            await asyncio.sleep(0.2)
+
+    async with started(context) as server:
+        place = Place("localhost", server.port, trusting)
+        for server.body in (EMPTY, LARGE, LARGE, EMPTY):
+            answer = await connections.send(place, ASK, Room())
+            assert answer.body == server.body
+        assert len(server.peers) == 1
+
+
 @pytest.mark.parametrize("body", [EMPTY, LARGE])
 @pytest.mark.parametrize(
     ("host", "trusted"), [("localhost", True), ("localhost", False), ("other", True)]

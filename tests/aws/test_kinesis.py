@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.session import get_session
 
-from kinesumer.aws import session
+from kinesumer.aws import kinesis, session
 from kinesumer.aws.kinesis import KinesisSource, open_source, parse_stream_name
 from kinesumer.errors import (
     AccessDeniedError,
@@ -18,6 +19,7 @@ from kinesumer.errors import (
     PositionRefusedError,
     ShardMissingError,
     ShardThrottledError,
+    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
@@ -316,6 +318,83 @@ async def test_a_connection_that_fails_is_unavailability(
             SourceUnavailableError, match="kinesis:GetRecords on orders"
         ):
             await source.get_records("x", 10)
+
+
+class Room:
+    """Room for nothing, which takes a time to grow."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked: list[int | None] = []
+
+    def covers(self, size: int | None) -> bool:
+        return False
+
+    def shrink(self, size: int) -> None:
+        raise AssertionError
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        await asyncio.sleep(self.seconds)
+
+
+async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
+    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer("GetRecords", answer)
+    room = Room(0.5)
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        page = await source.get_records("x", 10, room)
+    assert room.asked == [page.wire_bytes]
+
+
+@pytest.mark.parametrize("seconds", ["ANSWER_SECONDS", "READ_SECONDS"])
+async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, seconds: str
+) -> None:
+    if seconds == "ANSWER_SECONDS":
+        environment.setattr(kinesis, seconds, 0.3)
+        aws.drip("GetRecords")
+    else:
+        environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
+        aws.begin("GetRecords")
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SlowAnswerError, match="kinesis:GetRecords on orders"):
+            await source.get_records("x", 10, Room(0))
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "stall"])
+async def test_what_never_began_or_broke_is_not_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
+) -> None:
+    environment.setitem(session.READ_SECONDS, "kinesis", 0.2)
+    getattr(aws, fault)("GetRecords")
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SourceUnavailableError) as caught:
+            await source.get_records("x", 10, Room(0))
+    assert not isinstance(caught.value, SlowAnswerError)
+
+
+async def test_the_clients_own_call_waits_for_room_for_a_whole_page(
+    aws: AwsStub, clients: Clients
+) -> None:
+    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer("GetRecords", answer)
+    source, room = await open_source(clients, Stream("orders")), Room(0)
+    opened = await clients.open("kinesis")
+
+    def hook(**_: object) -> None:
+        assert room.asked == [None]
+
+    opened.client.meta.events.register("before-send.kinesis.GetRecords", hook)
+    await source.get_records("x", 10, room)
+    assert room.asked == [None]
 
 
 async def test_a_page_that_isnt_json_is_unavailability(

@@ -266,8 +266,8 @@ MUTANTS = (
         "who gets answers, though no records, takes the shards again",
         "9 degraded after 30 s",
         "reachability.py",
-        "                await source.get_records(iterator, limit)\n",
-        "                del iterator, limit\n",
+        "                await source.get_records(iterator, limit=1)",
+        "                del iterator",
         "tests/test_reachability.py",
     ),
     mutant(
