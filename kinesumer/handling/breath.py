@@ -6,12 +6,18 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kinesumer.core.loop_share import yield_seconds
+from kinesumer.loop_lag import LoopLag
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.ports import Clock
 
 BREATH_SECONDS = 0.05
 BREATH_STEPS = 10
-"""Steps of the loop each time: enough to take in an answer and send what follows."""
+"""Steps of the loop each time: enough to take in an answer and send what follows.
+After handlers have held the loop for long, a slice of real time comes on top."""
 
 
 class Breath:
@@ -21,10 +27,14 @@ class Breath:
     are shards in each of its steps.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, busy_since: Callable[[], float | None] = lambda: None
+    ) -> None:
+        """``busy_since`` returns since when a handler is at work; None if none is."""
         self.due = 0.0
         """User code begins nothing after this, before a pause."""
         self._clock = clock
+        self._lag = LoopLag(clock.now, busy_since)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._pausing: asyncio.Task[None] | None = None
 
@@ -41,8 +51,12 @@ class Breath:
 
     async def _pause(self) -> None:
         while self._waiting:
+            seconds = yield_seconds(self._lag.seconds())
             for _ in range(BREATH_STEPS):
                 await asyncio.sleep(0)
+            if seconds:
+                await asyncio.sleep(seconds)
+            self._lag.start()
             self.due = self._clock.now() + BREATH_SECONDS
             while self._waiting and self._clock.now() < self.due:
                 future = self._waiting.popleft()

@@ -269,6 +269,10 @@ class Handling:
                 len(late),
             )
 
+    def _busy_since(self) -> float | None:
+        work = self.oldest_work()
+        return None if work is None else work.since
+
     # --- what it is made of ---------------------------------------------------------
 
     def _new_queue(self) -> Queue:
@@ -282,7 +286,7 @@ class Handling:
         whole = handler.takes_batches
         if terms.traceparent is not None and not whole:
             handler = traced(handler, self._telemetry, terms.traceparent)
-        breath = Breath(self._clock)
+        breath = Breath(self._clock, self._busy_since)
         gate = Gate(self._clock, breath)
         return Worker(
             caller_for(handler, self._clock, breath, self._threads),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -326,4 +327,45 @@ async def test_handlers_that_never_await_let_the_engine_run(world: World) -> Non
         world.put(*texts, stream="many", hash_key=shard * 2**126)
     runner = Runner(world, handle, "c1", "many")
     await world.until(lambda: count == 400, seconds=60)
+    await runner.leave()
+
+
+@in_virtual_time
+async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for_long(
+    world: World,
+) -> None:
+    called: list[float] = []
+
+    async def handle(_: Record) -> None:
+        called.append(world.clock.now())
+        asyncio.get_running_loop().machine_of(None).block(6)  # type: ignore[attr-defined]
+        await asyncio.sleep(0)  # only between two callbacks does a hold take effect
+
+    world.kinesis.create_stream("two", 2)
+    for hash_key in (0, 2**127):
+        world.put(*map(str, range(3)), stream="two", hash_key=hash_key)
+    runner = Runner(world, handle, "c1", "two")
+    await world.until(lambda: len(called) == 6, seconds=120)
+    gaps = [after - before for before, after in pairwise(called)]
+    # The two shards' handlers may run one right after the other at first.
+    assert min(gaps[1:]) >= 6.25 - 1e-6
+    await asyncio.sleep(10)
+    await runner.leave()
+
+
+@in_virtual_time
+async def test_handlers_that_wait_for_long_are_no_reason_for_a_pause(
+    world: World,
+) -> None:
+    called: list[float] = []
+
+    async def handle(_: Record) -> None:
+        called.append(world.clock.now())
+        await asyncio.sleep(6)
+
+    world.put("a", "b", "c")
+    runner = Runner(world, handle)
+    await world.until(lambda: len(called) == 3, seconds=60)
+    gaps = [after - before for before, after in pairwise(called)]
+    assert max(gaps) < 6.1
     await runner.leave()
