@@ -89,6 +89,7 @@ class Kinesumer:
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
+        self._is_leaving = False
 
     async def __aenter__(self) -> Self:
         self._entered = True
@@ -114,12 +115,19 @@ class Kinesumer:
                 raise
             logger.error("%s", late, extra={"client_id": self.client_id})
         finally:
-            if self._telemetry is not None:
-                self._telemetry.forget()
-            if self._thread is not None:
-                await self._thread.stop()
-            if self._clients is not None:
-                await self._clients.__aexit__(None, None, None)
+            await self._close_all()
+
+    async def _close_all(self) -> None:
+        """Close what the start opened, but for the group."""
+        telemetry, self._telemetry = self._telemetry, None
+        thread, self._thread = self._thread, None
+        clients, self._clients = self._clients, None
+        if telemetry is not None:
+            telemetry.forget()
+        if thread is not None:
+            await thread.stop()
+        if clients is not None:
+            await clients.__aexit__(None, None, None)
 
     def consume(
         self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
@@ -129,7 +137,8 @@ class Kinesumer:
         ``start`` says where the group begins with a stream that it has no positions
         for. Nothing happens before the first record is asked for: then it raises
         StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
-        and their kind. Raises ConfigurationError for what can't be consumed.
+        and their kind. To ask again is to try again. Raises ConfigurationError for what
+        can't be consumed.
         """
         wanted = self._checked(streams, start)
         delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
@@ -204,7 +213,7 @@ class Kinesumer:
     ) -> list[Stream]:
         if not self._entered:
             raise ConfigurationError("use the client in `async with Kinesumer(...)`")
-        if self._delivery is not None:
+        if self._delivery is not None and not self._start_failed:
             raise ConfigurationError(
                 "consume() or run() was called before; call refresh() to change the "
                 "streams"
@@ -214,8 +223,15 @@ class Kinesumer:
         return as_streams(streams)
 
     async def _start(self, taker: Taker, streams: list[Stream], start: Start) -> None:
+        if taker is not self._delivery:
+            raise ConfigurationError(
+                "consume() or run() was called again after a start that failed: "
+                "iterate over what the last call returned"
+            )
+        if self._is_leaving:
+            return
         # A task of its own: who gives up waiting for a first record may ask again.
-        if self._starting is None:
+        if self._starting is None or self._start_failed:
             starting = self._begin(taker, streams, start)
             self._starting = asyncio.create_task(starting)
         try:
@@ -224,6 +240,13 @@ class Kinesumer:
             # leave() gave the start up; else it is who asks that was cancelled.
             if not self._starting.cancelled():
                 raise
+
+    @property
+    def _start_failed(self) -> bool:
+        starting = self._starting
+        if starting is None or not starting.done() or starting.cancelled():
+            return False
+        return starting.exception() is not None
 
     def mark(self, record: Record) -> None:
         """Mark a record as done, in any order (``commit="manual"``).
@@ -279,6 +302,7 @@ class Kinesumer:
         Call it from a signal handler's task or beside the loop: the others take over
         with a gap of well under a second, where leaving the block alone costs some.
         """
+        self._is_leaving = True
         if self._group is not None and self._group.session is not None:
             await self._group.leave()
         elif self._delivery is not None:
@@ -287,9 +311,30 @@ class Kinesumer:
                 self._starting.cancel()
 
     async def _begin(self, taker: Taker, streams: list[Stream], start: Start) -> None:
-        self._group = await self._wire(taker)
-        await self._group.start(streams, start)
-        taker.look_at(self._group.streams.values())
+        try:
+            self._group = await self._wire(taker)
+            await self._group.start(streams, start)
+            taker.look_at(self._group.streams.values())
+        except Exception:
+            await self._undo_start(taker)
+            raise
+
+    async def _undo_start(self, taker: Taker) -> None:
+        """Close what a start opened that failed: the next one opens it anew."""
+        group, self._group = self._group, None
+        try:
+            if group is not None:
+                await group.stop(wait_for_user=False)
+        except KinesumerError as late:
+            logger.warning(
+                "the start failed, and the client couldn't leave the group: %s",
+                late,
+                extra={"client_id": self.client_id},
+            )
+        finally:
+            await self._close_all()
+            if isinstance(taker, Delivery):
+                taker.reopen()
 
     async def _wire(self, delivery: Taker) -> Group:
         # Heavy, and not needed by who only imports the package.

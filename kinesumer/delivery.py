@@ -362,8 +362,8 @@ class Delivery:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
             self._task_failed(hand, error)
-        elif self._auto:
-            return  # it returned the record: who has it now isn't known
+        elif self._auto and not self._closed:
+            return  # it may have returned the record to a task that is still at it
         hand.busy_since, self._left_since = None, self._clock.now()
         if self._auto:
             hand.is_abandoned = True

@@ -100,7 +100,7 @@ class InHand:
         self.in_hand = 0
         """Handed out, and the next one wasn't asked for yet."""
         self.is_abandoned = False
-        """The task that has it in hand failed."""
+        """The task that has it in hand has ended."""
         self.ahead: Iterator[Record] = iter(batch.records)
         """The records to come; what it has left tells how far we are, so that nothing
         needs to be counted per record."""

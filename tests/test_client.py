@@ -26,7 +26,11 @@ from kinesumer.wire import rows
 from tests.engine import APP, ARN, FaultyStore, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.delivery import Taker
+    from collections.abc import Iterable
+
+    from kinesumer import Record
+    from kinesumer.delivery import Records, Taker
+    from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import ShardRow
 
 P = "shardId-000000000000"
@@ -41,12 +45,22 @@ class InMemory(Kinesumer):
         )
         self.world = world
         self.store = FaultyStore(world.table)
+        self._look: list[Exception] = []
+        """What the end of a start raises, once each."""
 
     async def _wire(self, delivery: Taker) -> Group:
         await asyncio.sleep(0.5)
         delivery._clock = self.world.clock  # type: ignore[attr-defined]
         made = self.world.context(self.client_id, store=self.store)
         context = replace(made, config=self.config)
+        look_at = delivery.look_at
+
+        def look(streams: Iterable[OpenStream]) -> None:
+            if self._look:
+                raise self._look.pop()
+            look_at(streams)
+
+        delivery.look_at = look  # type: ignore[method-assign]
         return Group(context, self._open, TaskHeart(context), delivery)
 
     async def _open(self, stream: Stream) -> Any:
@@ -187,6 +201,77 @@ async def test_what_only_aws_can_tell_is_told_with_the_first_record(
 
 
 @in_virtual_time
+async def test_a_start_that_failed_is_tried_again_with_the_next_record(
+    world: World,
+) -> None:
+    async with InMemory(world) as client:
+        records = client.consume("payments", start=OLDEST)
+        with pytest.raises(StreamMissingError):
+            await anext(records)
+        world.kinesis.create_stream("payments")
+        world.kinesis.put("payments", b"a", explicit_hash_key=0)
+        record = await asyncio.wait_for(anext(records), 30)
+        assert record.data == b"a"
+    assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_after_a_start_that_failed_consume_or_run_may_be_called_again(
+    world: World,
+) -> None:
+    seen: list[bytes] = []
+
+    async def take(record: Record) -> None:
+        seen.append(record.data)
+        await client.leave()
+
+    world.put("a")
+    async with InMemory(world) as client:
+        first = client.consume("payments", start=OLDEST)
+        with pytest.raises(StreamMissingError):
+            await anext(first)
+        with pytest.raises(StreamMissingError):
+            await anext(client.consume("payments"))
+        with pytest.raises(StreamMissingError):
+            await client.run("payments", take)
+        with pytest.raises(ConfigurationError, match="the last call returned"):
+            await anext(first)
+        await client.run("orders", take, start=OLDEST)
+    assert seen == [b"a"]
+
+
+@in_virtual_time
+async def test_a_client_that_was_registered_when_its_start_failed_may_try_again(
+    world: World,
+) -> None:
+    world.put("a")
+    async with InMemory(world) as client:
+        looked = client._look = [ValueError("broken")]
+        records = client.consume("orders", start=OLDEST)
+        with pytest.raises(ValueError, match="broken"):
+            await anext(records)
+        assert not looked
+        assert world.members()["c1"].dead
+        assert (await anext(records)).data == b"a"
+        assert not world.members()["c1"].dead
+    assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_a_client_that_leaves_after_a_start_that_failed_starts_no_more(
+    world: World,
+) -> None:
+    async with InMemory(world) as client:
+        records = client.consume("payments")
+        with pytest.raises(StreamMissingError):
+            await anext(records)
+        await client.leave()
+        world.kinesis.create_stream("payments")
+        assert [record async for record in records] == []
+    assert world.members() == {}
+
+
+@in_virtual_time
 async def test_a_missing_table_is_told_with_the_first_record(world: World) -> None:
     world.table.delete_table()
     async with InMemory(world) as client:
@@ -281,3 +366,56 @@ async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) ->
         with pytest.raises(ShardsLostError):
             await client.commit()
     assert shard(world).position is None
+
+
+# --- leaving the block while another task has a record ---
+
+
+@in_virtual_time
+async def test_leaving_waits_for_a_task_that_asks_by_wait_for(world: World) -> None:
+    async def work(records: Records) -> None:
+        await asyncio.wait_for(anext(records), 60)
+        got.set()
+        await asyncio.sleep(5)
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(records), 60)
+
+    world.put("a")
+    got = asyncio.Event()
+    async with InMemory(world) as client:
+        working = asyncio.create_task(work(client.consume("orders", start=OLDEST)))
+        await got.wait()
+    await working
+    assert shard(world).position == place(world, 0)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@in_virtual_time
+async def test_leaving_waits_no_longer_than_the_task_that_has_the_record_runs(
+    world: World, fails: bool
+) -> None:
+    async def work(records: Records) -> None:
+        await asyncio.wait_for(anext(records), 60)
+        got.set()
+        await asyncio.sleep(5)
+        if fails:
+            raise ValueError
+
+    world.put("a")
+    got = asyncio.Event()
+    async with InMemory(world) as client:
+        working = asyncio.create_task(work(client.consume("orders", start=OLDEST)))
+        await got.wait()
+        began = world.clock.now()
+    assert working.done()
+    assert world.clock.now() - began < 6
+    assert shard(world).position is None
+
+
+@in_virtual_time
+async def test_who_has_a_record_by_wait_for_may_leave_at_once(world: World) -> None:
+    world.put("a")
+    async with InMemory(world) as client:
+        await asyncio.wait_for(anext(client.consume("orders", start=OLDEST)), 60)
+        began = world.clock.now()
+    assert world.clock.now() - began < 1
