@@ -61,9 +61,14 @@ def test_a_stream_that_is_not_there_is_said_when_a_record_is_asked_for(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
     with client() as blocking:
-        records = blocking.consume("missing")
+        records = blocking.consume("missing", start=OLDEST)
+        with pytest.raises(ConfigurationError, match="called before"):
+            blocking.consume("other")
         with pytest.raises(StreamMissingError):
             next(records)
+        kinesumer_aws.create_stream("missing", shards=1)
+        kinesumer_aws.put("missing", b"a", "key")
+        assert next(records).data == b"a"
         with pytest.raises(ConfigurationError, match="called before"):
             blocking.consume("other")
 
