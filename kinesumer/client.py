@@ -327,7 +327,7 @@ class Kinesumer:
                 await group.stop(wait_for_user=False)
         except KinesumerError as late:
             logger.warning(
-                "the start failed, and the client couldn't leave the group: %s",
+                "shards wait until this client's lease has run out: %s",
                 late,
                 extra={"client_id": self.client_id},
             )

@@ -469,8 +469,10 @@ class Batches(Resumable["Batch"]):
 class Records:
     """What ``consume()`` returns: an async iterator of records, or of ``batches()``.
 
-    It may be left and iterated again; asking for the next record marks the one before
-    as done (``commit="auto"``). One task at a time.
+    It may be left and iterated again, also after a timeout. With ``commit="auto"``
+    asking for the next record marks the one before as done, and one task at a time may
+    ask: another one gets ConfigurationError. With ``commit="manual"`` several tasks may
+    iterate, each over batches of its own.
     """
 
     def __init__(
@@ -496,8 +498,11 @@ class Records:
     def batches(self) -> Batches:
         """Iterate over batches: many records of one shard, in order, with its lag.
 
-        Asking for the next batch marks all of the one before as done. Raises
-        ConfigurationError if another task waits for one.
+        With ``commit="auto"`` asking for the next batch marks all of the one before as
+        done, and raises ConfigurationError if another task waits for one. With
+        ``commit="manual"`` several tasks may each call this. A task has its batch in
+        hand until it asks for its next one, leaves the loop or ends. If it fails or is
+        cancelled, the records that it hasn't marked go to the next task that asks.
         """
         return Batches(
             self._delivery,
