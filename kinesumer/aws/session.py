@@ -165,9 +165,19 @@ class Clients:
 
     @asynccontextmanager
     async def _connected(
-        self, session: AioSession, service: str, region: str | None
+        self,
+        session: AioSession,
+        service: str,
+        region: str | None,
+        *,
+        elsewhere: bool = False,
     ) -> AsyncIterator[Any]:
-        """Make a client that is closed at the end. Raises ConfigurationError."""
+        """Make a client that is closed at the end. Raises ConfigurationError.
+
+        ``elsewhere`` says that it is made on another event loop than all others.
+        """
+        resolver = Resolver() if elsewhere else self._resolver
+        own = limits(service, self._max_connections)
         async with AsyncExitStack() as stack:
             try:
                 client = await stack.enter_async_context(
@@ -176,7 +186,7 @@ class Clients:
                         region_name=region,
                         endpoint_url=self._endpoints.get(service),
                         config=self._settings.config(
-                            limits(service, self._max_connections), self._resolver
+                            own, resolver, elsewhere=elsewhere
                         ),
                     )
                 )
@@ -227,45 +237,30 @@ class Clients:
         return self._own
 
     async def lend(self) -> Loan:
-        """Return what another thread needs to reach the state store by itself."""
-        opened = await self.open("dynamodb")
+        """Return what another thread needs to reach the state store by itself.
+
+        Raises CredentialsError if the standard chain holds no credentials.
+        """
         owner = await self.credentials()
         try:
             last = await owner.get_frozen_credentials()
         except FOREIGN as error:
             raise _refused(error) from error
         credentials = LoanedCredentials(owner, last, asyncio.get_running_loop())
-        return Loan(
-            self._settings,
-            self._settings.session(credentials),
-            opened.client.meta.region_name,
-            self._endpoints.get("dynamodb"),
-            opened.expired,
+        session = self._settings.session(credentials)
+        connected = partial(
+            self._connected, session, "dynamodb", self.region, elsewhere=True
         )
+        return Loan(session, connected, partial(renewable, owner))
 
 
 class Loan(NamedTuple):
     """Made on one event loop, opened on another: a DynamoDB client of its own."""
 
-    settings: Settings
     session: AioSession
-    region: str
-    endpoint: str | None
+    open: Callable[[], AbstractAsyncContextManager[Any]]
+    """Returns the client as a context manager, to be entered on the other loop."""
     expired: Callable[[], bool]
-
-    def open(self) -> AbstractAsyncContextManager[Any]:
-        """Return the client as a context manager, to be entered on the other loop."""
-        return cast(
-            "AbstractAsyncContextManager[Any]",
-            self.session.create_client(
-                "dynamodb",
-                region_name=self.region,
-                endpoint_url=self.endpoint,
-                config=self.settings.config(
-                    limits("dynamodb"), Resolver(), elsewhere=True
-                ),
-            ),
-        )
 
 
 def limits(service: str, max_connections: int = 0) -> AioConfig:
