@@ -29,6 +29,8 @@ LONGEST_PAUSE = 30.0
 """Failed renewals are tried again after a tenth of the lifetime, at most this."""
 DATE_SECONDS = 2.0
 """A clock that is off by more than this isn't used for lifetimes."""
+ASK_SECONDS = 1.0
+"""How often another loop is asked for its credentials: not for each call."""
 LOAN_WAIT = 0.25
 """How long another loop is waited for before its last credentials are used again."""
 
@@ -211,17 +213,23 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
         super().__init__("", "", method="loaned")
         self._owner, self._last, self._loop = owner, last, loop
         self._asked: Future[Frozen | ReadOnlyCredentials] | None = None
+        self._ask_at = 0.0
 
     async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials:
         """Return the owner's keys, or the last ones if its loop doesn't answer."""
         if self._loop.is_closed() or not renewable(self._owner):
             return self._last
         if self._asked is None:
+            now = asyncio.get_running_loop().time()
+            if now < self._ask_at:
+                return self._last
+            self._ask_at = now + ASK_SECONDS
             self._asked = asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
-        answer = asyncio.wrap_future(self._asked)
-        answer.add_done_callback(_look_at)
-        await asyncio.wait([answer], timeout=LOAN_WAIT)
-        if self._asked.done():
+            answer = asyncio.wrap_future(self._asked)
+            answer.add_done_callback(_look_at)
+            await asyncio.wait([answer], timeout=LOAN_WAIT)
+        # Else a call has waited for it: that others do so, too, brings no keys sooner.
+        if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             self._last = asked.result()
         return self._last

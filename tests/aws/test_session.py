@@ -10,7 +10,11 @@ from aiobotocore.credentials import AioRefreshableCredentials
 from aiobotocore.session import AioSession
 from botocore.session import Session as BotocoreSession
 
-from kinesumer.aws.credentials import FixedProvider, LoanedCredentials
+from kinesumer.aws.credentials import (
+    FixedProvider,
+    Frozen,
+    LoanedCredentials,
+)
 from kinesumer.aws.dynamodb import borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
@@ -232,3 +236,54 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
         thread.join(timeout=10)  # blocks this loop, as a slow handler does
         assert keys[0].access_key == f"KEY{known}"
     assert aws.keys("GetItem") == ["KEY3"]
+
+
+class CountedCredentials:
+    """Credentials of a kind that renews itself; each time they are asked counts."""
+
+    asked = 0
+
+    async def get_frozen_credentials(self) -> Frozen:
+        """Return other keys each time."""
+        self.asked += 1
+        return Frozen(f"KEY{self.asked}", "secret")
+
+
+async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinesumer.aws.credentials.ASK_SECONDS", 0.3)
+    owner = CountedCredentials()
+    lent = LoanedCredentials(owner, Frozen("KEY0", ""), asyncio.get_running_loop())
+
+    async def elsewhere() -> list[str]:
+        many = [lent.get_frozen_credentials() for _ in range(20)]
+        first = await asyncio.gather(*many)
+        again = await lent.get_frozen_credentials()
+        await asyncio.sleep(0.3)
+        last = await lent.get_frozen_credentials()
+        return [first[0].access_key, again.access_key, last.access_key]
+
+    keys = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    assert keys == ["KEY1", "KEY1", "KEY2"]
+    assert owner.asked == 2
+
+
+async def test_only_one_call_waits_for_a_loop_that_is_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinesumer.aws.credentials.LOAN_WAIT", 60.0)
+    owner = CountedCredentials()
+    lent = LoanedCredentials(owner, Frozen("KEY0", ""), asyncio.get_running_loop())
+    keys: list[str] = []
+
+    async def elsewhere() -> None:
+        waits = asyncio.create_task(lent.get_frozen_credentials())
+        await asyncio.sleep(0)
+        keys.append((await lent.get_frozen_credentials()).access_key)
+        assert not waits.done()
+
+    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread.start()
+    thread.join(timeout=10)  # blocks this loop, as a slow handler does
+    assert keys == ["KEY0"]
