@@ -1,0 +1,126 @@
+"""How long records take to each of several apps that read one stream.
+
+    python -m benchmarks.neighbours [--apps 1 2 3 5] [--seconds 60] [--shards 5]
+
+Over HTTP against the embedded AWS with the limits of AWS, each app a client process of
+its own that knows nothing of the others. At last one app runs beside a consumer that
+asks every shard ten times a second and never slows down.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.fleet import Fleet, fleet, producing
+from benchmarks.foreign import USER_AGENT
+from benchmarks.report import Report, percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local import EmbeddedAws
+
+APPS = (1, 2, 3, 5)
+MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
+MOST_REFUSED = 2.0
+SETTLE_SECONDS = 30.0
+PER_SECOND = 50.0
+FOREIGN_PACE_SECONDS = 0.1
+THROTTLED = "ProvisionedThroughputExceededException"
+
+
+class Run(NamedTuple):
+    """What was measured beside each other."""
+
+    waits: list[list[float]]
+    """Seconds from put to user code, by app."""
+    refused: float
+    """How many of a hundred reads were refused."""
+
+
+def main() -> None:
+    """Print a table for each number of apps, and one beside a foreign consumer."""
+    parser = ArgumentParser(prog="python -m benchmarks.neighbours")
+    parser.add_argument("--apps", type=int, nargs="*", default=APPS)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--shards", type=int, default=5)
+    given = parser.parse_args()
+    for count in given.apps:
+        run = measure(count, given.shards, given.seconds)
+        report = Report(f"{count} apps on one stream of {given.shards} shards")
+        for number, waits in enumerate(run.waits, 1):
+            report.note(f"app {number}, median", f"{percentile(waits, 0.5):.3g} s")
+            slow, what = percentile(waits, 0.99), f"app {number}, 99th percentile"
+            if count in MOST_SECONDS:
+                report.at_most(what, slow, MOST_SECONDS[count], " s")
+            else:
+                report.note(what, f"{slow:.3g} s")
+        report.at_most("reads refused", run.refused, MOST_REFUSED, " %")
+        report.print()
+    run = measure(1, given.shards, given.seconds, FOREIGN_PACE_SECONDS)
+    report = Report("one app beside a consumer that never slows down")
+    report.note("median", f"{percentile(run.waits[0], 0.5):.3g} s")
+    report.note("99th percentile", f"{percentile(run.waits[0], 0.99):.3g} s")
+    report.note("the app's reads refused", f"{run.refused:.3g} %")
+    report.print()
+
+
+def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Run:
+    """Run so many apps beside each other once they have settled."""
+    with fleet() as made, ExitStack() as stack:
+        made.aws.create_stream("orders", shards=shards)
+        if foreign:
+            stack.enter_context(consuming(made, foreign))
+        with producing(made.aws, ["orders"], PER_SECOND):
+            workers = [
+                made.start(f"app-{number}", "orders", "each") for number in range(count)
+            ]
+            time.sleep(SETTLE_SECONDS)
+            made.aws.journal.clear()
+            began = time.time()
+            time.sleep(seconds)
+            ended, refused = time.time(), refused_percent(made.aws)
+            time.sleep(5)
+        waits = []
+        for worker in workers:
+            words = [line.split() for line in worker.leave()]
+            waits.append(
+                [
+                    float(at) - float(put_at)
+                    for at, _, _, put_at in words
+                    if began <= float(put_at) < ended
+                ]
+            )
+        return Run(waits, refused)
+
+
+def refused_percent(aws: EmbeddedAws) -> float:
+    """Return how many of a hundred reads of the apps were refused."""
+    reads = [
+        entry.error == THROTTLED
+        for entry in list(aws.journal.latest)
+        if entry.operation == "GetRecords" and USER_AGENT not in entry.user_agent
+    ]
+    return 100 * sum(reads) / max(1, len(reads))
+
+
+@contextmanager
+def consuming(made: Fleet, pace_seconds: float) -> Iterator[None]:
+    """Run a foreign consumer, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.foreign", "orders", str(pace_seconds)],
+        stdin=subprocess.PIPE,
+        env={**os.environ, **made.aws.environment()},
+    ) as process:
+        yield
+        process.communicate(b"")
+
+
+if __name__ == "__main__":
+    main()
