@@ -43,7 +43,9 @@ class Config:
     the client's shards to other clients; so does a loop over records that was cancelled
     while it waited, and isn't begun again."""
     buffer_bytes: int = 64 * 1024 * 1024
-    """Memory for fetched records, over all shards."""
+    """Memory for fetched records, over all shards: answers on their way, and what waits
+    or is in user code's hands. One page (16 MiB) may come on top of it. It should be no
+    less than a page."""
     page_records: int = 10_000
     """Most records asked for in one read (1 to 10,000)."""
     max_connections: int = MAX_CONNECTIONS
