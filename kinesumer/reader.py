@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
     from kinesumer.streams import OpenStream
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
 """Data of the aggregates that are opened at once."""
 MOST_CAUGHT_UP_BYTES = 16 * SMALL_PAGE_BYTES
 """A caught-up shard's next page is not expected to be larger."""
