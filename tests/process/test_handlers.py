@@ -73,6 +73,26 @@ def test_handlers_that_never_await_let_commits_and_hand_overs_through(
 
 
 @scenario
+def test_a_shard_falls_to_a_client_whose_handlers_block_for_long(fleet: Fleet) -> None:
+    arn = fleet.stream("orders", 2)
+    a, b = fleet.started("a", "b")
+    a.order(spin=6)  # DynamoDB is given 5 s for an answer
+    fleet.producer.put(arn, 60)
+    fleet.pause(8)
+    fleet.leave(b)
+    took = fleet.settle("a")
+    a.order()
+    fleet.drain()
+    fleet.leave()
+
+    fleet.note(
+        f"its handlers block for 6 s each: it owned the shard after {took:.1f} s"
+    )
+    assert "state store fails" not in a.log.read_text()
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
 def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
     fleet.stream("orders", 6)
     fleet.config["max_processing_time"] = 4.0
