@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import (
@@ -329,6 +330,7 @@ class Advance:
         if self.moved or not self._is_quiet:
             return None
         seen = self._context.service.earliest() - SEEN_SLACK_SECONDS
+        seen = math.floor(seen * 1000) / 1000  # short in the offset's text
         if isinstance(readable.place, After):
             return After(readable.place.position, max(readable.place.seen, seen))
         if not (self.is_stale or self._begins):

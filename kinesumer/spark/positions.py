@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model import Position, Start
-from kinesumer.spark.offsets import After, Offset, Place, StreamOffset, from_json
+from kinesumer.spark.offset_json import from_json
+from kinesumer.spark.offsets import After, Offset, Place, StreamOffset
 from kinesumer.wire.attributes import is_sequence_number
 
 if TYPE_CHECKING:

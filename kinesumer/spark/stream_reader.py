@@ -16,7 +16,7 @@ from kinesumer.spark.admission import Limits
 from kinesumer.spark.background import background
 from kinesumer.spark.driver import Driver
 from kinesumer.spark.ending import stop_on_sigterm
-from kinesumer.spark.offsets import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.ranges import Task
 from kinesumer.spark.sources import sources
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
-from kinesumer.spark.offsets import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.positions import parse_position
 from kinesumer.spark.ranges import between
 from tests.hostile.pages import scraps
@@ -54,7 +54,7 @@ CORPUS: list[Any] = [
     {"version": 1},
     {"version": 1, "streams": []},
     {"version": True, "streams": {}},
-    {"version": 2, "streams": {}},
+    {"version": 3, "streams": {}},
     {"version": 1, "streams": {ARN: None}},
     *(
         {"version": 1, "streams": {ARN: {"created": created, "shards": {}}}}
@@ -74,7 +74,59 @@ CORPUS: list[Any] = [
         for place in WRONG_PLACES
     ),
 ]
+WRONG_LISTS: list[Any] = [
+    ["1:1"],
+    ["="],
+    ["_1 ="],
+    [{"after": "12", "seen": 1.5}, "1"],
+    [{"after": "12", "seen": 1.5}, "1:!"],
+    [{"after": "12", "seen": 1.5}, ":-zzzzzzzzz"],
+    [{"after": "12", "seen": 1.5}, ":zzzzzzzzz"],
+    [{"after": "12", "seen": 1.5}, "z" * 75 + ":"],
+    [{"after": "12", "seen": 1.5}, "z" * 76 + ":"],
+    [{"after": "12", "seen": 1.5}, "z" * 100_000 + ":"],
+    [{"after": "12", "seen": 1.5}, "::9999999999999999999"],
+    [{"after": "12", "seen": 1.5}, "@::1"],
+    [{"after": "12", "seen": 1.5}, "٣:"],
+    [{"after": "12", "seen": 1.5}, "_999999999999999999 ="],
+    [{"after": "12", "seen": 1.5}, "_9999999999999999999 ="],
+    [{"after": "12", "seen": 1.5}, "_-1 ="],
+    [{"after": "12", "seen": 1.5}, "=  ="],
+    [{"after": "12", "seen": 1.5}, ""],
+    [{"after": "12", "seen": 1.5}, 1],
+    [{"after": "12", "seen": 1.5}, None],
+    [{"after": "12", "seen": 1.5}, ["="]],
+    [{"start": "TRIM_HORIZON"}, "!1"],
+    [{"start": "TRIM_HORIZON"}, ">1"],
+    [{"end": True, "seen": 1.5}, "1:1"],
+]
+CORPUS += [
+    {"version": 2, "streams": {ARN: {"created": 1.0, "shards": {"s-1": items}}}}
+    for items in WRONG_LISTS
+]
+CORPUS += [
+    {"version": version, "streams": {ARN: {"created": 1.0, "shards": shards}}}
+    for version, shards in [
+        (1, {"s-1": [{"end": True}]}),
+        (2, {"s-1": [{"end": True}, "="], "s-2": [{"end": True}]}),
+        (2, {"s-1": [{"end": True}, "="], "s-2": {"end": True}}),
+        (2, {"s": [{"end": True}, "="]}),
+        (2, []),
+        (2, "s-1"),
+    ]
+]
 places = st.sampled_from(PLACES) | scraps
+differences = (
+    st.sampled_from(
+        ["=", ":", "1:1", "2:-3", "1.1", "@1:1", "!1", ">-1", "::3", "_1", "_2 = :7"]
+    )
+    | st.from_regex(r"[@!>]?[0-9A-Za-z+/]{0,40}[:.]?-?[0-9A-Za-z]{0,8}", fullmatch=True)
+    | places
+)
+lists = st.builds(
+    lambda first, rest: [first, *rest], places, st.lists(differences, max_size=5)
+)
+shard_ids = st.text(max_size=4) | st.sampled_from(["s-1", "s-3", "s-9", "s-10"])
 
 
 @st.composite
@@ -82,14 +134,14 @@ def offsets(draw: st.DrawFn) -> Any:
     """Return an offset that is right but for what may be wrong in it."""
     stream: dict[str, Any] = {
         "created": draw(st.floats(0, 4e9) | scraps),
-        "shards": draw(st.dictionaries(st.text(max_size=4), places, max_size=3)),
+        "shards": draw(st.dictionaries(shard_ids, places | lists, max_size=3)),
     }
     if draw(st.booleans()):
         stream["anchored"] = draw(st.floats(0, 4e9) | scraps)
     if draw(st.booleans()):
-        stream["from"] = draw(st.dictionaries(st.text(max_size=4), places, max_size=3))
+        stream["from"] = draw(st.dictionaries(shard_ids, places | lists, max_size=3))
     streams = {ARN: stream} if draw(st.booleans()) else draw(scraps)
-    return {"version": draw(st.just(1) | scraps), "streams": streams}
+    return {"version": draw(st.sampled_from([1, 2]) | scraps), "streams": streams}
 
 
 @pytest.mark.parametrize("value", CORPUS, ids=lambda value: repr(value)[:80])

@@ -12,7 +12,8 @@ from kinesumer.errors import DataLossError
 from kinesumer.model import Stream
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.driver import Driver
-from kinesumer.spark.offsets import After, At, End, Place, from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
+from kinesumer.spark.offsets import After, At, End, Place
 from kinesumer.spark.options import ReadOptions
 from kinesumer.testing.memory import MemoryKinesis
 from kinesumer.testing.memory_kinesis import MemorySource

@@ -12,7 +12,8 @@ import pytest
 
 from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.spark import streams_option
-from kinesumer.spark.offsets import After, StreamOffset, to_json
+from kinesumer.spark.offset_json import to_json
+from kinesumer.spark.offsets import After, StreamOffset
 from kinesumer.spark.option_table import BATCH, OPTIONS, REFUSED, STREAM
 from kinesumer.spark.options import (
     Connection,

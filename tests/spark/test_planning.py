@@ -12,7 +12,8 @@ import pytest
 
 from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model import HASH_KEYS, Position, Start, Stream
-from kinesumer.spark.offsets import After, StreamOffset, from_json
+from kinesumer.spark.offset_json import from_json
+from kinesumer.spark.offsets import After, StreamOffset
 from tests.spark.simulated import simulated
 
 if TYPE_CHECKING:

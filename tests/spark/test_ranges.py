@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model import HASH_KEYS, Position, Shard, Start, Stream
 from kinesumer.spark.admission import Limits, Sample, Share, admit
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.offsets import (
     BEGINNING,
     END,
@@ -20,8 +22,6 @@ from kinesumer.spark.offsets import (
     At,
     End,
     StreamOffset,
-    from_json,
-    to_json,
 )
 from kinesumer.spark.packing import pack
 from kinesumer.spark.ranges import ShardRange, Task, between
@@ -29,6 +29,8 @@ from kinesumer.spark.resharding import readable, still_needed, vanished
 from kinesumer.spark.tips import Found
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.spark.offsets import Place
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -103,7 +105,7 @@ def test_offsets_survive_sparks_log(place: Place) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"version": 2},
+        {"version": 3, "streams": {}},
         {"version": 1, "streams": {ARN: {}}},
         {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"after": 3}}}}},
         {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"start": 3}}}}},
@@ -113,6 +115,131 @@ def test_offsets_survive_sparks_log(place: Place) -> None:
 def test_what_is_no_offset_is_refused(value: Any) -> None:
     with pytest.raises(CorruptOffsetError, match="isn't kinesumer's"):
         from_json(value)
+
+
+def aws_number(shard: int, taken: int, counter: int) -> str:
+    """Return a sequence number as AWS makes them."""
+    created = 0x5BF4E5C2
+    hexa = f"2{created:09x}{shard % 16:x}{counter:016x}00{taken:09x}{shard:08x}2"
+    return str(int(hexa, 16))
+
+
+def test_the_numbers_of_these_tests_are_like_those_of_aws() -> None:
+    known = "49590338271490256608559692538361571095921575989136588898"
+    assert aws_number(6, 0x5C181EEA, 0x67648A17) == known
+
+
+def a_thousand(number: Callable[[random.Random, int], str]) -> dict[str, StreamOffset]:
+    chance = random.Random(15)
+    shards = {
+        f"shardId-{shard:012}": After(
+            Position(number(chance, shard)), 1_763_805_000 + chance.random() * 3_600
+        )
+        for shard in range(2_000, 3_000)
+    }
+    return offset(dict(shards))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda chance, shard: aws_number(
+            shard, 0x5C181EEA + chance.randrange(3_600), chance.randrange(1 << 40)
+        ),
+        lambda chance, _: (
+            f"{4959033827149025660855 * 10**34 + chance.randrange(10**34)}"
+        ),
+    ],
+    ids=["AWS", "a long prefix"],
+)
+def test_an_offset_of_a_thousand_shards_is_small(
+    number: Callable[[random.Random, int], str],
+) -> None:
+    text = json.dumps(to_json(a_thousand(number)))
+    assert len(text) <= 30_000
+    assert json.dumps(to_json(from_json(json.loads(text)))) == text
+
+
+def test_an_offset_of_few_shards_is_for_people_to_read() -> None:
+    number = "49590338271490256608559692538361571095921575989136588898"
+    given = offset({"shardId-000000000006": After(Position(number), 1.9996)})
+    assert to_json(given) == {
+        "streams": {
+            ARN: {
+                "created": 7.0,
+                "shards": {"shardId-000000000006": {"after": number, "seen": 1.999}},
+            }
+        },
+        "version": 2,
+    }
+
+
+def test_an_offset_of_many_shards_is_lists_of_differences() -> None:
+    number = 49590338271490256608559692538361571095921575989136588898
+    places: dict[str, Place] = {
+        f"s-{i:03}": After(Position("7"), 2.0) for i in range(20)
+    }
+    places |= {
+        "s-020": BEGINNING,
+        "s-021": After(Position("6"), 2.001),
+        "s-022": At("38", 2.0),
+        "s-023": After(Position("038"), 1.0),
+        "s-030": After(Position("38", 5), 1.0),
+        "s-031": End(1.064),
+        "s-032": END,
+        "s-033": AT,
+        "s-034": Start(type="AT_TIMESTAMP", timestamp=5.50001),
+        "s-035": After(Position(str(number)), 5.5),
+        "s-036": After(Position(str(number ^ 7 << 144 ^ 7 << 4 ^ 1 << 36)), 5.5),
+        "t": After(Position("3"), 5.5),
+    }
+    made = to_json(offset(places))["streams"][ARN]["shards"]
+    assert made["s-000"] == [
+        {"after": "7", "seen": 2.0},
+        "= = = = = = = = = = = = = = = = = = =",
+        {"start": "TRIM_HORIZON"},
+        "1:1 @W:-1",
+        {"after": "038", "seen": 1.0},
+        "_6 ::5 !10 !-Ge >1Ly",
+        {"start": "AT_TIMESTAMP", "time": 5.50001},
+        made["s-000"][-1],
+    ]
+    assert made["s-000"][-1].endswith(": 1.")
+    assert [*made] == ["s-000", "t"]
+    assert from_json(to_json(offset(places))) == offset(places)
+
+
+positions_at = st.builds(
+    Position,
+    st.integers(0, 10**129 - 1).map(str)
+    | st.from_regex(r"[0-9]{1,129}", fullmatch=True),
+    st.none() | st.integers(0, 5),
+)
+times = st.integers(0, 4 * 10**12).map(lambda millis: millis / 1000)
+all_places = (
+    st.builds(After, positions_at, times)
+    | st.builds(At, st.integers(0, 10**129 - 1).map(str), times)
+    | st.builds(End, times)
+    | st.builds(
+        lambda t: Start(type="AT_TIMESTAMP", timestamp=t), times | st.floats(0, 4e9)
+    )
+    | st.sampled_from([BEGINNING, END])
+)
+ids = st.integers(0, 60).map(lambda n: f"shardId-{n:012}") | st.from_regex(
+    r"[a-c][0-9]{0,20}", fullmatch=True
+)
+
+
+@given(st.dictionaries(ids, all_places, min_size=17, max_size=30))
+def test_any_places_survive_sparks_log(places: dict[str, Place]) -> None:
+    value = to_json(offset(places))
+    found = from_json(json.loads(json.dumps(value)))
+    assert found == offset(places)
+    ends = {key: place.seen for key, place in places.items() if isinstance(place, End)}
+    shards = found[ARN].shards
+    assert {i: p.seen for i, p in shards.items() if isinstance(p, End)} == ends
+    again = offset(dict(reversed(places.items())))
+    assert json.dumps(to_json(again)) == json.dumps(value)
 
 
 # --- packing -------------------------------------------------------------------------
