@@ -193,6 +193,11 @@ class Buffer:
         self._batches.append(batch)
         self.wake()
 
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether ``get()`` would have to wait."""
+        return not self._batches
+
     async def get(self) -> Batch | None:
         """Return the next batch, or None after ``wake()``: look around, come back."""
         if not self._batches:

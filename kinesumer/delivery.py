@@ -248,8 +248,11 @@ class Delivery:
             hand = next((hand for hand in self._hands if hand.is_free), None)
             if hand is None:
                 assert self._buffer is not None
+                waits = self._buffer.is_empty
                 if (batch := await self._buffer.get()) is not None:
                     self._take_in(batch)
+                if waits:  # so that the loop has run
+                    self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
             elif await self._permitted(hand.holding):
                 if hand.is_free:  # else another task took it meanwhile
                     self._begin(hand, iteration)
@@ -265,9 +268,6 @@ class Delivery:
         hand.iteration = iteration
         if self._shares_loop:
             self._lag.start()
-            now = self._clock.now()
-            if now >= self._yield_at:  # it waited, so that the loop has run
-                self._yield_at = now + YIELD_EVERY_SECONDS
 
     def _take_in(self, batch: Batch) -> None:
         assert self._buffer is not None
@@ -286,9 +286,7 @@ class Delivery:
         for hand in list(self._hands):
             if self._auto or iteration.is_of_task_of(hand.iteration):
                 hand.passed()
-                if hand.has_rest and not self._closed:
-                    hand.take_stock(self._telemetry, marks=self._auto)
-                else:
+                if self._closed or not hand.has_rest:
                     self._end(hand)
 
     def _end(self, hand: InHand) -> None:

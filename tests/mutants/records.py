@@ -175,8 +175,8 @@ MUTANTS = (
         "what is left of a batch is lost in a pause",
         "I9; 5 pause",
         "delivery.py",
-        "                if hand.has_rest and not self._closed:\n",
-        "                if False:\n",
+        "                if self._closed or not hand.has_rest:\n",
+        "                if True:\n",
         OF_DELIVERY,
     ),
     mutant(
