@@ -25,22 +25,22 @@ HALF_READS_PER_SECOND = 2.4
 FEWEST_READS_PER_SECOND = 0.8
 """The share among six. Consumers that never slow down can't push a reader below it."""
 CUT_PER_READ = 0.133
-LEAST_CUT, MOST_CUT = 0.1, 0.25
+LEAST_CUT, MOST_CUT = 0.15, 0.25
 """A refusal lowers the rate by this part: a fast reader's more than a slow one's, so
 that shares become equal."""
 REACTION_READS = 1.5
 """Reads after a cut that show whether it was enough; until then there is no other."""
-HOLD_SECONDS = 85.0
-"""After a cut, a rate of one read a second is kept for this long, a higher one longer:
-each attempt at more costs somebody a refused read."""
+HOLD_SECONDS, HOLD_POWER = 85.0, 0.4
+"""After a cut, a rate of one read a second is kept for so many seconds, a higher one
+longer: each attempt at more costs some app a refused read."""
 GROWTH_SECONDS = 25.0
 GROWTH_READS_PER_SECOND = 0.6
 """Then the rate grows with the third power of time: by this much in GROWTH_SECONDS."""
 RETRY_SECONDS = 0.1
 RETRY_LEAST_SECONDS = 0.03
 RETRY_SHRINK = 0.9
-"""How soon a reader at its least rate asks again for a read that was refused twice or
-more: what a consumer that never slows down leaves free is gone in a moment."""
+"""How soon a reader asks again for a read that was refused several times: what a
+consumer that never slows down leaves free is gone in a moment."""
 
 
 class Share:
@@ -77,13 +77,20 @@ class Share:
         self.rate = self._kept = max(rate, FEWEST_READS_PER_SECOND)
         self._cut_at, self._grown = now, 0.0
 
+    def hurries(self, refusals: int) -> bool:
+        """Return whether so many refusals of one read ask for quick tries.
+
+        Readers that slow down don't refuse each other reads so often in a row.
+        """
+        return refusals > (1 if self.least else 2)
+
     def retry_seconds(self, refusals: int, jitter: float) -> float:
         """Return how long to wait after so many refusals of one read.
 
         ``jitter`` is evenly distributed from 0 to 1: it keeps apps that share a shard
         from asking at the same moments.
         """
-        if refusals == 1 or not self.least:
+        if not self.hurries(refusals):
             return (0.2 + 0.4 * jitter) / self.rate
         soon = RETRY_SECONDS * RETRY_SHRINK ** min(refusals, 50)
         return max((0.5 + 0.5 * jitter) * soon, RETRY_LEAST_SECONDS)
@@ -106,7 +113,7 @@ class Share:
         if self._kept is None:
             return
         self._grown += seconds
-        growing = self._grown - HOLD_SECONDS * self._kept**0.6
+        growing = self._grown - HOLD_SECONDS * self._kept**HOLD_POWER
         if growing > 0:
             grown = GROWTH_READS_PER_SECOND * (growing / GROWTH_SECONDS) ** 3
             self.rate = self._kept + grown

@@ -12,7 +12,7 @@ IDLE_SLOWING_SECONDS = 10.0
 """… and this much later only every IDLE_SECONDS."""
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 5.0
-RETRY_FOR_SECONDS = 5.0
+RETRY_FOR_SECONDS = 8.0
 """After so long without any read it pauses, as in an outage, before it goes on."""
 
 
@@ -88,8 +88,7 @@ class Pacing:
             self._refusals = 0
             return self.after_failure(now, jitter)
         wait = self._share.retry_seconds(self._refusals, jitter)
-        hurries = self._share.least and self._refusals > 1
-        if self._pace > CALL_SECONDS or not hurries:
+        if self._pace > CALL_SECONDS or not self._share.hurries(self._refusals):
             wait = max(wait, self._pace)
         return now + wait
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -91,6 +92,20 @@ def test_a_consumer_that_never_slows_down_does_not_push_the_others_out(
         for app in apps:
             assert app.rate(SETTLED, OVER) >= 0.35
             assert app.p99(SETTLED, OVER) <= 6.0
+
+
+@LIMITS
+@pytest.mark.parametrize("pace", [0.1, 0.02])
+def test_an_app_goes_on_when_such_a_consumer_begins(
+    reads: type[Reads], pace: float
+) -> None:
+    longest = []
+    for seed in SEEDS:
+        app = App()
+        run(reads, [app, App(Foreign(pace, pace), begins=60.0)], seed, 120.0)
+        longest.append(max(b - a for a, b in pairwise(app.read_at) if b > 60))
+    assert median(longest) <= 4.5
+    assert max(longest) <= 7.0
 
 
 @LIMITS
