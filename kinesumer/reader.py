@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from kinesumer.holding import Holding
     from kinesumer.streams import OpenStream
 
+FRESH_SECONDS = 5.0
+"""A reader begins without a question of its own if others have asked so lately: no
+stream is deleted and made anew within this time."""
 PIECE_BYTES = 512 * 1024
 """Data of the aggregates that are opened at once."""
 MOST_CAUGHT_UP_BYTES = 16 * SMALL_PAGE_BYTES
@@ -69,6 +72,10 @@ class Reader:
         self._iterator: str | None = None
         self._answers = False
         """Whether Kinesis answered the last call."""
+        self._confirm_since: float | None = context.clock.now() - FRESH_SECONDS
+        """The next iterator needs a stream confirmed since then; None: it doesn't."""
+        self._tip_at = -math.inf
+        """When the shard was last read to its tip."""
         self._reserve = FULL_PAGE_BYTES
         self._began = context.clock.now()
         """When the last request got its connection, on the clock of the pace."""
@@ -104,6 +111,9 @@ class Reader:
             room.close()
 
     async def _find(self, request: Request) -> None:
+        if self._confirm_since is not None:
+            await self._stream.confirm(self._context.clock, self._confirm_since)
+            self._confirm_since = None
         source, shard_id = self._stream.source, self._holding.key.shard_id
         self._iterator = await source.get_iterator(shard_id, self._after)
 
@@ -147,6 +157,8 @@ class Reader:
             batches = self._batches(opened, page.millis_behind)
             room.keep(sum(batch.size for batch in batches))
             await self._put(batches, room)
+        if not page.millis_behind:
+            self._tip_at = started
         if page.next_iterator is None:
             holding.children = page.children
         return next_at
@@ -171,17 +183,10 @@ class Reader:
         try:
             return await self._watched(work, request)
         except ExpiredIteratorError:
-            self._iterator = None
+            self._forget_iterator()
             self._reserve = FULL_PAGE_BYTES
         except TrimmedPositionError as error:
-            logger.error(
-                "%s: records were lost to retention: %s",
-                label,
-                error,
-                extra=self._holding.log_fields,
-            )
-            self._after, self._iterator = Start.TRIM_HORIZON, None
-            self._reserve = FULL_PAGE_BYTES
+            self._trimmed(error)
         except NoRoomError:
             self._reserve = FULL_PAGE_BYTES
         except ShardMissingError as error:
@@ -190,7 +195,7 @@ class Reader:
             self._throttled = True
             self._context.health.throttled(self._stream.name, error)
         except StartInFutureError:
-            self._iterator = None
+            self._forget_iterator()
         except SlowAnswerError as error:
             self._context.health.failed(label, error)
             self._too_slow(request)
@@ -238,7 +243,39 @@ class Reader:
         # Others of the stream may have been answered meanwhile.
         self._failed(since=max(request.began, self._stream.answered_at))
         self._buffer.window.restart()
-        self._answers, self._iterator = False, None
+        self._answers = False
+        self._forget_iterator()
+        self._reserve = FULL_PAGE_BYTES
+
+    def _forget_iterator(self) -> None:
+        """Have the next read find its place again.
+
+        Positions of another stream are refused; starts would be found there, too.
+        """
+        self._iterator = None
+        if isinstance(self._after, Start):
+            self._confirm_since = self._context.clock.now()
+
+    def _trimmed(self, error: TrimmedPositionError) -> None:
+        """Go on with the oldest record; say what is known of those in between."""
+        retention = 3600 * self._stream.info.retention_hours
+        if self._context.clock.now() - self._tip_at < retention:
+            logger.info(
+                "%s: the position of shard %s has expired, and nothing came after it",
+                self._stream.label,
+                self._holding.key.shard_id,
+                extra=self._holding.log_fields,
+            )
+        else:
+            logger.warning(
+                "%s: records may be lost to retention, if any came after a position "
+                "that has expired: %s",
+                self._stream.label,
+                error,
+                extra=self._holding.log_fields,
+            )
+        self._after = Start.TRIM_HORIZON
+        self._forget_iterator()
         self._reserve = FULL_PAGE_BYTES
 
     def _failed(self, since: float) -> None:
@@ -258,13 +295,14 @@ class Reader:
 
     async def _refuse_replaced(self, error: KinesumerError) -> None:
         """Raise StreamReplacedError if that is why Kinesis answered with an error."""
-        stream = self._stream
-        info = await self._context.until_available(stream.source.describe, stream.label)
-        if info.created_at != stream.info.created_at:
-            raise StreamReplacedError(
-                f"{stream.label} ({stream.arn}) was deleted and made anew while it was "
-                "consumed: its stored positions are void"
-            ) from error
+        stream, clock = self._stream, self._context.clock
+        since = clock.now()
+        try:
+            await self._context.until_available(
+                lambda: stream.confirm(clock, since), stream.label
+            )
+        except StreamReplacedError as replaced:
+            raise replaced from error
 
     def _corrupt(self, error: FatalError) -> CorruptRowError:
         key = self._holding.key

@@ -18,6 +18,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.holding import Holding
+from kinesumer.keeper import check_identity
 from kinesumer.paced_store import PARALLEL_WRITES
 from kinesumer.paused import Paused
 from kinesumer.reader import Reader
@@ -92,6 +93,8 @@ class Rounds:
         """The last notice that was acted upon."""
         self._is_over = False
         self._open_claims: dict[ShardKey, Claim] = {}
+        self._confirmed: set[str] = set()
+        """ARNs of streams that are those that the group knows."""
         self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
         self._next_read = 0.0
         self._polls = 0
@@ -250,6 +253,7 @@ class Rounds:
 
     async def _claim_inside(self) -> None:
         found = await self._read_inside()
+        await self._confirm_streams()
         decided = self._decide(found)
         if await self._deaths.verify(decided.verify):
             decided = self._decide(found)
@@ -288,6 +292,19 @@ class Rounds:
         parallel = min(PARALLEL_WRITES, len(waiting))
         await asyncio.gather(*(claim() for _ in range(parallel)))
         return bool(waiting)
+
+    async def _confirm_streams(self) -> None:
+        """Compare the streams of one's range with those that the group knows, once.
+
+        Raises StreamReplacedError: nothing of a stream made anew may be claimed.
+        """
+        for arn in sorted({part.stream_arn for part in self._range} - self._confirmed):
+            key = rows.stream_key(self._context.app, arn)
+            row = await self._context.store.get(key)
+            stored = self._context.readable(rows.read_stream, row)
+            if stored is not None:
+                check_identity(stored, self._streams[arn].info)
+                self._confirmed.add(arn)
 
     async def _read_inside(self) -> list[ShardRow]:
         """Read the rows in one's range, and heed what operators changed in them."""

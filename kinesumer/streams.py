@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.arguments import several
 from kinesumer.context import logger
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.errors import ConfigurationError, StreamMissingError
+from kinesumer.errors import (
+    ConfigurationError,
+    StreamMissingError,
+    StreamReplacedError,
+)
 from kinesumer.model import Start, Stream, stream_name
 
 if TYPE_CHECKING:
@@ -17,10 +21,11 @@ if TYPE_CHECKING:
 
     from kinesumer.context import Context
     from kinesumer.model import Page, Position, Shard, StreamInfo
-    from kinesumer.ports import StreamSource
+    from kinesumer.ports import Clock, StreamSource
 
 StreamLike = str | Stream
 CREATING_SECONDS = 0.5
+CONFIRM_SECONDS = 1.0
 FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
 """With records of this size, 10,000 fill a page."""
 
@@ -47,6 +52,11 @@ class OpenStream:
         self.arn = info.arn
         self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
+        self.confirmed_at = -math.inf
+        """When it was last asked whether the stream is still the one that was opened;
+        the answer was yes."""
+        self._confirming = asyncio.Lock()
+        self._asked_at = -math.inf
         self.failing: Failing | None = None
         self.answered_at = -math.inf
         """When Kinesis last answered a read."""
@@ -61,6 +71,27 @@ class OpenStream:
         """Starting hash keys of its open shards, when a keeper last read their rows."""
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
+
+    async def confirm(self, clock: Clock, since: float) -> None:
+        """Make sure that the stream isn't a new one under the same name.
+
+        An answer to a question asked at ``since`` or later is good enough. All readers
+        together ask once a second. Raises StreamReplacedError, and what
+        ``source.describe()`` raises.
+        """
+        async with self._confirming:
+            if self.confirmed_at >= since:
+                return
+            wait = self._asked_at + CONFIRM_SECONDS - clock.now()
+            await asyncio.sleep(max(0.0, wait))
+            asked_at = self._asked_at = clock.now()
+            info = await self.source.describe()
+            if info.created_at != self.info.created_at:
+                raise StreamReplacedError(
+                    f"{self.label} ({self.arn}) was deleted and made anew while it was "
+                    "consumed: its stored positions are void"
+                )
+            self.info, self.confirmed_at = info, asked_at
 
     def read_answered(self, page: Page, now: float) -> None:
         """Note a read that Kinesis answered."""
@@ -126,6 +157,7 @@ async def _open(
 ) -> OpenStream:
     source = await open_source(stream)
     label = f"stream {stream.name}"
+    asked_at = context.clock.now()
     info = await context.until_available(source.describe, label)
     while info.status == "CREATING":
         logger.info(
@@ -136,6 +168,7 @@ async def _open(
     if info.status == "DELETING":
         raise StreamMissingError(f"{label} ({info.arn}) is being deleted")
     opened = OpenStream(stream, source, info, stream.start or start)
+    opened.confirmed_at = asked_at
     _check_start(opened)
     return opened
 

@@ -302,6 +302,40 @@ def made_anew(world: World) -> None:
     world.kinesis.create_stream("orders")
 
 
+@in_virtual_time
+async def test_of_a_stream_made_anew_no_client_delivers_anything(world: World) -> None:
+    world.kinesis.create_stream("many", 8)
+    clients = [world.client(name, "many") for name in ("c1", "c2", "c3")]
+    await settled(world, *clients, shards=8)
+    await asyncio.sleep(1)
+    world.kinesis.delete_stream("many")
+    world.kinesis.create_stream("many", 8)
+    spread(world, *numbers(0, 80), stream="many")
+    await asyncio.wait([client.task for client in clients], timeout=60)
+    for client in clients:
+        assert isinstance(client.task.exception(), StreamReplacedError)
+        assert client.texts == []
+
+
+@in_virtual_time
+async def test_a_client_that_finds_a_stream_made_anew_claims_nothing_of_it(
+    world: World,
+) -> None:
+    first = world.client("c1")
+    await world.until(lambda: first.held)
+    await first.stop()
+    await asyncio.sleep(1)
+    made_anew(world)
+    world.put("of the new stream")
+    others = [world.client(name) for name in ("c2", "c3")]
+    await asyncio.wait([client.task for client in others], timeout=60)
+    for client in others:
+        assert isinstance(client.task.exception(), StreamReplacedError)
+        assert client.texts == []
+    (row,) = world.shard_rows().values()
+    assert row.epoch == 1
+
+
 def emptied(world: World) -> None:
     world.table.create_table("table-2")
 

@@ -27,6 +27,7 @@ from tests.engine import APP, World, in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kinesumer.model import StreamInfo
     from kinesumer.ports import Room
 
 SHARD = "shardId-000000000000"
@@ -372,7 +373,44 @@ async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
     desk = ReaderDesk(world, position=Position(number))
     desk.start()
     assert await desk.read(1) == ["kept"]
-    assert "records were lost to retention" in caplog.text
+    assert "records may be lost to retention" in caplog.text
+
+
+@in_virtual_time
+async def test_of_a_shard_read_to_its_tip_nothing_is_called_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk.source.errors.append(SourceUnavailableError("timed out"))
+    world.put("b")
+    assert await desk.read(2) == ["a", "b"]
+    assert "has expired, and nothing came after it" in caplog.text
+    assert "lost" not in caplog.text
+
+
+@in_virtual_time
+async def test_what_may_have_come_while_a_shard_was_not_read_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    desk.source.down = True
+    await asyncio.sleep(10)
+    world.put("b")
+    await asyncio.sleep(25 * 3600)
+    world.kinesis.expire("orders", world.clock.wall())
+    world.put("c")
+    desk.source.down = False
+    assert await desk.read(2) == ["a", "c"]
+    assert "records may be lost to retention" in caplog.text
 
 
 @in_virtual_time
@@ -414,6 +452,47 @@ async def test_a_shard_missing_because_the_stream_was_made_anew_is_fatal(
     desk.start()
     with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
         await desk.task
+
+
+@pytest.mark.parametrize(
+    "error", [ExpiredIteratorError("too old"), SourceUnavailableError("timed out")]
+)
+@in_virtual_time
+async def test_of_a_stream_made_anew_no_record_is_read_from_a_start(
+    world: World, error: Exception
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(10)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    world.put("of the new stream")
+    desk.source.errors.append(error)
+    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+        await desk.task
+    assert desk.texts == []
+
+
+@in_virtual_time
+async def test_readers_ask_together_whether_a_stream_is_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = ReaderDesk(world)
+    asked: list[float] = []
+    describe = desk.source.describe
+
+    async def count() -> StreamInfo:
+        asked.append(world.clock.now())
+        return await describe()
+
+    monkeypatch.setattr(desk.source, "describe", count)
+    for _ in range(3):
+        now = world.clock.now()
+        await asyncio.gather(
+            *(desk.stream.confirm(world.clock, now) for _ in range(100))
+        )
+        await asyncio.sleep(0.1)
+    assert [later - first for first, later in pairwise(asked)] == pytest.approx([1, 1])
 
 
 @in_virtual_time
