@@ -239,6 +239,22 @@ MUTANTS = (
         "tests/test_buffer.py",
     ),
     mutant(
+        "any number of answers is under way at once",
+        "9 a byte budget; K9",
+        "buffer.py",
+        "return 0 < self.in_flight > self.window.size - size",
+        "return False",
+        "tests/test_reservation.py",
+    ),
+    mutant(
+        "an answer is received though there is no room for it",
+        "9 a byte budget; K9, K16",
+        "aws/connection.py",
+        "        if room is None or room.covers(size):\n",
+        "        if True:\n",
+        "tests/aws/test_connection.py",
+    ),
+    mutant(
         "a failing store ends the client",
         "9 store unreachable; K12",
         "context.py",
