@@ -179,6 +179,7 @@ async def _settle(sim: Simulation) -> None:
     await asyncio.sleep(max(SETTLE_SECONDS, allowed))
     for app in sim.apps:
         app.liveness.check_backlog()
+        app.liveness.check_repeats()
     before: object = None
     for _ in range(MOST_LOOKS):
         if before == (before := [arrangement(app) for app in sim.apps]):

@@ -20,6 +20,7 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
+from kinesumer.timeouts import timeout
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0
-"""How long a client waits for an answer of Kinesis, as the real one does …"""
+"""How long a client waits for a page to arrive, as the real one does …"""
 STORE_ANSWER_SECONDS = 5.0
-"""… and of the store."""
+"""… and for an answer of the store."""
+SLOW_SECONDS = 0.5
+"""A network that takes longer excuses a client that is late."""
 LATE_SECONDS = 60.0
 """How late a delayed or repeated request may be carried out."""
 STALE_SECONDS = 5.0
@@ -79,7 +82,7 @@ class Weather:
     def __post_init__(self) -> None:
         """Start with a calm forecast."""
         self.met_at = -math.inf
-        """When a request last met with any of it."""
+        """When a request was last lost, or slow."""
         self.update()
 
     def update(self) -> None:
@@ -92,6 +95,7 @@ class Weather:
             + self.throttled
             + self.failing
         )
+        self.is_rough = bool(self.bad) or self.latency > SLOW_SECONDS
 
     def set(self, **rates: float) -> None:
         """Change rates."""
@@ -135,7 +139,7 @@ class Link:
         random: random.Random,
         throttled: type[KinesumerError],
         unavailable: type[KinesumerError],
-        answer_seconds: float,
+        answer_seconds: float = math.inf,
         thread: Machine | None = None,
     ) -> None:
         self.machine = machine
@@ -155,10 +159,11 @@ class Link:
         draw = self.random.random
         there = loop.real + weather.latency * (0.2 + draw())
         due = self._thread.timers_now() + self._answer_seconds
+        if weather.is_rough:
+            weather.met_at = loop.real
         if not weather.bad or (fate := draw()) >= weather.bad:
             loop.at_real(there, self._serve, act, future, due)
         else:
-            self.weather.met_at = loop.real
             self._meet(fate, there, act, future, due)
         return await future
 
@@ -322,13 +327,8 @@ class LinkedSource(Link):
         weather: Weather,
         line: SharedLink | None = None,
     ) -> None:
-        super().__init__(
-            machine,
-            random,
-            SourceThrottledError,
-            SourceUnavailableError,
-            ANSWER_SECONDS,
-        )
+        # A blocked thread takes in what has come: time-outs wait for that.
+        super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
         self.weather = weather
         self._source = source
         self._line = line
@@ -376,17 +376,16 @@ class LinkedSource(Link):
 
     async def _carry(self, line: SharedLink, page: Page) -> None:
         """Bring a page over the line. Raises SlowAnswerError if that takes too long."""
-        loop, thread = self.machine.loop, self._thread
-        future: asyncio.Future[None] = loop.create_future()
-        late = SlowAnswerError("timed out while the answer arrived")
-        due = thread.timers_now() + self._answer_seconds
-        transfer = line.carry(page.wire_bytes, lambda: self._take(future, due, None))
-        at = loop.real + self._answer_seconds / thread.rate
-        timer = loop.at_real(at, _answer, future, None, late)
+        future: asyncio.Future[None] = self.machine.loop.create_future()
+        transfer = line.carry(
+            page.wire_bytes, lambda: _answer(future, None, error=None)
+        )
         try:
-            await future
+            async with timeout(ANSWER_SECONDS):
+                await future
+        except TimeoutError:
+            raise SlowAnswerError("timed out while the answer arrived") from None
         finally:
-            timer.cancel()
             line.drop(transfer)
 
     def _skew(self) -> float:

@@ -121,6 +121,9 @@ class Operator:
 
     async def _open(self, name: str) -> OpenStream:
         source = self.sim.kinesis.source(name)
-        link = LinkedSource(self.machine, self.random, source, Weather())
+        weather = Weather()
+        if not self.sim.is_calm:
+            weather.set(skew=self.sim.shape.skew_seconds)
+        link = LinkedSource(self.machine, self.random, source, weather)
         info = await link.describe()
         return OpenStream(Stream(info.arn), link, info, Start.LATEST)

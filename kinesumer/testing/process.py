@@ -46,6 +46,8 @@ class Process:
         self.store = self._linked_store()
         """Its calls are made on the heart's thread."""
         self.sources = Weather()
+        if not sim.is_calm:
+            self.sources.set(skew=sim.shape.skew_seconds)
         self.line = SharedLink(sim.loop, sim.shape.link_bytes_per_second)
         self.line.changed = lambda: sim.liveness.check_memory(self)
         self.heart_store = self._linked_store(self.store.weather)
@@ -197,6 +199,8 @@ class Process:
                 await called.handling.run(begin)
             elif self.sim.shape.batches:
                 await self._each_batch_of(Records(delivery, begin))
+                if self.sim.shape.tasks > 1:
+                    self._mark_all(group)
             else:
                 await self._each_record(Records(delivery, begin))
         finally:
@@ -277,6 +281,8 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
+            if self.sim.shape.tasks > 1:
+                await asyncio.sleep(self.random.random())
             await self.work_at(batch.records, batch)
             if auto:
                 for record in batch.records:
@@ -331,6 +337,13 @@ class Process:
         for _ in range(count):
             if loop.real < self.blocks_until:
                 await self.machine.busy(self.blocks_seconds * self.random.random())
+
+    def _mark_all(self, group: Group) -> None:
+        """Finish what is in hand: nothing more comes."""
+        for record in self._in_hand:
+            self.sim.judge.done(record)
+            group.mark(record)
+        self._in_hand.clear()
 
     async def _mark(self, group: Group) -> None:
         """Finish what is in hand in any order (``commit="manual"``)."""

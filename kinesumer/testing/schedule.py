@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesumer.testing.limits import KINDS
-from kinesumer.testing.mishaps import FINAL, MISHAPS
+from kinesumer.testing.mishaps import FINAL
 
 if TYPE_CHECKING:
     import random
@@ -16,8 +16,7 @@ PER_MINUTE = 6.0
 """Faults a minute, all kinds together."""
 MOST_SECONDS = 60.0
 """How long a fault lasts at most; most are much shorter."""
-ALL = (*MISHAPS, *FINAL)
-KNOWN = {*KINDS, *FINAL}
+ALL = (*KINDS, *FINAL)
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
             found.update((name, (None, seconds)) for name in ALL)
         elif kind != "none":
             found[kind] = rate, seconds
-    unknown = sorted(found.keys() - KNOWN)
+    unknown = sorted(found.keys() - {*ALL})
     if unknown:
         raise ValueError(
-            f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(KNOWN))}"
+            f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(ALL))}"
         )
     sharing = [k for k, (own, _) in found.items() if own is None and k not in FINAL]
     each = per_minute / max(1, len(sharing))

@@ -42,7 +42,7 @@ LIMITED = (
         "link",
         members=1,
         shards=(14,),
-        records_per_second=5,
+        records_per_second=10,
         record_bytes=100_000,
         link_bytes_per_second=3_000_000,
         pace_seconds=1.0,
@@ -72,7 +72,7 @@ LIMITED = (
         commit="manual",
         batches=True,
         tasks=3,
-        faults="join:1,leave:1,slow:1:20",
+        faults="join:1,leave:1",
     ),
     Shape("apps", members=2, shards=(3, 2), apps=3, faults="foreign,join:0.5,leave:1"),
     Shape(
@@ -99,7 +99,7 @@ LIMITED = (
         records_per_second=2,
         pace_seconds=1.0,
         idle=0.5,
-        retention_seconds=300,
+        retention_seconds=120,
         faults="crash:0.3,join:0.2,leave:0.3,stall:0.2,iterators:0.2,split:0.1",
     ),
     Shape(
@@ -107,7 +107,8 @@ LIMITED = (
         shards=(4, 2),
         start=Start.LATEST,
         together=True,
-        faults="skew:3,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
+        skew_seconds=0.5,
+        faults="skew:1,seek:4,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
     ),
 )
 """Groups at the limits of links, tables, streams, processes and clocks."""
@@ -115,6 +116,8 @@ SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 5
 """Most drawn groups are small, since large ones take a hundred times as long: up to
 which draw, members from … to, shards from … to."""
 SLOW_FROM_SHARDS = 30
+LIMITED_SHARE = 0.4
+"""Of the drawn groups, how many have a limit."""
 
 
 def shape_for(name: str, seed: int) -> Shape:
@@ -155,7 +158,40 @@ def draw_shape(seed: int) -> Shape:
         labels=draw.choice((0, 0, 0, 2, 3)),
     )
     calls = draw.choice((0, 0, 1, 4)) if shape.commit == "auto" else 0
-    return replace(shape, concurrency=calls)
+    shape = replace(shape, concurrency=calls)
+    if draw.random() < LIMITED_SHARE:
+        return _limited(draw, shape)
+    return shape
+
+
+def _limited(draw: random.Random, shape: Shape) -> Shape:
+    """Give a group a limit, in proportion to its size."""
+    shards = sum(shape.shards)
+    match draw.choice(("link", "tasks", "apps", "table", "idle", "clocks")):
+        case "link":
+            size = draw.choice((20_000, 100_000))
+            # A client may have to carry everything, a few times faster than it comes.
+            return replace(
+                shape,
+                record_bytes=size,
+                records_per_second=10,
+                aggregated=min(shape.aggregated, 0.1),
+                link_bytes_per_second=size * _between(draw, 60, 2000),
+            )
+        case "tasks":
+            tasks = draw.randint(2, 4)
+            return replace(
+                shape, commit="manual", batches=True, concurrency=0, tasks=tasks
+            )
+        case "apps" if shards <= 12:
+            apps = draw.randint(2, 3)
+            return replace(shape, members=min(shape.members, 3), apps=apps)
+        case "table":
+            units = 20 + shape.members + shards / 4
+            return replace(shape, table_units_per_second=units)
+        case "idle":
+            return replace(shape, idle=0.5, retention_seconds=120)
+    return replace(shape, skew_seconds=0.5)
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:

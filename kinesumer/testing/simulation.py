@@ -30,6 +30,7 @@ T = TypeVar("T")
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
 KEYS = 20
+SMALL = b"x" * 20
 BUSY_SECONDS = 30.0
 """From then on, shards that are to be idle are so."""
 RETENTION_STEPS = 10
@@ -73,7 +74,7 @@ class Shape:
     """What goes wrong, unless something else is asked for."""
     tasks: int = 1
     """How many tasks of a client iterate over its batches (``commit="manual"``)."""
-    record_bytes: int = 20
+    record_bytes: int = len(SMALL)
     link_bytes_per_second: float = 0.0
     """What each client's network carries of Kinesis's answers; 0: no limit."""
     table_units_per_second: float | None = None
@@ -84,6 +85,8 @@ class Shape:
     """Share of the shards that get no records after the first ones."""
     retention_seconds: float = 0.0
     """After so long records expire; 0: only where a fault says so."""
+    skew_seconds: float = 0.0
+    """How far the clocks of Kinesis's servers are off while there are faults."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -244,13 +247,16 @@ class Simulation:
             return self.streams
         return tuple(sorted(random.sample(self.streams, len(self.streams) - 1)))
 
-    def put(self, name: str, hash_key: int | None = None) -> None:
+    def put(
+        self, name: str, hash_key: int | None = None, data: bytes | None = None
+    ) -> None:
         """Produce one record, by default anywhere in the hash space."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
             if self.shape.idle and self.loop.real > BUSY_SECONDS:
                 hash_key = int(hash_key * (1 - self.shape.idle))
-        parts, data, key = 0, self._data, self._key()
+        parts, key = 0, self._key()
+        data = self._data if data is None else data
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
         if self.random.random() < self.shape.aggregated:
@@ -271,10 +277,10 @@ class Simulation:
         return "key"
 
     def put_everywhere(self) -> None:
-        """Put a record into each open shard."""
+        """Put a small record into each open shard."""
         for name in self.streams:
             for shard in self.kinesis.stream(name).open:
-                self.put(name, shard.shard.first_hash)
+                self.put(name, shard.shard.first_hash, SMALL)
 
     async def produce(self) -> None:
         """Produce records at the shape's rate while ``producing``."""

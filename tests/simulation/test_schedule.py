@@ -8,14 +8,15 @@ from collections import Counter
 import pytest
 
 from kinesumer.testing.endings import FATAL
-from kinesumer.testing.mishaps import FINAL, MISHAPS
+from kinesumer.testing.limits import KINDS
+from kinesumer.testing.mishaps import FINAL
 from kinesumer.testing.schedule import Rate, draw_faults, parse_rates
 
 
 def test_all_kinds_share_six_a_minute() -> None:
     rates = parse_rates("all")
-    assert {rate.kind for rate in rates} == {*MISHAPS, *FINAL}
-    shared = [rate.per_minute for rate in rates if rate.kind in MISHAPS]
+    assert {rate.kind for rate in rates} == {*KINDS, *FINAL}
+    shared = [rate.per_minute for rate in rates if rate.kind in KINDS]
     assert sum(shared) == pytest.approx(6)
     assert len({*shared}) == 1
 
@@ -35,7 +36,7 @@ def test_one_kind_may_be_more_frequent_than_the_others() -> None:
 
 
 def test_all_may_have_another_rate_together() -> None:
-    rates = [rate for rate in parse_rates("all:12:5") if rate.kind in MISHAPS]
+    rates = [rate for rate in parse_rates("all:12:5") if rate.kind in KINDS]
     assert sum(rate.per_minute for rate in rates) == pytest.approx(12)
     assert {rate.seconds for rate in rates} == {5.0}
 

@@ -13,7 +13,7 @@ import pytest
 
 from kinesumer.testing.campaign import Run, carry_out, dense, draw_run
 from kinesumer.testing.endings import AT_REST, FATAL
-from kinesumer.testing.mishaps import MISHAPS
+from kinesumer.testing.limits import KINDS
 from kinesumer.testing.schedule import parse_rates
 from kinesumer.testing.shapes import shape_for
 from kinesumer.testing.simulation import Shape
@@ -40,7 +40,7 @@ def test_two_hundred_groups_survive_ten_dense_minutes() -> None:
     assert " 0 violations" in output
 
 
-@pytest.mark.parametrize("kind", MISHAPS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
     outcome = carry_out(draw_run(shape_for("latest", 1), 1, 3.0, parse_rates(kind)))
     assert not outcome.violation
