@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from kinesumer.core.write_rate import commit_seconds
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.wire import rows, writes
 
@@ -28,11 +30,16 @@ class Checkpointer:
         holdings: Callable[[], Iterable[Holding]],
         take_stock: Callable[[], None],
         refused: Callable[[Holding, ShardRow | None], None],
+        share_of: Callable[[str], float] = lambda arn: 1.0,
     ) -> None:
+        """``share_of`` tells this client's part of the commits of a stream."""
         self._context = context
         self._holdings = holdings
         self._take_stock = take_stock
         self._refused = refused
+        self._share_of = share_of
+        self._counts: Counter[str] = Counter()
+        """How many shards of each stream were committed last."""
         self._hurry = asyncio.Event()
         self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
 
@@ -56,11 +63,14 @@ class Checkpointer:
             is_hurried = clock.now() < next_all
             if is_hurried:
                 due = [h for h in due if h.wants_commit]
+            began = clock.now()
             stored = await self._commit_each(due)
             if not is_hurried:
                 # Backed off and spread, so that heartbeats and claims get through.
                 spread = 1.0 if stored else 0.5 + self._context.random.random()
-                next_all = clock.now() + interval * spread
+                shares = {arn: self._share_of(arn) for arn in self._counts}
+                least = commit_seconds(self._counts, shares)
+                next_all = max(clock.now() + interval * spread, began + least)
 
     async def commit_all(self) -> list[ShardKey]:
         """Store what is done, trying until it is stored; return the shards lost."""
@@ -73,6 +83,7 @@ class Checkpointer:
     async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
         self._take_stock()
         due = [h for h in holdings if h.can_store and h.position is not None]
+        self._counts = Counter(holding.key.stream_arn for holding in due)
         if not due:
             return True
         with self._context.telemetry.commits(len(due)):

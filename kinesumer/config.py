@@ -32,7 +32,8 @@ class Config:
     """``auto``: asking for the next record marks the one before as done.
     ``manual``: only ``client.mark()`` does."""
     commit_seconds: float = 5.0
-    """How often finished positions are stored with ``commit="auto"``."""
+    """How often finished positions are stored with ``commit="auto"``; less often where
+    a stream has more than 4,000 active shards."""
     max_uncommitted: int = 100_000
     """Delivered records per shard that may be without a stored position: the most that
     a crash can repeat."""

@@ -10,6 +10,7 @@ from kinesumer.buffer import Buffer
 from kinesumer.checkpointer import Checkpointer
 from kinesumer.context import logger
 from kinesumer.core.liveness import interval_seconds
+from kinesumer.core.write_rate import share_of
 from kinesumer.errors import KinesumerError, PositionsNotStoredError, ShardsLostError
 from kinesumer.heartbeat import Alive, Died, Elected, Event, Failed, Heart
 from kinesumer.identity import Identity, check_group, refuse_go_fleet, refuse_query
@@ -67,7 +68,7 @@ class Group:
         self.streams: dict[str, OpenStream] = {}
         self.buffer = Buffer(config.buffer_bytes)
         self.checkpointer = Checkpointer(
-            context, self.holdings, self._take_stock, self._refused
+            context, self.holdings, self._take_stock, self._refused, self._share_of
         )
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer.hurry, context.telemetry)
@@ -410,6 +411,11 @@ class Group:
 
     def _take_stock(self) -> None:
         self.delivery.take_stock()
+
+    def _share_of(self, arn: str) -> float:
+        if (session := self.session) is None:
+            return 1.0
+        return share_of(arn, session.rounds.range, session.member.clients)
 
     def _refused(self, holding: Holding, now: ShardRow | None) -> None:
         if self.session is not None:

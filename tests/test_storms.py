@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.checkpointer import Checkpointer
+from kinesumer.core.write_rate import COMMITS_PER_SECOND
 from kinesumer.errors import StoreThrottledError
-from kinesumer.model import Stream
-from tests.engine import FaultyStore, World, in_virtual_time
+from kinesumer.model import HASH_KEYS, Position, Record, ShardKey, Stream
+from kinesumer.ports import All, Write
+from kinesumer.wire import writes
+from tests.engine import (
+    APP,
+    ARN,
+    FaultyStore,
+    World,
+    hold,
+    in_virtual_time,
+    shard_row,
+)
 
 if TYPE_CHECKING:
-    from kinesumer.ports import Write, Written
+    from kinesumer.holding import Holding
+    from kinesumer.ports import Written
     from tests.engine import Client
 
+ANY = All(())
 UNITS_PER_SECOND = 200.0
 SHARDS = 2000
 
@@ -100,3 +115,52 @@ async def test_a_keeper_creates_rows_as_fast_as_the_table_takes_them(
     created = [write for write in ways[0].sent if "last_hash" in write.set]
     assert len(created) < 1.3 * shards
     assert ways[0].longest_without_a_beat < 4
+
+
+# --- commits ---
+
+
+async def own(world: World, number: int, shards: int) -> Holding:
+    """Return a shard of many, its row owned."""
+    first = number * (HASH_KEYS // shards)
+    key = ShardKey(ARN, f"shardId-{number:012}")
+    row = shard_row()._replace(key=key, first_hash=first)
+    await world.table.write(writes.create_shard(APP, row))
+    owned = Write(writes.shard_row_key(APP, row), ANY, {"owner": row.owner})
+    await world.table.write(owned)
+    return hold(row)
+
+
+async def work(holdings: list[Holding]) -> None:
+    """Let every shard be active all the time."""
+    for count in range(1, 1000):
+        for holding in holdings:
+            holding.progress.deliver([Record(str(10_000 + count), b"x")])
+            holding.progress.done_through(count)
+        await asyncio.sleep(2)
+
+
+@in_virtual_time
+async def test_more_active_shards_are_committed_less_often(world: World) -> None:
+    shards, clients = 6000, 3
+    holdings = [await own(world, number, shards) for number in range(shards)]
+    tasks = [world.loop.create_task(work(holdings))]
+    for client in range(clients):
+        checkpointer = Checkpointer(
+            world.context(f"c{client}", store=FaultyStore(world.table)),
+            lambda part=holdings[client::clients]: part,  # type: ignore[misc]
+            lambda: None,
+            lambda holding, row: None,
+            lambda arn: 1 / clients,
+        )
+        tasks.append(world.loop.create_task(checkpointer.run()))
+    await asyncio.sleep(30)
+    before, seconds = world.table.usage.requests["write"], 30.0
+    await asyncio.sleep(seconds)
+    a_second = (world.table.usage.requests["write"] - before) / seconds
+    for task in tasks:
+        task.cancel()
+    assert 0.7 * COMMITS_PER_SECOND < a_second <= 1.05 * COMMITS_PER_SECOND
+    positions = [row.position for row in world.shard_rows().values()]
+    assert None not in positions
+    assert Position("10001") < min(filter(None, positions))

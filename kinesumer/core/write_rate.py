@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+from kinesumer.model import HASH_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.model import Range
 
 UNITS_PER_SECOND = 1000.0
 """What DynamoDB lets one partition take: the writers share it at first."""
+COMMITS_PER_SECOND = 800.0
+"""Commits of one stream that all clients together send: claims and ends fit beside."""
 BURST_SECONDS = 1.0
 """Writes saved up for so long may be sent at once."""
 GAIN = 0.25
@@ -90,3 +100,24 @@ class WriteRate:
     @property
     def _share(self) -> float:
         return max(LEAST_PER_SECOND, UNITS_PER_SECOND / self._writers)
+
+
+def commit_seconds(counts: Mapping[str, int], shares: Mapping[str, float]) -> float:
+    """Return for how long the commits just made must last.
+
+    ``counts`` says how many shards of each stream were committed, and ``shares`` which
+    part of what a stream's partition takes is this client's.
+    """
+    return max(
+        (count / (COMMITS_PER_SECOND * shares[arn]) for arn, count in counts.items()),
+        default=0.0,
+    )
+
+
+def share_of(arn: str, range_: Range, clients: int) -> float:
+    """Return a client's part of what the partition of a stream's rows takes.
+
+    A client that has a larger part of the hash keys than others has more shards.
+    """
+    keys = sum(last - first + 1 for of, first, last in range_ if of == arn)
+    return max(keys / HASH_KEYS, 1 / clients)

@@ -10,7 +10,10 @@ from kinesumer.core.write_rate import (
     LONGEST_PAUSE_SECONDS,
     UNITS_PER_SECOND,
     WriteRate,
+    commit_seconds,
+    share_of,
 )
+from kinesumer.model import HASH_KEYS, Interval
 
 
 def send(rate: WriteRate, now: float, seconds: float) -> tuple[int, float]:
@@ -95,3 +98,16 @@ def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:
     assert rate.per_second == UNITS_PER_SECOND / 20
     rate.wait_seconds(100.1 + FORGET_SECONDS)
     assert rate.per_second == UNITS_PER_SECOND / 10
+
+
+def test_commits_of_all_clients_keep_to_what_a_streams_partition_takes() -> None:
+    assert commit_seconds({}, {}) == 0
+    assert commit_seconds({"a": 800, "b": 80}, {"a": 1.0, "b": 0.5}) == 1.0
+    assert commit_seconds({"a": 800, "b": 800}, {"a": 1.0, "b": 0.1}) == 10.0
+
+
+def test_a_client_has_a_part_of_the_commits_as_of_the_hash_keys() -> None:
+    half = HASH_KEYS // 2
+    range_ = (Interval("a", 0, half - 1), Interval("b", half, HASH_KEYS - 1))
+    assert share_of("a", range_, 10) == 0.5
+    assert share_of("c", range_, 10) == 0.1
