@@ -2,10 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from kinesumer.buffer import Batch
-from kinesumer.client import Kinesumer
-from kinesumer.config import Config
-from kinesumer.delivery import Records
 from kinesumer.errors import (
     AccessDeniedError,
     ClientIdInUseError,
@@ -33,22 +29,43 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamReplacedError,
 )
-from kinesumer.handling import Middleware, Retries
 from kinesumer.model import Fence, Position, Record, ShardKey, Start, Stream
 
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
     from kinesumer import local as local
+    from kinesumer.buffer import Batch
+    from kinesumer.client import Kinesumer
+    from kinesumer.config import Config
+    from kinesumer.delivery import Records
+    from kinesumer.handling import Middleware, Retries
 else:
+    # Not imported at once: Spark starts many processes that only need a subpackage.
+    _MODULES = {
+        "Batch": "buffer",
+        "Config": "config",
+        "Kinesumer": "client",
+        "Middleware": "handling",
+        "Records": "delivery",
+        "Retries": "handling",
+    }
 
     def __getattr__(name: str) -> object:
-        """Import a public subpackage when it is first asked for by its name."""
+        """Import a public name or subpackage when it is first asked for."""
         from importlib import import_module
 
         if name in ("blocking", "dead_letters", "local"):
             return import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+        value = globals()[name] = getattr(module, name)
+        return value
+
+    def __dir__() -> list[str]:
+        """Return all public names, imported yet or not."""
+        return sorted({*globals(), *__all__, "blocking", "dead_letters", "local"})
 
 
 __all__ = [

@@ -8,10 +8,8 @@ from pyspark.sql.datasource import DataSourceReader
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.spark.background import background
-from kinesumer.spark.driver import Driver
 from kinesumer.spark.options import FromStore
 from kinesumer.spark.ranges import Task
-from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +41,10 @@ class BatchReader(DataSourceReader):
         return read(partition, self._options, self._schema)
 
     async def _planned(self) -> list[Task]:
+        # Not at the top: tasks need no driver.
+        from kinesumer.spark.driver import Driver
+        from kinesumer.spark.sources import sources
+
         options = self._options
         if isinstance(options.starting, FromStore):
             raise ConfigurationError(

@@ -14,11 +14,9 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.background import background
-from kinesumer.spark.driver import Driver
 from kinesumer.spark.ending import stop_on_sigterm
 from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.ranges import Task
-from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
+    from kinesumer.spark.driver import Driver
     from kinesumer.spark.mirror import Mirror
     from kinesumer.spark.offsets import Offset
     from kinesumer.spark.options import ReadOptions
@@ -110,6 +109,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     async def _open(self) -> Driver:
+        # Not at the top: processes that plan a query or read a task need no driver.
+        from kinesumer.spark.driver import Driver
+        from kinesumer.spark.sources import sources
+
         options = self._options
         driver = Driver(options, sources(options.connection).open)
         if options.app is not None:
