@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
+from kinesumer.testing.limits import MOST_BLOCKED_SECONDS
 from kinesumer.testing.settled import undone
 
 if TYPE_CHECKING:
@@ -142,6 +143,9 @@ class Liveness:
             frozen = process.heart_thread.frozen_until
             met = max(process.store.weather.met_at, process.sources.met_at)
             self._trouble_at = max(self._trouble_at, min(frozen, now), met)
+            # What waits for a single call that blocks for long is promised no sooner.
+            if process.machine.frozen_until - now > MOST_BLOCKED_SECONDS:
+                self._trouble_at = now
         if sim.operators or not sim.living:
             self._trouble_at = now
 
