@@ -10,14 +10,21 @@ from kinesumer.spark.patience import patiently
 from kinesumer.spark.search import RESOLUTION_SECONDS, WALK_RECORDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.model import Shard
     from kinesumer.spark.advance import Context
     from kinesumer.spark.offsets import Place
-    from kinesumer.spark.tips import Look
+    from kinesumer.spark.tips import Found, Look
     from kinesumer.spark.watched import Watched
 
-AGES = (1.0, 10.0, 120.0, 1_800.0, 21_600.0)
+AGES = (1.0, 300.0, 21_600.0)
 """How old a tip may be, in seconds: tried one after the other, then the retention."""
+WALK_BYTES = 2_000_000
+"""A page that is read only for its last record holds about so much: AWS allows it once
+a second."""
+WALK_PAGES = 3
+"""So many pages are rather read than the time halved that they lie in."""
 
 
 async def targets(stream: Watched, context: Context) -> dict[str, Place]:
@@ -49,13 +56,23 @@ async def last_place(
     look = await search.widen()
     if look is None:
         return BEGINNING
-    look = await search.narrow(look)
-    while not look.at_tip and look.iterator is not None:
-        look = await search.further(look)
+    look = await search.to_the_tip(look)
     if look.closed:
         return END
     last = look.records[-1]
     return After(last.position, last.arrived_at)
+
+
+def is_near(records: Sequence[Found], until: float, page_records: int) -> bool:
+    """Tell whether a few pages reach from the last of some records to a time.
+
+    Judges by how fast the records came.
+    """
+    left = until - records[-1].arrived_at
+    span = records[-1].arrived_at - records[0].arrived_at
+    if left <= RESOLUTION_SECONDS:
+        return True
+    return left * len(records) <= span * WALK_PAGES * page_records
 
 
 class _Search:
@@ -82,30 +99,43 @@ class _Search:
                 return look if look.closed else None
         return None
 
-    async def narrow(self, look: Look) -> Look:
-        """Halve the time in which the last record may have arrived."""
-        while look.records and not look.at_tip:
-            low = look.records[-1].arrived_at
-            if self._high - low <= RESOLUTION_SECONDS:
-                break
-            middle = (low + self._high) / 2
-            there = await self._look(middle)
-            if there.records and there.records[-1] > look.records[-1]:
-                look = there
-            elif there.at_tip:
-                self._high = middle
-            else:
-                break
+    async def to_the_tip(self, look: Look) -> Look:
+        """Go on from a look that has records to the last one.
+
+        A page is read first: most tips are that near. Then the time is halved in which
+        the last record may have arrived, until the rest is a few pages.
+        """
+        halves = False
+        while not look.at_tip and look.iterator is not None:
+            page = self._page_records
+            if halves and not is_near(look.records, self._high, page):
+                middle = (look.records[-1].arrived_at + self._high) / 2
+                there = await self._look(middle)
+                if there.records and there.records[-1] > look.records[-1]:
+                    look = there
+                elif there.at_tip and there.records[-1:] == look.records[-1:]:
+                    look = there
+                elif there.at_tip:
+                    self._high = min(middle, self._high)
+                else:
+                    halves = False  # the server's times are too coarse
+                    look = await self._further(look, page)
+                continue
+            look, halves = await self._further(look, page), True
         return look
 
-    async def further(self, look: Look) -> Look:
-        """Read on for a page; only its last record matters."""
+    @property
+    def _page_records(self) -> int:
+        return min(WALK_RECORDS, max(1, int(WALK_BYTES / self._stream.record_bytes)))
+
+    async def _further(self, look: Look, count: int) -> Look:
+        """Read on for a page, and forget what came before it."""
 
         async def ask() -> Look:
-            return await self._probe.further(look, WALK_RECORDS)
+            return await self._probe.further(look, count)
 
         following = (await patiently(ask, self._clock)).before(self._before)
-        following.records = following.records[-1:]
+        following.records = following.records[len(look.records) - 1 :]
         return following
 
     async def _look(self, moment: float) -> Look:

@@ -94,6 +94,11 @@ class Watched:
         return max(SMALLEST_SAMPLE, min(most, share, fits))
 
     @property
+    def record_bytes(self) -> float:
+        """How large records are, about; 1 before any was seen."""
+        return max(1.0, self._record_bytes)
+
+    @property
     def ahead(self) -> int:
         """How many records may be read only to find the tip."""
         fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
