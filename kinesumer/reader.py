@@ -195,7 +195,7 @@ class Reader:
             self._throttled = True
             self._context.health.throttled(self._stream.name, error)
         except StartInFutureError:
-            self._forget_iterator()
+            self._iterator = None
         except SlowAnswerError as error:
             self._context.health.failed(label, error)
             self._too_slow(request)

@@ -287,6 +287,20 @@ async def test_a_kinesis_that_does_not_answer_holds_no_room_in_the_buffer(
 
 
 @in_virtual_time
+async def test_a_start_that_kinesis_has_not_reached_is_asked_for_again(
+    world: World,
+) -> None:
+    moment = world.clock.wall() + 0.9
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    world.put("too early")
+    await asyncio.sleep(1)
+    world.put("a")
+    assert await desk.read(1, seconds=5) == ["a"]
+    assert desk.stream.failing is None
+
+
+@in_virtual_time
 async def test_a_start_by_time_delivers_nothing_that_arrived_before(
     world: World,
 ) -> None:
