@@ -14,7 +14,7 @@ from kinesumer.spark.arrow import Columns, cut, joined
 from kinesumer.spark.fetching import Fetch, World
 from kinesumer.spark.iterators import Iterators
 from kinesumer.spark.pace import Paces
-from kinesumer.spark.room import Room
+from kinesumer.spark.room import Room, waiting_bytes
 from kinesumer.spark.sources import sources
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kinesumer.spark.options import ReadOptions
     from kinesumer.spark.ranges import Task
 
-WAITING_BYTES = 16_000_000
-"""What may wait in one process between fetching and Spark."""
 UNKNOWN_PAGE_BYTES = 4_000_000
 SMALL_PAGE_BYTES = 64_000
 FEWEST_ROWS = 1_000
@@ -89,7 +87,7 @@ class Reading:
     ) -> None:
         self._loop, self._world, self._task = loop, world, task
         self._open_source = open_source
-        self._room = Room(WAITING_BYTES, loop.create_future)
+        self._room = Room(_waiting_bytes(task), loop.create_future)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
     def batches(self) -> Generator[pa.RecordBatch]:
@@ -159,6 +157,17 @@ class Reading:
                     self._queue.put_nowait(batch)
             finally:
                 self._room.release(reserved - kept)
+
+
+def _waiting_bytes(task: Task) -> int:
+    """Return what may wait in this process, which Spark may have limited."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return waiting_bytes(len(task.ranges), None)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    unlimited = limit == resource.RLIM_INFINITY
+    return waiting_bytes(len(task.ranges), None if unlimited else limit)
 
 
 def _is_enough(batches: list[pa.RecordBatch]) -> bool:

@@ -20,12 +20,16 @@ from kinesumer.errors import (
 from kinesumer.model import Position, Start
 from kinesumer.spark.offsets import BEGINNING, END, After, At
 from kinesumer.spark.ranges import Task
+from kinesumer.spark.room import waiting_bytes
 from kinesumer.wire.encoding import UserRecord, aggregate
 from tests.spark.jumping import EPOCH, JumpingClock
-from tests.spark.reading_bench import DAY, Bench
+from tests.spark.reading_bench import DAY, Bench, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kinesumer.model import Page
+    from kinesumer.ports import Room
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
@@ -415,6 +419,49 @@ def test_what_waits_for_spark_is_bounded_in_bytes() -> None:
     batches = bench.batches(bench.task(*pairs), min_fetch_period=0.0)
     next(batches)
     # 400 MB are there; the first pages, of unknown size, are allowed 4 MB each.
-    assert bench.source.count("records") <= 6
+    assert bench.source.count("records") <= 18
     batches.close()
     bench.loop.close()
+
+
+class SlowSource(Watched):
+    """Takes a while for each page, and counts how many it is asked for at once."""
+
+    asked_now = asked_at_most = 0
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        self.asked_now += 1
+        self.asked_at_most = max(self.asked_at_most, self.asked_now)
+        await asyncio.sleep(0.4)
+        self.asked_now -= 1
+        return await super().get_records(iterator, limit, room)
+
+
+def test_a_task_of_many_shards_reads_them_all_at_once() -> None:
+    bench = Bench(32)
+    bench.put(1_000)
+    source = bench.source = SlowSource(bench.kinesis, "orders")
+    task = bench.task(*((i, BEGINNING, bench.after(i, -1)) for i in bench.numbers))
+    large = (replace(given, estimated_bytes=2_000_000) for given in task.ranges)
+    assert len(bench.rows(Task(task.streams, tuple(large)))) == 1_000
+    assert source.asked_at_most == 32
+    bench.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("shards", "memory_bytes", "waiting"),
+    [
+        (1, None, 16_000_000),
+        (20, None, 40_000_000),
+        (1_000, None, 64_000_000),
+        (32, 1 << 30, 64_000_000),
+        (32, 1 << 28, 1 << 25),
+        (32, 1 << 20, 16_000_000),
+    ],
+)
+def test_what_waits_in_a_task_is_bounded_by_shards_and_memory(
+    shards: int, memory_bytes: int | None, waiting: int
+) -> None:
+    assert waiting_bytes(shards, memory_bytes) == waiting
