@@ -183,6 +183,8 @@ POSITIONS = [
     '{"orders": {"s": "' + "1" * 5000 + '"}}',
     '{"orders": {"s": ' + "1" * 5000 + "}}",
     '{"version": 1, "streams": 5}',
+    '{"version": 2, "streams": {"a": {"created": 1, "shards": {"s-1": ["="]}}}}',
+    '{"version": 2, "streams": {"a": {"created": 1, "shards": {"s-1": {"s": []}}}}}',
     '{"version": 1, "streams": {"a": {"created": 1e999, "shards": {}}}}',
     '{"at_timestamp": "1", "format": "yyyyyyyy"}',
     '{"at_timestamp": "1", "format": "%"}',

@@ -118,6 +118,15 @@ def test_positions_are_given_by_stream_and_shard() -> None:
 
 def test_positions_can_be_an_offset_from_sparks_log() -> None:
     offset = {PAYMENTS: StreamOffset(1.5, {"shardId-0": After(Position("7", 2), 3.0)})}
+    value = to_json(offset)
+    for version in (1, 2):
+        options = read(startingPosition=json.dumps({**value, "version": version}))
+        assert options.starting_positions == offset
+
+
+def test_positions_can_be_a_large_offset_from_sparks_log() -> None:
+    places = {f"shardId-{i:012}": After(Position(f"{i}7"), i) for i in range(1, 50)}
+    offset = {PAYMENTS: StreamOffset(1.5, places)}
     options = read(startingPosition=json.dumps(to_json(offset)))
     assert options.starting_positions == offset
 
