@@ -110,7 +110,7 @@ OPTIONS = (
         READ,
         "`2.0`",
         "MB a second that are read of a shard: as many as AWS allows all readers "
-        "together",
+        "together. Beside other readers, a query slows down to its share",
     ),
     Option(
         "failOnDataLoss",
