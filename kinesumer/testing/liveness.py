@@ -213,8 +213,6 @@ class Liveness:
 
     def lost(self, shard_id: str, stream: str) -> None:
         """A client has logged that records of a shard are lost to retention (L13)."""
-        if self.sim.shape.faults == "all":
-            return
         trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
         first = self._first_due(self.sim.arn(stream), trace)
         if first is None or trace.done.find(0, first, trace.expired) < 0:

@@ -281,7 +281,7 @@ class Process:
         async for batch in records.batches():
             for record in batch.records:
                 judge.delivered(self.machine, record)
-            if self.sim.shape.tasks > 1:
+            if self.sim.shape.tasks > 1 and not self.sim.is_calm:
                 await asyncio.sleep(self.random.random())
             await self.work_at(batch.records, batch)
             if auto:
