@@ -78,7 +78,7 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    await asyncio.sleep(20)
+    await asyncio.sleep(20 + 2 * sim.shape.pace_seconds)
     for arn, child in children:
         ends = [sim.judge.shards[arn, parent].ended_at for parent in child.parents]
         if None in ends or 1 not in child.tenures:

@@ -41,7 +41,7 @@ SHARD_BYTES_PER_SECOND = 2_000_000
 PEACEFUL = {"join", "leave"}
 """Nothing is delivered twice where no other kinds of faults are."""
 SAMPLES = 80
-LOST = "retention"
+LOST = "lost to retention"
 
 
 class Liveness:
@@ -119,7 +119,7 @@ class Liveness:
             waits = sum(undone(self.sim, name) for name in self.sim.streams)
             body = waits * shape.record_bytes * 4 / 3
             seconds += body / clients / link
-        return BACKLOG_SECONDS + BACKLOG_TIMES * seconds
+        return BACKLOG_SECONDS + 2 * shape.pace_seconds + BACKLOG_TIMES * seconds
 
     def check_backlog(self) -> None:
         """All that was in the streams then is done by now (L7)."""
@@ -146,8 +146,16 @@ class Liveness:
             # What waits for a single call that blocks for long is promised no sooner.
             if process.machine.frozen_until - now > MOST_BLOCKED_SECONDS:
                 self._trouble_at = now
-        if sim.operators or not sim.living:
+        if self._is_ordered_otherwise() or not sim.living:
             self._trouble_at = now
+
+    def _is_ordered_otherwise(self) -> bool:
+        """Tell whether an operator is at work, or has paused or drained something."""
+        sim = self.sim
+        if any(operator.busy for operator in sim.operators) or sim.judge.pauses.is_any:
+            return True
+        members = sim.store.rows(f"member#{sim.shape.app}") if sim.operators else []
+        return any(row.get("drained") for row in members)
 
     def _check_owners(self) -> None:
         """A shard that nobody owns is claimed soon (L9)."""
@@ -160,7 +168,9 @@ class Liveness:
             for made in sim.kinesis.stream(name).open:
                 key = arn, made.shard.shard_id
                 row = sim.judge.shards[key].row
-                if row is not None and row.get("ready") and not row.get("owner"):
+                if row is None or not row.get("ready") or row.get("paused"):
+                    continue
+                if not row.get("owner"):
                     unowned[key] = self._unowned_since.get(key, now)
         self._unowned_since = unowned
         patience = UNOWNED_SECONDS

@@ -121,9 +121,7 @@ class Operator:
 
     async def _open(self, name: str) -> OpenStream:
         source = self.sim.kinesis.source(name)
-        weather = Weather()
-        if not self.sim.is_calm:
-            weather.set(skew=self.sim.shape.skew_seconds)
-        link = LinkedSource(self.machine, self.random, source, weather)
+        # Its server's clock is right: what counts from its time on can be told then.
+        link = LinkedSource(self.machine, self.random, source, Weather())
         info = await link.describe()
         return OpenStream(Stream(info.arn), link, info, Start.LATEST)

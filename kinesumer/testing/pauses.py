@@ -19,6 +19,11 @@ class Pauses:
         self._since: dict[str, float] = {}
         """Since when what is paused is so: streams by ARN, all by an empty one."""
 
+    @property
+    def is_any(self) -> bool:
+        """Whether a stream, or all of them, are paused."""
+        return bool(self._since)
+
     def registered(self, session: str) -> None:
         """A session began."""
         self._began[session] = self._judge.loop.real

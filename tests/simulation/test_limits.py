@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.context import logger
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model import Start
 from kinesumer.ports import All, Key, Write
@@ -268,6 +269,18 @@ def test_l13_a_loss_that_never_was() -> None:
 
     with pytest.raises(ViolationError, match="L13"):
         settle(expire)
+
+
+def test_l13_what_a_client_logs_is_judged() -> None:
+    async def log(sim: Simulation) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.error("records were lost to retention", extra=where)
+
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match="L13"):
+        settle(log)
 
 
 def test_l13_a_loss_that_was_may_be_logged() -> None:
