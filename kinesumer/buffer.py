@@ -138,6 +138,13 @@ class Buffer:
         quarter is for shards that have nothing in here: slow ones leave it to the rest.
         What is to be ``in_flight`` waits for the congestion window, too.
         """
+        asks_more = self._takes_too_much(size, holding) or (
+            in_flight and self._exceeds_window(in_flight)
+        )
+        if not (self._askers or self._openers or asks_more) and self._fits(size):
+            self.used += size
+            self.in_flight += in_flight
+            return
         future = asyncio.get_running_loop().create_future()
         asker = _Asker(size, in_flight, holding, future)
         self._askers.append(asker)
@@ -156,7 +163,8 @@ class Buffer:
     def release(self, size: int) -> None:
         """Give bytes back (a negative size takes more, whatever is free)."""
         self.used -= size
-        self._admit()
+        if self._askers or self._openers:
+            self._admit()
 
     async def open(
         self, holding: Holding, open_piece: Callable[[], list[Batch]]
