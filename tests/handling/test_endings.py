@@ -129,7 +129,7 @@ async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:
     await cancelling
     assert seen == [b"a"]
     assert client.letters.is_closed
-    await client.group.stop(wait_for_user=False)
+    await client.stop()
 
 
 class Unspeakable(Exception):

@@ -84,8 +84,12 @@ class Client:
             async with asyncio.timeout(20):
                 await self.handling.run(self._begin)
         finally:
-            await self.group.stop(wait_for_user=False)
-            await self._thread.stop()
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Give up what is held, and end the thread of the state store."""
+        await self.group.stop(wait_for_user=False)
+        await self._thread.stop()
 
     def close(self) -> None:
         """End the run, from any thread."""
