@@ -135,6 +135,7 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
                 assert page.url.endswith("/"), "the invitation is gone"
                 orders = page.get_by_role("article", name="orders")
                 await expect(orders).to_contain_text("2 owned", timeout=15_000)
+                await until(lambda: seen == [b"one"])
 
                 await page.get_by_role("button", name="Drain worker-1").click()
                 asked = page.get_by_role("dialog", name="Drain worker-1?")
