@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
+    from kinesumer.ports import StateStore
+
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 
 TABLE = "kinesumer-state-store"
@@ -111,6 +113,13 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+async def position_is_stored(store: StateStore) -> bool:
+    """Tell whether a shard of the stream was released, or committed."""
+    arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+    found = await store.query(f"shard#billing#{arn}", consistent=True)
+    return any("sequence_number" in row for row in found)
+
+
 async def test_a_client_is_paused_resumed_and_sought_from_the_page(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +159,9 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
                 await asked.get_by_role("textbox").fill("a deploy")
                 await asked.get_by_role("button", name="Pause orders").click()
                 await expect(orders).to_contain_text("2 paused", timeout=15_000)
+                async with asyncio.timeout(30):
+                    while not await position_is_stored(store):
+                        await asyncio.sleep(0.05)
 
                 await page.get_by_role("button", name="Seek orders").click()
                 asked = page.get_by_role("dialog", name="Seek orders?")
