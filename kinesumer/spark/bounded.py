@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors
-from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start
 from kinesumer.spark.each import each
 from kinesumer.spark.offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.spark.patience import patiently
+from kinesumer.spark.starting import require_known_shards
 from kinesumer.spark.targets import last_place
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ async def bounds(
     Parents and children alike: their order isn't promised, only that within a shard.
     """
     if isinstance(ending, StreamOffset):
-        _require_known(stream, ending)
+        listed = {shard.shard_id for shard in stream.shards}
+        require_known_shards("endingPosition", stream.info, listed, ending)
     pairs: dict[str, tuple[Place, Place]] = {}
 
     async def find(shard: Shard) -> None:
@@ -78,22 +79,6 @@ async def _end(
     if shard.closed:
         return END
     return await last_place(stream, shard.shard_id, context)
-
-
-def _require_known(stream: Watched, ending: StreamOffset) -> None:
-    """Refuse an end of a shard that there is not, or of another stream."""
-    arn, info = stream.info.arn, stream.info
-    if ending.created_at and ending.created_at != info.created_at:
-        raise ConfigurationError(
-            f"endingPosition: stream {arn} was made anew since the positions were "
-            "taken; they mean nothing in it"
-        )
-    unknown = sorted(ending.shards.keys() - {item.shard_id for item in stream.shards})
-    if unknown:
-        raise ConfigurationError(
-            f"endingPosition: stream {arn} has no shard {', '.join(unknown)}; "
-            "it has expired, or belongs to another stream"
-        )
 
 
 def _holds_any(first: Place, last: Place) -> bool:

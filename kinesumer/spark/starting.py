@@ -10,7 +10,7 @@ from kinesumer.model import Start, stream_name
 from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kinesumer.model import Shard, StreamInfo
     from kinesumer.spark.offsets import Offset, Place
@@ -57,6 +57,30 @@ def require_known_streams(
         )
 
 
+def require_known_shards(
+    option: str, info: StreamInfo, listed: Container[str], given: StreamOffset
+) -> None:
+    """Refuse positions of a recreated stream, or of shards that are not listed.
+
+    A shard that has been read to its end may have expired. Raises ConfigurationError.
+    """
+    if given.created_at and given.created_at != info.created_at:
+        raise ConfigurationError(
+            f"{option}: stream {info.arn} was made anew since the positions "
+            "were taken; they mean nothing in it"
+        )
+    unknown = [
+        shard_id
+        for shard_id, place in given.shards.items()
+        if shard_id not in listed and not isinstance(place, End)
+    ]
+    if unknown:
+        raise ConfigurationError(
+            f"{option}: stream {info.arn} has no shard {', '.join(unknown)}; "
+            "it has expired, or belongs to another stream"
+        )
+
+
 def _by_time(
     info: StreamInfo, shards: Sequence[Shard], start: Start
 ) -> dict[str, Place]:
@@ -78,22 +102,8 @@ def _given(
     info: StreamInfo, shards: Sequence[Shard], given: StreamOffset
 ) -> dict[str, Place]:
     """Take a user's places; what came before them counts as read."""
-    if given.created_at and given.created_at != info.created_at:
-        raise ConfigurationError(
-            f"startingPosition: stream {info.arn} was made anew since the positions "
-            "were taken; they mean nothing in it"
-        )
     parents: Mapping[str, Sequence[str]] = {s.shard_id: s.parents for s in shards}
-    unknown = [
-        shard_id
-        for shard_id, place in given.shards.items()
-        if shard_id not in parents and not isinstance(place, End)
-    ]
-    if unknown:
-        raise ConfigurationError(
-            f"startingPosition: stream {info.arn} has no shard {', '.join(unknown)}; "
-            "it has expired, or belongs to another stream"
-        )
+    require_known_shards("startingPosition", info, parents, given)
     ended = End(info.now)
     places: dict[str, Place] = {
         shard_id: ended
