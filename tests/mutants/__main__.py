@@ -1,4 +1,4 @@
-"""``python -m tests.mutants``: break one rule after the other; each must be noticed.
+"""Breaks one rule after the other: some check must notice each mutant.
 
 python -m tests.mutants --list
 python -m tests.mutants --only "commit backwards" --seeds 50
@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.killing import Effort, Verdict, judge
 from tests.mutants.mutant import Mutant
+from tests.mutants.runner import Effort, Verdict, judge
 
 NAME, RULE = 58, 46
 UNCHANGED = Mutant("nothing", "", ())
@@ -54,9 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=Effort().seeds)
     parser.add_argument("--minutes", type=float, default=Effort().minutes)
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
-    parser.add_argument(
-        "--tests-only", action="store_true", help="without the simulator"
-    )
+    parser.add_argument("--tests-only", action="store_true", help="skip the simulator")
     return parser.parse_args()
 
 

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from tests.mutants import (
-    ends,
-    handling,
-    heeding,
-    moving,
-    operating,
-    planning,
-    records,
+    admin,
+    hand_over,
+    handlers,
+    member_writes,
+    operator_changes,
+    plan,
+    record_path,
     sessions,
+    shard_end,
     shard_writes,
-    writes,
 )
 
-MUTANTS = {
-    made.name: made
-    for module in (
-        writes,
-        shard_writes,
-        sessions,
-        planning,
-        moving,
-        ends,
-        records,
-        operating,
-        heeding,
-        handling,
-    )
-    for made in module.MUTANTS
-}
+LISTS = (
+    member_writes,
+    shard_writes,
+    sessions,
+    plan,
+    hand_over,
+    shard_end,
+    record_path,
+    admin,
+    operator_changes,
+    handlers,
+)
+MUTANTS = {made.name: made for part in LISTS for made in part.MUTANTS}

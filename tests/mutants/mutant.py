@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.mutants.operators import Edits
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesumer", "tests", "schema", "pyproject.toml")
 LEFT_OUT = ("node_modules", "spark", "java")
 
 
-class Patch(NamedTuple):
-    """A text of one file, and what stands there instead."""
-
-    path: str
-    """Below ``kinesumer/``."""
-    old: str
-    new: str
-
-    def applied(self, text: str) -> str:
-        """Return the changed file. Raises ValueError unless the text is there once."""
-        found = text.count(self.old)
-        if found != 1:
-            raise ValueError(f"{self.path} has {found} places like {self.old!r}, not 1")
-        return text.replace(self.old, self.new)
-
-
 class Mutant(NamedTuple):
-    """A rule that is broken, and what notices that."""
+    """A broken rule, and the checks that must notice it."""
 
     name: str
     rule: str
     """Section of the protocol, or K and Go with a number: rows of known failures."""
-    patches: tuple[Patch, ...]
+    edits: Edits
     tests: tuple[str, ...] = ()
-    """What is asked if no seed notices it."""
+    """The tests to run if no seed notices the mutant."""
     simulated: bool = True
     """False: the simulator doesn't run this code, or can't see the difference."""
     note: str = ""
 
 
-def mutant(
-    name: str,
-    rule: str,
-    path: str,
-    old: str,
-    new: str,
-    *tests: str,
-    simulated: bool = True,
-    note: str = "",
-) -> Mutant:
-    """Return a mutant of one patch."""
-    patches = (Patch(path, old, new),)
-    return Mutant(name, rule, patches, tests, simulated, note)
+class Module:
+    """Makes mutants of one module; a moved module is renamed here only.
+
+    The module is named relative to ``kinesumer``. A mutant without tests of its own has
+    the default tests.
+    """
+
+    def __init__(self, name: str, *default_tests: str) -> None:
+        self._name, self._default_tests = name, default_tests
+
+    def __call__(
+        self,
+        name: str,
+        rule: str,
+        function: str,
+        edits: Edits,
+        *tests: str,
+        simulated: bool = True,
+        note: str = "",
+    ) -> Mutant:
+        """Return a mutant of a function, ``Class.method`` if it is a method.
+
+        An empty function stands for the whole module.
+        """
+        where = f"{self._name}:{function}"
+        edits = tuple(edit._replace(where=edit.where or where) for edit in edits)
+        return Mutant(name, rule, edits, tests or self._default_tests, simulated, note)
+
+
+def mutate(edits: Edits, sources: Path) -> dict[str, str]:
+    """Return the mutated code of each changed module, by its path below sources.
+
+    Raises ValueError unless each edit finds one node and changes the code.
+    """
+    modules: dict[str, ast.Module] = {}
+    for edit in edits:
+        try:
+            code = (sources / edit.path).read_text()
+        except FileNotFoundError:
+            raise ValueError(f"{edit.where}: there is no file {edit.path}") from None
+        module = modules.setdefault(edit.path, ast.parse(code))
+        before = ast.dump(module)
+        edit.apply(module)
+        if ast.dump(module) == before:
+            raise ValueError(f"{edit.where}: {edit.pattern!r} is replaced by itself")
+    return {path: ast.unparse(module) for path, module in modules.items()}
 
 
 def plant(made: Mutant, directory: Path) -> None:
-    """Copy package and tests to a directory, and apply the mutant's patches there."""
+    """Copy package and tests to a directory, and mutate the package there."""
     ignore = shutil.ignore_patterns(*LEFT_OUT)
     for name in COPIED:
         source = ROOT / name
@@ -65,6 +86,5 @@ def plant(made: Mutant, directory: Path) -> None:
             shutil.copytree(source, directory / name, ignore=ignore)
         else:
             shutil.copy(source, directory / name)
-    for patch in made.patches:
-        place = directory / "kinesumer" / patch.path
-        place.write_text(patch.applied(place.read_text()))
+    for path, code in mutate(made.edits, directory / "kinesumer").items():
+        (directory / "kinesumer" / path).write_text(code)

@@ -1,271 +1,203 @@
-"""Section 4: the condition of each write to a shard's row, dropped or bent."""
+"""Section 4: the conditions of writes to rows of shards."""
 
 from __future__ import annotations
 
-from tests.mutants.mutant import mutant
+from tests.mutants.mutant import Module
+from tests.mutants.operators import always, drop, replace
 
-WRITES = "wire/writes.py"
 REFUSES = "tests/wire/test_writes.py::test_it_is_refused_by"
 GREATER = "tests/wire/test_writes.py::test_only_a_greater_position_is_committed"
 NOT_SMALLER = "tests/wire/test_writes.py::test_no_smaller_position_is_released"
+checkpointer = Module("checkpointer", "tests/test_checkpointer.py")
+operators = Module("wire.operators", "tests/wire/test_operators.py")
+rounds = Module("rounds", "tests/test_rounds.py")
+writes = Module("wire.writes", REFUSES)
+writes_simulated = Module("wire.writes")
 
 MUTANTS = (
-    mutant(
+    writes(
         "create a row over a row",
         "4 Create shard",
-        WRITES,
-        'Write(shard_row_key(app, shard), Test("pk", "absent"), values)',
-        "Write(shard_row_key(app, shard), All(()), values)",
-        REFUSES,
+        "create_shard",
+        replace("Test('pk', 'absent')", "All(())"),
     ),
-    mutant(
+    writes(
         "ready in any epoch",
         "4 Ready; a seek opens parents again",
-        WRITES,
-        '    condition = Test("epoch", "=", shard.epoch)\n'
-        "    return Write(shard_row_key(app, shard), condition, "
-        '{"ready": True})',
-        '    return Write(shard_row_key(app, shard), Test("pk", "exists"), '
-        '{"ready": True})',
-        REFUSES,
+        "ready",
+        replace("Test('epoch', ...)", "Test('pk', 'exists')"),
     ),
-    mutant(
+    writes(
         "claim what isn't ready",
         "4 Claim",
-        WRITES,
-        '            Test("ready", "=", True),\n            Test("ended"',
-        '            Test("ended"',
-        REFUSES,
+        "claim",
+        drop("Test('ready', '=', True)"),
         note="A row once ready stays so: who read it ready may claim. Kept as written.",
     ),
-    mutant(
-        "claim what has ended",
-        "4 Claim",
-        WRITES,
-        '            Test("ended", "=", False),\n',
-        "",
-        REFUSES,
+    writes(
+        "claim what has ended", "4 Claim", "claim", drop("Test('ended', '=', False)")
     ),
-    mutant(
+    writes(
         "claim in any epoch",
         "4 Claim",
-        WRITES,
-        '            Test("epoch", "=", shard.epoch),\n'
-        '            Test("paused", "absent"),\n',
-        '            Test("paused", "absent"),\n',
-        REFUSES,
+        "claim",
+        drop("Test('epoch', '=', shard.epoch)"),
     ),
-    mutant(
+    writes(
         "claim from the living",
         "4 Claim",
-        WRITES,
-        '            Test("paused", "absent"),\n            free,\n',
-        '            Test("paused", "absent"),\n',
-        REFUSES,
+        "claim",
+        replace("(Test('ready', ...), ...)", "(...)[:-1]"),
     ),
-    mutant(
+    writes(
         "claim what is paused",
         "4 Claim; Pause",
-        WRITES,
-        '            Test("paused", "absent"),\n',
-        "",
-        REFUSES,
+        "claim",
+        drop("Test('paused', 'absent')"),
     ),
-    mutant(
-        "seek in any epoch",
-        "4 Seek",
-        "wire/operators.py",
-        'All((Test("epoch", "=", shard.epoch), Test("ended", "=", shard.ended)))',
-        'Test("ended", "=", shard.ended)',
-        REFUSES,
+    operators(
+        "seek in any epoch", "4 Seek", "seek", drop("Test('epoch', ...)"), REFUSES
     ),
-    mutant(
+    operators(
         "seek in the owner's epoch",
         "4 Seek: late commits are refused",
-        "wire/operators.py",
-        '"epoch": shard.epoch + 1, "ended"',
-        '"epoch": shard.epoch, "ended"',
-        "tests/wire/test_operators.py",
+        "seek",
+        replace("shard.epoch + 1", "shard.epoch"),
     ),
-    mutant(
+    writes_simulated(
         "claim without a new epoch",
         "4 Claim",
-        WRITES,
-        '"epoch": shard.epoch + 1',
-        '"epoch": shard.epoch',
+        "claim",
+        replace("shard.epoch + 1", "shard.epoch"),
     ),
-    mutant(
+    writes(
         "commit by anybody",
         "4 Commit; K5, Go 6, Go 7",
-        WRITES,
-        "condition = All((*_owned(shard), _greater(position)))",
-        "condition = _greater(position)",
-        REFUSES,
+        "commit",
+        drop("*_owned(shard)"),
     ),
-    mutant(
+    writes(
         "commit in another epoch",
         "4 Commit",
-        WRITES,
-        "condition = All((*_owned(shard), _greater(position)))",
-        "condition = All((_owned(shard)[0], _greater(position)))",
-        REFUSES,
+        "commit",
+        replace("*_owned(shard)", "_owned(shard)[0]"),
     ),
-    mutant(
+    writes(
         "commit without being the owner",
         "4 Commit",
-        WRITES,
-        "condition = All((*_owned(shard), _greater(position)))",
-        "condition = All((_owned(shard)[1], _greater(position)))",
-        REFUSES,
+        "commit",
+        replace("*_owned(shard)", "_owned(shard)[1]"),
     ),
-    mutant(
-        "commit backwards",
-        "4 Commit; Go 8",
-        WRITES,
-        "condition = All((*_owned(shard), _greater(position)))",
-        "condition = All(_owned(shard))",
-        REFUSES,
-    ),
-    mutant(
+    writes("commit backwards", "4 Commit; Go 8", "commit", drop("_greater(position)")),
+    writes(
         "a longer number isn't greater",
         "4 Greater",
-        WRITES,
-        '            Test("sequence_number", "size<", len(number)),\n',
-        "",
+        "_greater",
+        drop("Test('sequence_number', 'size<', len(number))"),
         GREATER,
     ),
-    mutant(
+    writes(
         "numbers compared as text",
         "4 Greater",
-        WRITES,
-        '                    Test("sequence_number", "size=", len(number)),\n',
-        "",
+        "_greater",
+        drop("Test('sequence_number', 'size=', len(number))"),
         GREATER,
     ),
-    mutant(
+    writes(
         "parts of an aggregate compare as equal",
         "4 Greater",
-        WRITES,
-        "            All((same, earlier)),\n",
-        "",
+        "_greater",
+        drop("All((same, earlier))"),
         GREATER,
     ),
-    mutant(
+    writes(
         "a whole record isn't after its parts",
         "4 Greater",
-        WRITES,
-        'earlier = Test("sub_sequence_number", "exists")',
-        'earlier = Test("sub_sequence_number", "<", 0)',
+        "_greater",
+        replace(
+            "Test('sub_sequence_number', 'exists')",
+            "Test('sub_sequence_number', '<', 0)",
+        ),
         GREATER,
     ),
-    mutant(
+    writes_simulated(
         "a whole record keeps the part of the one before",
         "4 Commit",
-        WRITES,
-        'gone = ("sub_sequence_number",) if position.sub_sequence_number is None '
-        "else ()",
-        "gone = ()",
+        "commit",
+        replace("... if position.sub_sequence_number is None else ()", "()"),
     ),
-    mutant(
-        "release by anybody",
-        "4 Release",
-        WRITES,
-        "parts: tuple[Condition, ...] = _owned(shard)",
-        "parts: tuple[Condition, ...] = ()",
-        REFUSES,
+    writes(
+        "release by anybody", "4 Release", "_give_up", replace("_owned(shard)", "()")
     ),
-    mutant(
+    writes(
         "release backwards",
         "4 Release",
-        WRITES,
-        "parts += (Either((_greater(position), _same(position))),)",
-        "parts += ()",
+        "_give_up",
+        drop("Either((_greater(position), _same(position)))"),
         NOT_SMALLER,
     ),
-    mutant(
+    writes(
         "release only forward",
         "4 Release",
-        WRITES,
-        "parts += (Either((_greater(position), _same(position))),)",
-        "parts += (_greater(position),)",
+        "_give_up",
+        replace("Either((_greater(position), _same(position)))", "_greater(position)"),
         NOT_SMALLER,
     ),
-    mutant(
-        "release keeps the owner",
-        "4 Release",
-        WRITES,
-        'remove = ["owner", "owner_id", "claim"]',
-        'remove = ["owner_id", "claim"]',
+    writes_simulated(
+        "release keeps the owner", "4 Release", "_give_up", drop("'owner'")
     ),
-    mutant(
+    writes_simulated(
         "release without the position",
         "7 one write; Go 13",
-        WRITES,
-        "    return _give_up(app, shard, position, {})",
-        "    return _give_up(app, shard, None, {})",
+        "release",
+        replace("position", "None"),
     ),
-    mutant(
-        "end that isn't marked",
-        "4 End; K7",
-        WRITES,
-        'return _give_up(app, shard, position, {"ended": True})',
-        "return _give_up(app, shard, position, {})",
+    writes_simulated(
+        "end that isn't marked", "4 End; K7", "end", replace("{'ended': True}", "{}")
     ),
-    mutant(
+    writes(
         "prune a shard that hasn't ended",
         "4 Prune shard",
-        WRITES,
-        'Write(shard_row_key(app, shard), Test("ended", "=", True), delete=True)',
-        "Write(shard_row_key(app, shard), All(()), delete=True)",
-        REFUSES,
+        "prune_shard",
+        replace("Test('ended', '=', True)", "All(())"),
     ),
-    mutant(
+    rounds(
         "a claim is won only if it is answered",
         "4 a lost answer; K4",
-        "rounds.py",
-        "if is_mine and won.claim == nonce:",
-        "if is_mine and written.applied:",
-        "tests/test_rounds.py",
+        "Rounds._claim",
+        replace("won.claim == nonce", "written.applied"),
     ),
-    mutant(
+    rounds(
         "a claim is won whoever has it",
         "4 a lost answer",
-        "rounds.py",
-        "if is_mine and won.claim == nonce:",
-        "if won:",
-        "tests/test_rounds.py",
+        "Rounds._claim",
+        replace("is_mine and won.claim == nonce", "won"),
     ),
-    mutant(
+    rounds(
         "a claim in doubt is forgotten",
         "4 a lost answer; K4",
-        "rounds.py",
-        "            self._open_claims[row.key] = Claim(row, nonce, dead_owner)\n"
-        "            self._context.health.failed",
-        "            self._context.health.failed",
-        "tests/test_rounds.py",
+        "Rounds._claim",
+        replace(
+            "self._open_claims[row.key] = ...; self._context.health.failed(...)",
+            "self._context.health.failed('state store', error)",
+        ),
     ),
-    mutant(
+    checkpointer(
         "a refused commit is a lost shard",
         "4 a lost answer",
-        "checkpointer.py",
-        "if written.applied or is_stored(holding, now, position):",
-        "if written.applied:",
-        "tests/test_checkpointer.py",
+        "Checkpointer._commit",
+        drop("is_stored(holding, now, position)"),
     ),
-    mutant(
+    checkpointer(
         "a refused commit is done",
         "4 a lost answer; K5",
-        "checkpointer.py",
-        "if written.applied or is_stored(holding, now, position):",
-        "if True:",
-        "tests/test_checkpointer.py",
+        "Checkpointer._commit",
+        always("written.applied or is_stored(holding, now, position)"),
     ),
-    mutant(
+    checkpointer(
         "what another epoch stored counts as ours",
         "4 a lost answer",
-        "checkpointer.py",
-        "row is None or row.position is None or row.epoch != holding.row.epoch",
-        "row is None or row.position is None",
-        "tests/test_checkpointer.py",
+        "is_stored",
+        drop("row.epoch != holding.row.epoch"),
     ),
 )

@@ -26,41 +26,24 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesumer", "pyproject.toml", "schema", "tests/conftest.py")
+MODULES = sorted(
+    f"{package}/{path.stem}"
+    for package in ("core", "wire")
+    for path in ROOT.glob(f"kinesumer/{package}/[!_]*.py")
+)
+_ROW_TESTS = ("wire/test_rows", "wire/test_row_limits", "wire/test_row_texts")
 TESTS = {
-    "core/agenda": ("core/test_agenda",),
     "core/assignment": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
     "core/balance": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
-    "core/congestion": ("core/test_congestion",),
-    "core/lineage": ("core/test_lineage",),
     "core/fair_share": ("core/test_pacing",),
-    "core/liveness": ("core/test_liveness",),
-    "core/loop_share": ("core/test_loop_share",),
-    "core/ownership": ("core/test_ownership",),
-    "core/pacing": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_agenda"),
-    "core/progress": ("core/test_progress",),
-    "core/seeking": ("core/test_seeking",),
-    "core/write_rate": ("core/test_write_rate",),
     "wire/aggregation": ("wire/test_aggregation", "wire/test_encoding"),
-    "wire/attributes": (
-        "wire/test_rows",
-        "wire/test_row_limits",
-        "wire/test_row_texts",
-        "wire/test_records",
-    ),
+    "wire/attributes": (*_ROW_TESTS, "wire/test_records"),
     "wire/encoding": ("wire/test_encoding", "wire/test_aggregation"),
     "wire/operators": ("wire/test_operators", "wire/test_writes"),
-    "wire/puts": ("wire/test_puts",),
-    "wire/records": ("wire/test_records",),
-    "wire/rows": (
-        "wire/test_row_limits",
-        "wire/test_row_texts",
-        "wire/test_rows",
-        "wire/test_writes",
-    ),
-    "wire/state_table": ("wire/test_state_table",),
-    "wire/writes": ("wire/test_writes",),
+    "wire/rows": (*_ROW_TESTS, "wire/test_writes"),
 }
+"""The tests of the modules that have more than one, or one of another name."""
 BINARY = {
     *("Add_Sub", "Sub_Add", "Mul_FloorDiv", "Mul_Add", "Div_Mul", "Div_FloorDiv"),
     *("FloorDiv_Mul", "FloorDiv_Div", "Mod_FloorDiv", "Pow_Mul", "LShift_RShift"),
@@ -79,6 +62,12 @@ class Change(NamedTuple):
     number: int
     outcome: str
     diff: str
+
+
+def tests_of(module: str) -> list[str]:
+    """Return the paths of a module's tests."""
+    package, _, name = module.partition("/")
+    return [f"tests/{x}.py" for x in TESTS.get(module, (f"{package}/test_{name}",))]
 
 
 def survey(module: str, cosmic_ray: str, seconds: float) -> list[Change]:
@@ -104,7 +93,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _config(module: str, seconds: float) -> str:
-    tests = " ".join(f"tests/{name}.py" for name in TESTS[module])
+    tests = " ".join(tests_of(module))
     command = f"{sys.executable} -B -m pytest -x -q -p no:cacheprovider {tests}"
     return (
         "[cosmic-ray]\n"
@@ -180,7 +169,7 @@ def _changed_lines(diff: str) -> list[str]:
 def main() -> None:
     """Print what survived of each module, and how many changes there were."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--module", action="append", choices=TESTS)
+    parser.add_argument("--module", action="append", choices=MODULES)
     parser.add_argument("--cosmic-ray", default="cosmic-ray")
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
@@ -188,7 +177,7 @@ def main() -> None:
     cosmic_ray = shutil.which(options.cosmic_ray)
     if cosmic_ray is None:
         parser.error(f"--cosmic-ray: there is no program {options.cosmic_ray}")
-    for module in options.module or TESTS:
+    for module in options.module or MODULES:
         changes = survey(module, os.path.abspath(cosmic_ray), options.seconds)
         lived = [c for c in changes if "SURVIVED" in c.outcome.upper()]
         for change in lived:

@@ -1,4 +1,4 @@
-"""Plants a mutant and asks one check after the other until one notices it."""
+"""Plants a mutant and runs one check after the other until one fails."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.mutants.mutant import plant
 if TYPE_CHECKING:
     from tests.mutants.mutant import Mutant
 
-PATIENCE_SECONDS = 600.0
+LIMIT_SECONDS = 600.0
 
 
 class Effort(NamedTuple):
-    """How long to look before a mutant counts as alive."""
+    """How much to run before a mutant counts as alive."""
 
     seeds: int = 10
     minutes: float = 3.0
@@ -28,33 +28,33 @@ class Effort(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a mutant."""
+    """The result of a mutant."""
 
     mutant: Mutant
     killed_by: str
-    """A predicate, or a test; empty if it lives."""
+    """A predicate or a test; empty if the mutant lives."""
     seeds: int
-    """Seeds run until then."""
+    """Seeds that were simulated."""
     seconds: float
-    """Wall clock, in all."""
+    """Wall clock, all checks together."""
 
 
 def judge(made: Mutant, effort: Effort) -> Verdict:
-    """Return which check notices a mutant first: the simulator, then named tests."""
+    """Return which check fails first: the simulator, then the mutant's tests."""
     started, seeds, killed_by = time.monotonic(), 0, ""
     with tempfile.TemporaryDirectory(prefix="kinesumer-mutant-") as name:
-        place = Path(name)
-        plant(made, place)
+        directory = Path(name)
+        plant(made, directory)
         if made.simulated and not effort.tests_only:
-            killed_by, seeds = _simulate(place, effort)
+            killed_by, seeds = _simulate(directory, effort)
         if not killed_by:
-            killed_by = _test(place, made.tests)
+            killed_by = _test(directory, made.tests)
     return Verdict(made, killed_by, seeds, time.monotonic() - started)
 
 
-def _simulate(place: Path, effort: Effort) -> tuple[str, int]:
+def _simulate(directory: Path, effort: Effort) -> tuple[str, int]:
     arguments = ["--seeds", str(effort.seeds), "--minutes", str(effort.minutes)]
-    done = _run(place, "tests.mutants.hunt", *arguments)
+    done = _run(directory, "tests.mutants.simulation", *arguments)
     if done is None:
         return "it hangs", 0
     if done.returncode != 0:
@@ -63,9 +63,9 @@ def _simulate(place: Path, effort: Effort) -> tuple[str, int]:
     return violation, seeds
 
 
-def _test(place: Path, tests: tuple[str, ...]) -> str:
+def _test(directory: Path, tests: tuple[str, ...]) -> str:
     for test in tests:
-        done = _run(place, "pytest", "-x", "-q", "-p", "no:cacheprovider", test)
+        done = _run(directory, "pytest", "-x", "-q", "-p", "no:cacheprovider", test)
         if done is None:
             return f"{test}: it hangs"
         if done.returncode == 1:
@@ -77,22 +77,22 @@ def _test(place: Path, tests: tuple[str, ...]) -> str:
     return ""
 
 
-def _run(place: Path, *module: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a module of the planted package; None if it doesn't end."""
+def _run(directory: Path, *module: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a module in the planted copy; None if it doesn't end in time."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(place),
+        "PYTHONPATH": str(directory),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     try:
         return subprocess.run(
             [sys.executable, "-m", *module],
-            cwd=place,
+            cwd=directory,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=LIMIT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -100,4 +100,4 @@ def _run(place: Path, *module: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it ends without a word"])[-1]
+    return (text.strip().splitlines() or ["it ends without an error message"])[-1]

@@ -1,8 +1,8 @@
-"""Looks for a seed that breaks a predicate: runs where a mutant was planted.
+"""Simulates seeds until one breaks a predicate; the runner starts it beside a mutant.
 
-    python -m tests.mutants.hunt --seeds 12 --minutes 3
+    python -m tests.mutants.simulation --seeds 12 --minutes 3
 
-Prints what was found as JSON: the predicate or error, and after how many seeds.
+Prints the predicate or error, and the number of seeds until then, as JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import kinesumer
 from kinesumer.testing.campaign import carry_out, dense
 
 
-def hunt(seeds: int, minutes: float) -> tuple[str, int]:
-    """Return what was violated and the number of seeds run; "" if nothing was."""
+def simulate(seeds: int, minutes: float) -> tuple[str, int]:
+    """Return the violated predicate, or "", and the number of seeds run."""
     for seed in range(seeds):
         outcome = carry_out(dense(seed, minutes=minutes))
         if outcome.predicate == "crash":
@@ -28,14 +28,14 @@ def hunt(seeds: int, minutes: float) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Hunt, and print what was found."""
+    """Simulate the seeds and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--minutes", type=float, required=True)
     options = parser.parse_args()
     assert Path(kinesumer.__file__).is_relative_to(Path.cwd()), kinesumer.__file__
     logging.getLogger("kinesumer").setLevel(logging.CRITICAL)
-    print(json.dumps(hunt(options.seeds, options.minutes)))
+    print(json.dumps(simulate(options.seeds, options.minutes)))
 
 
 if __name__ == "__main__":
