@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,11 +52,17 @@ class Share(NamedTuple):
 Key = tuple[str, str]
 
 
-def admit(samples: Mapping[Key, Sample], limits: Limits) -> dict[Key, Share]:
-    """Return each shard's share. At least one record of all is admitted."""
+def admit(
+    samples: Mapping[Key, Sample], limits: Limits, until: float = inf
+) -> dict[Key, Share]:
+    """Return each shard's share of what arrived up to a time.
+
+    At least one record of all is admitted if any arrived up to then.
+    """
+    samples = {key: _up_to(sample, until) for key, sample in samples.items()}
     horizon = min(
         (s.records[-1].arrived_at for s in samples.values() if not s.whole),
-        default=float("inf"),
+        default=inf,
     )
     known = sorted(
         chain.from_iterable(
@@ -67,17 +74,25 @@ def admit(samples: Mapping[Key, Sample], limits: Limits) -> dict[Key, Share]:
     budget = _Budget(limits)
     for place, (arrived_at, key, found) in enumerate(known):
         if arrived_at > horizon:
-            return _by_time(samples, counts, known[place:], budget)
+            return _by_time(samples, counts, known[place:], budget, until)
         if not budget.take(1, found.size):
             return {key: Share(count) for key, count in counts.items()}
         counts[key] += 1
-    return _by_time(samples, counts, [], budget)
+    return _by_time(samples, counts, [], budget, until)
+
+
+def _up_to(sample: Sample, until: float) -> Sample:
+    """Return a sample without what arrived later than a time."""
+    records = sample.records
+    later = (i for i, found in enumerate(records) if found.arrived_at > until)
+    count = next(later, len(records))
+    return Sample(records[:count], sample.whole or count < len(records))
 
 
 class _Budget:
     def __init__(self, limits: Limits) -> None:
-        self.rows: float = float("inf") if limits.rows is None else limits.rows
-        self.bytes: float = float("inf") if limits.bytes is None else limits.bytes
+        self.rows: float = inf if limits.rows is None else limits.rows
+        self.bytes: float = inf if limits.bytes is None else limits.bytes
         self._first = True
 
     def take(self, rows: int, size: int) -> bool:
@@ -94,13 +109,14 @@ def _by_time(
     counts: Mapping[Key, int],
     known: Sequence[tuple[float, Key, Found]],
     budget: _Budget,
+    most: float,
 ) -> dict[Key, Share]:
     """Choose a time up to which about the rest of the budget has arrived."""
     going_on = {key: sample for key, sample in samples.items() if not sample.whole}
     if not going_on:
         return {key: Share(count) for key, count in counts.items()}
     horizon = min(sample.records[-1].arrived_at for sample in going_on.values())
-    until = horizon + _seconds(list(going_on.values()), budget)
+    until = min(most, horizon + _seconds(list(going_on.values()), budget))
     more = Counter(key for arrived_at, key, _ in known if arrived_at <= until)
     shares = {}
     for key, sample in samples.items():

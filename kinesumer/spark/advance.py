@@ -17,6 +17,7 @@ from kinesumer.spark.data_loss import is_whole, may_be_trimmed
 from kinesumer.spark.offsets import BEGINNING, After, At, End
 from kinesumer.spark.patience import patiently
 from kinesumer.spark.search import Bound, Reached, reach
+from kinesumer.spark.targets import last_until
 
 if TYPE_CHECKING:
     from kinesumer.ports import Clock
@@ -49,6 +50,8 @@ class Context(NamedTuple):
     loss: DataLoss
     insist: bool = False
     """Never leave a shard out because Kinesis refuses for now."""
+    skew_seconds: float = math.inf
+    """How far apart shards may get in arrival time; inf: as far as they do."""
 
 
 class Advance:
@@ -70,6 +73,12 @@ class Advance:
         """Whether Kinesis no longer knows the shard."""
         self.look_taken: Look | None = None
         self.behind_seconds = 0.0
+        self.refused = False
+        """Whether Kinesis did not say what comes next."""
+        self.lags = False
+        """Whether there may have been a backlog before the look."""
+        self.ended_by = math.inf
+        """A time before which the last record of a closed shard arrived."""
         self._stream, self._readable, self._context = stream, readable, context
         self._target = target
         self._begins = begins
@@ -82,8 +91,11 @@ class Advance:
 
     # --- looking ---------------------------------------------------------------------
 
-    async def look(self, limits: Limits) -> None:
-        """Find out what comes next in the shard."""
+    async def look(self, limits: Limits, *, together: bool = False) -> None:
+        """Find out what comes next in the shard.
+
+        ``together``: even where nothing limits the batch, other shards may.
+        """
         if limits.any:
             most = MOST_SAMPLED if limits.rows is None else limits.rows
             self._sample = min(most + 1, MOST_SAMPLED)
@@ -91,17 +103,22 @@ class Advance:
             return
         try:
             await self._check_retention()
-            if not limits.any and self._ends_whole:
+            self.lags = self._may_lag
+            shortcut = not (limits.any or together or self.lags)
+            if shortcut and self.ends_whole:
                 await self._find_beginning()
                 if not self.lost:
                     self.place = End(self._readable.seen)
                 return
-            if not limits.any and await self._jump():
+            if shortcut and await self._jump():
                 await self._find_beginning()
                 return
             self.look_taken = await self._ask()
         except SourceUnavailableError as error:
+            if self._context.insist:
+                raise
             self._stream.refused(self._probe, error)
+            self.refused = True
             return
         self._probe.failing_since = None
         look = self.look_taken
@@ -119,7 +136,25 @@ class Advance:
         return self._stream.probe(self.shard_id)
 
     @property
-    def _ends_whole(self) -> bool:
+    def since(self) -> float:
+        """A time before which nothing that is still to be read arrived."""
+        look, stream = self.look_taken, self._stream
+        if look is not None and look.records:
+            return look.records[0].arrived_at
+        oldest = self._context.service.earliest() - stream.retention_seconds
+        oldest = max(oldest, stream.info.created_at)
+        place = self._readable.place
+        if place == BEGINNING:
+            return oldest
+        return max(oldest, self._readable.seen, self._probe.empty_until(place))
+
+    @property
+    def _may_lag(self) -> bool:
+        age = self._context.service.earliest() - self.since
+        return age > self._context.skew_seconds
+
+    @property
+    def ends_whole(self) -> bool:
         """A closed shard is read to its end unless a limit or a target forbids it."""
         if self._target is not None:
             return isinstance(self._target, End)
@@ -153,7 +188,7 @@ class Advance:
         age = self._context.service.earliest() - self._readable.seen
         rate = self._probe.records_per_second
         if rate is None:
-            return self._begin == BEGINNING or age > FRESH_SECONDS
+            return age > FRESH_SECONDS
         return age * rate > 2 * self._stream.sample()
 
     def _is_new(self, found: Found) -> bool:
@@ -174,6 +209,9 @@ class Advance:
             self.lost = True
             return None
         self._is_quiet = look.at_tip and not look.records
+        if self._is_quiet:
+            now = self._context.service.earliest()
+            self._probe.saw_tip(self._readable.place, now)
         if isinstance(self._target, After):
             return look.up_to(self._target.position)
         return look
@@ -200,8 +238,9 @@ class Advance:
 
     async def _patiently_after(self) -> Look:
         async def ask() -> Look:
+            find = self._probe.next_after if self.lags else self._probe.after
             return await self._look_further(
-                await self._probe.after(self._begin, self._stream.sample())
+                await find(self._begin, self._stream.sample())
             )
 
         if self._context.insist or self._begins:
@@ -243,6 +282,11 @@ class Advance:
 
     # --- cutting ---------------------------------------------------------------------
 
+    def hold(self) -> None:
+        """Leave for a later batch what was chosen without regard to other shards."""
+        if self.look_taken is None:
+            self.place = self._begin = self._readable.place
+
     async def cut(self, share: Share | None) -> None:
         """Choose the batch's end, within a share if limits apply."""
         look = self.look_taken
@@ -258,27 +302,53 @@ class Advance:
             self._end_at(Reached(last, at_tip=True, closed=look.closed))
             self._probe.keep_after(last, look)
         else:
-            await self._search(look, share)
+            await self._go_beyond(look, share)
 
-    async def _search(self, look: Look, share: Share | None) -> None:
-        if share is None and isinstance(self._target, After):
+    async def _go_beyond(self, look: Look, share: Share | None) -> None:
+        until = math.inf if share is None else share.until
+        if until is None:
+            self._end_at(Reached(look.records[-1]))
+        elif until > self._context.service.earliest():
+            await self._go_to_tip(look)
+        else:
+            await self._go_up_to(look, until)
+
+    async def _go_to_tip(self, look: Look) -> None:
+        if self.ends_whole:
+            self.place = End(look.records[-1].arrived_at)
+            return
+        if isinstance(self._target, After):
             self.place = self._target
             return
+        quiet = self._quiet_since is not None
         now = self._quiet_since or self._context.service.earliest() - CUT_SECONDS
-        until = None if share is None else share.until
-        limited = until is not None and until < now
-        bound = Bound(
-            until if until is not None and limited else now,
-            limited or self._target is not None,
-            self._stream.sample(),
-            self._stream.ahead,
-            not limited and self._quiet_since is not None,
-        )
+        stream = self._stream
+        bound = Bound(now, stream.sample(), stream.ahead, known_quiet=quiet)
         try:
             reached = await reach(self._probe, look, bound)
         except (SourceUnavailableError, ExpiredIteratorError):
             reached = Reached(look.records[-1])
-        self._end_at(self._within_target(reached))
+        self._end_at(reached)
+
+    async def _go_up_to(self, look: Look, until: float) -> None:
+        """Go to about the last record that arrived up to a time.
+
+        Insists on an answer: other shards go on to the same time.
+        """
+        if self.ends_whole and self.ended_by <= until:
+            self.place = End(look.records[-1].arrived_at)
+            return
+        if isinstance(self._target, After) and self._target.seen <= until:
+            self.place = self._target
+            return
+        there = await last_until(
+            self._stream, self.shard_id, self._context, look, until
+        )
+        last, more = there.records[-1], there.iterator
+        if more is not None:
+            self._probe.keep_after(last, there)
+        at_tip = there.at_tip and more is not None
+        self._end_at(self._within_target(Reached(last, at_tip, there.closed)))
 
     def _within_target(self, reached: Reached) -> Reached:
         target = self._target
@@ -299,6 +369,7 @@ class Advance:
             return
         if reached.at_tip and not isinstance(self._target, After):
             seen = max(arrived, now - SEEN_SLACK_SECONDS)
+            self._probe.saw_tip(After(reached.last.position, seen), now)
         else:
             seen = arrived
             self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)

@@ -70,6 +70,12 @@ class Driver:
 
     async def latest(self, start: Offset, limits: Limits) -> Offset | None:
         """Return the end of the batch after ``start``; None if nothing is new."""
+        context = self._context._replace(skew_seconds=self.options.max_skew_per_batch)
+        return await self._plan(start, limits, context)
+
+    async def _plan(
+        self, start: Offset, limits: Limits, context: Context
+    ) -> Offset | None:
         await self._pause()
         streams = await self._refreshed()
         gone = start.keys() - {stream.info.arn for stream in streams}
@@ -78,14 +84,14 @@ class Driver:
         if isinstance(self.options.starting, FromStore) and self.stored is not None:
             if any(stream.info.arn not in start for stream in streams):
                 self._stored = await self.stored()
-        return await Planner(self._context).plan(
+        return await Planner(context).plan(
             start, streams, self._starting, limits, self._targets
         )
 
     async def all_there_is(self, start: Offset) -> Offset | None:
         """Return the end of a query's only batch: ``Trigger.Once``."""
         await self.fix_targets()
-        return await self.latest(start, Limits())
+        return await self._plan(start, Limits(), self._context)
 
     async def fix_targets(self) -> None:
         """Let batches end at what is there now: ``Trigger.AvailableNow``."""

@@ -98,6 +98,14 @@ OPTIONS = (
         "about how many bytes a batch may hold (`64m`, `1g`): a soft limit",
     ),
     Option(
+        "maxSkewPerBatch",
+        (STREAM,),
+        "`1m`",
+        "while a backlog is read, how far a row may be behind rows of earlier batches, "
+        "by time of arrival (`1m` or more): all shards advance together. A time longer "
+        "than the retention turns that off",
+    ),
+    Option(
         "minFetchPeriod",
         READ,
         "`250ms`",

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets import Offset
 
 
+LEAST_SKEW_SECONDS = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class FromStore:
     """``checkpoint``: begin where the state store says that the group is."""
@@ -68,6 +71,8 @@ class ReadOptions:
     max_partitions: int | None = None
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
+    max_skew_per_batch: float = LEAST_SKEW_SECONDS
+    """Seconds that a row may be behind rows of earlier batches, by time of arrival."""
     fail_on_data_loss: bool = True
     min_fetch_period: float = 0.25
     """Seconds between two reads of a shard. AWS allows five reads a second by all
@@ -140,6 +145,7 @@ def parse_read(
         max_partitions=given.count("maxPartitions"),
         max_rows_per_batch=given.count("maxRowsPerBatch"),
         max_bytes_per_batch=given.bytes("maxBytesPerBatch"),
+        max_skew_per_batch=_skew(given),
         min_fetch_period=given.seconds("minFetchPeriod", default=0.25),
         max_fetch_rate=given.rate("maxFetchRate", default=2.0),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
@@ -341,6 +347,16 @@ def _starting(given: _Given, use: str | None) -> tuple[Starting, Offset | None]:
     if isinstance(position, Start):
         return position, None
     return default, position
+
+
+def _skew(given: _Given) -> float:
+    skew = given.seconds("maxSkewPerBatch", default=LEAST_SKEW_SECONDS)
+    if skew < LEAST_SKEW_SECONDS:
+        raise ConfigurationError(
+            f"option maxSkewPerBatch is {skew:g} s; the least is 1m: what arrived less "
+            "than a minute ago is not a backlog"
+        )
+    return skew
 
 
 def _ending(text: str) -> Start | Offset | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from kinesumer.spark.admission import Limits, admit
 from kinesumer.spark.advance import Advance, Context
 from kinesumer.spark.each import each
+from kinesumer.spark.horizon import horizon
 from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
 from kinesumer.spark.resharding import readable, still_needed, vanished
 from kinesumer.spark.starting import anchor
@@ -51,8 +53,11 @@ class Planner:
             for stream in streams
         }
         all_of_them = [item for items in work.values() for item in items]
-        await each(all_of_them, lambda item: item.look(limits))
-        shares = _shares(work, limits)
+        together = self.context.skew_seconds < inf
+        parents = together and any(item.ends_whole for item in all_of_them)
+        await each(all_of_them, lambda item: item.look(limits, together=parents))
+        until = await horizon(streams, before, work, self.context)
+        shares = _shares(work, limits, until)
         await each(all_of_them, lambda item: item.cut(shares(item)))
         after = {
             stream.info.arn: self._finish(
@@ -145,9 +150,9 @@ def _refreshed(before: StreamOffset, work: Sequence[Advance]) -> StreamOffset:
 
 
 def _shares(
-    work: Mapping[str, Sequence[Advance]], limits: Limits
+    work: Mapping[str, Sequence[Advance]], limits: Limits, until: float
 ) -> Callable[[Advance], Share | None]:
-    if not limits.any:
+    if not limits.any and until == inf:
         return lambda item: None
     by_key = {
         (arn, item.shard_id): item for arn, items in work.items() for item in items
@@ -157,6 +162,6 @@ def _shares(
         for key, item in by_key.items()
         if (sample := item.sample) is not None
     }
-    admitted = admit(samples, limits) if samples else {}
+    admitted = admit(samples, limits, until) if samples else {}
     shares = {id(by_key[key]): share for key, share in admitted.items()}
     return lambda item: shares.get(id(item))

@@ -1,4 +1,4 @@
-"""How far a batch may go in a shard whose tip isn't in sight: found by time."""
+"""Where a shard's tip is that isn't in sight: found by time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ SLACK_SECONDS = 2.0
 
 
 class Bound(NamedTuple):
-    """Up to where to go: about a time, and how much is looked at in one call."""
+    """What is known of a tip, and how much is looked at in one call."""
 
-    until: float
-    limited: bool
-    """Whether a limit says so; else the time is now."""
+    now: float
     sample: int
     ahead: int
     """How many records may be read ahead, in case the tip is that near."""
     known_quiet: bool = False
-    """Whether nothing has arrived since that time: it needn't be asked."""
+    """Whether nothing has arrived since ``now``: it needn't be asked."""
 
 
 class Reached(NamedTuple):
@@ -36,24 +34,19 @@ class Reached(NamedTuple):
     last: Found
     at_tip: bool = False
     closed: bool = False
-    """The shard is closed, and nothing lies behind the bound."""
+    """The shard is closed, and nothing follows."""
 
 
 async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
-    """Go on from a look that ended short of the tip, up to about a time."""
+    """Go on from a look that ended short of the tip, to about the tip."""
     look = await probe.further(look, bound.ahead)
-    if look.at_tip or (bound.limited and look.records[-1].arrived_at > bound.until):
-        return _within(look, bound)
+    if look.at_tip:
+        return Reached(look.records[-1], at_tip=True, closed=look.closed)
     if bound.known_quiet:
         return await _bisect(probe, look, bound)
-    there = await probe.at(bound.until, bound.sample)
+    there = await probe.at(bound.now, bound.sample)
     if _is_newer(there, look):
-        chosen = there.records[0 if bound.limited else -1]
-        chosen = max(chosen, look.records[-1])
-        whole = chosen == there.records[-1]
-        if whole and there.iterator is not None:
-            probe.keep_after(chosen, there)
-        return Reached(chosen, whole and there.at_tip, whole and there.closed)
+        return told(probe, there)
     if there.at_tip and there.closed:
         return Reached(look.records[-1], closed=True)
     if there.at_tip and there.records:
@@ -69,7 +62,7 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     The first search of a quiet shard ends as soon as waiting would begin; the next
     one goes on where it ended, to the tip: an old tip takes two batches at most.
     """
-    high, resumed = bound.until, False
+    high, resumed = bound.now, False
     best = look
     if probe.quiet is not None and probe.quiet[0] < high:
         there = await probe.at(probe.quiet[1] - SLACK_SECONDS, bound.sample)
@@ -91,13 +84,13 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
             high = middle
         else:
             break
-    probe.quiet = (high, bound.until)
+    probe.quiet = (high, bound.now)
     low = best.records[-1].arrived_at
     if best.at_tip:
-        return _told(probe, best)
+        return told(probe, best)
     if best is look or high - low <= RESOLUTION_SECONDS:
         return await _walk(probe, best, bound)
-    return _told(probe, best)
+    return told(probe, best)
 
 
 async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
@@ -108,22 +101,15 @@ async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
             break
         look.records = look.records[-1:]
         look = await probe.further(look, WALK_RECORDS)
-    return _told(probe, look)
+    return told(probe, look)
 
 
-def _told(probe: ShardProbe, look: Look) -> Reached:
+def told(probe: ShardProbe, look: Look) -> Reached:
+    """Return the last record of a look, and remember what continues after it."""
     last = look.records[-1]
     if look.iterator is not None:
         probe.keep_after(last, look)
     return Reached(last, look.at_tip, look.closed)
-
-
-def _within(look: Look, bound: Bound) -> Reached:
-    """Return the last record that a limit by time allows, at least the first one."""
-    if not bound.limited or look.records[-1].arrived_at <= bound.until:
-        return Reached(look.records[-1], look.at_tip, look.closed)
-    allowed = [found for found in look.records if found.arrived_at <= bound.until]
-    return Reached(allowed[-1] if allowed else look.records[0])
 
 
 def _is_newer(there: Look, than: Look) -> bool:

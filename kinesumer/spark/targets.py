@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.spark.each import each
@@ -23,6 +24,9 @@ AGES = (1.0, 300.0, 21_600.0)
 WALK_BYTES = 2_000_000
 """A page that is read only for its last record holds about so much: AWS allows it once
 a second."""
+NEAR_SECONDS, NEAR_SHARE = 10.0, 1 / 64
+"""A batch may end so long before the time up to which all shards are read, and by such
+a share of the time that it covers."""
 WALK_PAGES = 3
 """So many pages are rather read than the time halved that they lie in."""
 
@@ -63,6 +67,20 @@ async def last_place(
     return After(last.position, last.arrived_at)
 
 
+async def last_until(
+    stream: Watched, shard_id: str, context: Context, look: Look, until: float
+) -> Look:
+    """Return a look that ends with the last record that arrived up to a time.
+
+    ``look`` has records that did, and more of them may follow. The search may end up
+    to NEAR_SECONDS before the time, if that is little of the way to it.
+    """
+    near = min(NEAR_SECONDS, (until - look.records[0].arrived_at) * NEAR_SHARE)
+    before = math.nextafter(until, math.inf)
+    search = _Search(stream, shard_id, context, before, near)
+    return await search.to_the_tip(await search.widen_to(look))
+
+
 def is_near(records: Sequence[Found], until: float, page_records: int) -> bool:
     """Tell whether a few pages reach from the last of some records to a time.
 
@@ -77,11 +95,17 @@ def is_near(records: Sequence[Found], until: float, page_records: int) -> bool:
 
 class _Search:
     def __init__(
-        self, stream: Watched, shard_id: str, context: Context, before: float | None
+        self,
+        stream: Watched,
+        shard_id: str,
+        context: Context,
+        before: float | None,
+        near_seconds: float = 0.0,
     ) -> None:
         self._stream, self._clock = stream, context.clock
         self._probe = stream.probe(shard_id)
         self._before = before
+        self._near_seconds = near_seconds
         now = context.service.earliest()
         self._horizon = now - stream.retention_seconds - 60.0
         self._high = now if before is None else min(before, now)
@@ -99,6 +123,20 @@ class _Search:
                 return look if look.closed else None
         return None
 
+    async def widen_to(self, known: Look) -> Look:
+        """Go back in time until there is a record newer than some that are known."""
+        last, top = known.records[-1], self._high
+        for age in AGES:
+            if top - age <= last.arrived_at:
+                break
+            look = await self._look(top - age)
+            if look.records and look.records[-1] > last:
+                return look
+            if not look.at_tip:
+                break  # the server's times are too coarse
+            self._high = top - age
+        return known
+
     async def to_the_tip(self, look: Look) -> Look:
         """Go on from a look that has records to the last one.
 
@@ -106,7 +144,7 @@ class _Search:
         the last record may have arrived, until the rest is a few pages.
         """
         halves = False
-        while not look.at_tip and look.iterator is not None:
+        while not (look.at_tip or look.iterator is None or self._is_close(look)):
             page = self._page_records
             if halves and not is_near(look.records, self._high, page):
                 middle = (look.records[-1].arrived_at + self._high) / 2
@@ -123,6 +161,12 @@ class _Search:
                 continue
             look, halves = await self._further(look, page), True
         return look
+
+    def _is_close(self, look: Look) -> bool:
+        return (
+            self._before is not None
+            and self._before - look.records[-1].arrived_at <= self._near_seconds
+        )
 
     @property
     def _page_records(self) -> int:

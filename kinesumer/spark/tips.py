@@ -7,6 +7,7 @@ searches that can wait go on at the next trigger.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -102,6 +103,7 @@ class ShardProbe:
         self._source, self._clock, self._service = source, clock, service
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0
+        self._tip: tuple[object, float] = (None, -math.inf)
         self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
         self._pace = Pace()
 
@@ -123,6 +125,13 @@ class ShardProbe:
             look = await self._look(await self._after(place), limit, _since(place))
         if not look.records:
             self.keep(place, look)
+        return look
+
+    async def next_after(self, place: Place, limit: int) -> Look:
+        """Look at what comes after a place, however many empty pages lie before it."""
+        look = await self.after(place, limit)
+        while not (look.records or look.at_tip):
+            look = await self.after(place, limit)
         return look
 
     async def at(self, moment: float, limit: int) -> Look:
@@ -150,6 +159,15 @@ class ShardProbe:
         found = Look(both, following.iterator, at_tip=following.at_tip)
         found.near_tip = following.near_tip
         return found
+
+    def saw_tip(self, place: Place, moment: float) -> None:
+        """Remember that nothing that arrived before a time lies after a place."""
+        self._tip = _key(place), moment
+
+    def empty_until(self, place: Place) -> float:
+        """Return a time before which nothing after a place arrived; -inf: unknown."""
+        key, moment = self._tip
+        return moment if key == _key(place) else -math.inf
 
     def keep(self, place: Place, look: Look) -> None:
         """Remember that a look's iterator is the one just after a place."""

@@ -39,6 +39,8 @@ class Watched:
         """How far behind a shard is after the last plan."""
         self.bytes_per_second: dict[str, float] = {}
         """What a shard was seen to take: for sharing work out, not for choosing it."""
+        self.first_arrivals: dict[str, float] = {}
+        """When the first record arrived in shards that wait for their parents' end."""
         self._clock, self._service = clock, service
         self._probes: dict[str, ShardProbe] = {}
         self._refreshed: float | None = None

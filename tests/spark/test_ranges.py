@@ -373,3 +373,17 @@ def test_what_isnt_sampled_is_admitted_by_time() -> None:
     # A hundred rows in ten seconds: 420 more arrive in forty-two.
     assert shares[ARN, "a"].until == pytest.approx(51.5, abs=1)
     assert shares[ARN, "b"].records == 2
+
+
+def test_nothing_is_admitted_that_arrived_after_the_horizon() -> None:
+    samples = {
+        (ARN, "a"): sample(1.0, 2.0, 3.0, whole=False),
+        (ARN, "b"): sample(2.5, 2.6, 9.0, whole=False),
+        (ARN, "c"): sample(7.0),
+    }
+    assert admit(samples, Limits(), 6.0) == {
+        (ARN, "a"): Share(3, 6.0),
+        (ARN, "b"): Share(2),
+        (ARN, "c"): Share(0),
+    }
+    assert admit(samples, Limits(rows=2), 6.0)[ARN, "a"] == Share(2)
