@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kinesumer.wire.rows import ShardRow
 
 PARALLEL_COMMITS = 16
+MOST_TIPS = 16
+"""Tips of quiet shards that are stored in one interval."""
 
 
 class Checkpointer:
@@ -82,12 +84,14 @@ class Checkpointer:
 
     async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
         self._take_stock()
-        due = [h for h in holdings if h.can_store and h.position is not None]
+        able = [holding for holding in holdings if holding.can_store]
+        due = [holding for holding in able if holding.position is not None]
+        quiet = [h for h in able if h.position is None and h.due_tip is not None]
+        answers = await asyncio.gather(*map(self._note_tip, quiet[:MOST_TIPS]))
         self._counts = Counter(holding.key.stream_arn for holding in due)
-        if not due:
-            return True
-        with self._context.telemetry.commits(len(due)):
-            answers = await asyncio.gather(*(self._commit(h) for h in due))
+        if due:
+            with self._context.telemetry.commits(len(due)):
+                answers += await asyncio.gather(*map(self._commit, due))
         return all(answers)
 
     async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
@@ -96,7 +100,8 @@ class Checkpointer:
         if position is None or not holding.can_store:
             return True
         context = self._context
-        write = writes.commit(context.app, holding.row, position)
+        tip = holding.due_tip
+        write = writes.commit(context.app, holding.row, position, tip)
         async with self._limit:
             try:
                 with context.telemetry.commit(holding.key.stream_arn):
@@ -110,8 +115,30 @@ class Checkpointer:
         now = context.readable(rows.read_shard, written.row)
         if written.applied or is_stored(holding, now, position):
             holding.stored(position)
+            if tip is not None:
+                holding.tip_stored(tip)
         else:
             self._refused(holding, now)
+        return True
+
+    async def _note_tip(self, holding: Holding) -> bool:
+        """Store a quiet shard's tip; False if the store didn't answer."""
+        tip, context = holding.due_tip, self._context
+        if tip is None or not holding.can_store:
+            return True
+        async with self._limit:
+            try:
+                written = await context.store.write(
+                    writes.note_tip(context.app, holding.row, tip)
+                )
+            except StoreUnavailableError as error:
+                context.health.failed("state store", error)
+                return False
+        context.health.works("state store")
+        if written.applied:
+            holding.tip_stored(tip)
+        else:
+            self._refused(holding, context.readable(rows.read_shard, written.row))
         return True
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.core.progress import Progress
-from kinesumer.model import Fence, Source
+from kinesumer.model import Fence, Source, Tip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from kinesumer.core.liveness import Lease
     from kinesumer.model import ChildShard, Position
     from kinesumer.wire.rows import ShardRow
+
+
+TIP_SHARE = 1 / 24
+"""The tip of a quiet shard is stored again after this share of the retention. Clients
+that stop may stay away for the rest of it, and know that nothing was lost."""
 
 
 class Holding:
@@ -38,6 +44,9 @@ class Holding:
         self.children: tuple[ChildShard, ...] | None = None
         """Set when a closed shard was read to its end."""
         self.millis_behind: int | None = None
+        self.read_until = row.read_until
+        """All that arrived before this time, by Kinesis's clock, was fetched; 0 where
+        that is unknown."""
         self.outside = 0
         """Records whose hash key lies outside the shard's range."""
         self.task: asyncio.Task[None] | None = None
@@ -61,6 +70,8 @@ class Holding:
         self._max_uncommitted = max_uncommitted
         self._queued = 0
         self._lost = False
+        self._tip_stored_at = row.read_until
+        self._tip_seconds = math.inf
         self._moved = asyncio.Event()
 
     # --- the reader's side ----------------------------------------------------------
@@ -74,6 +85,11 @@ class Holding:
     def queued(self, count: int) -> None:
         """Note records that went into the buffer."""
         self._queued += count
+
+    def caught_up(self, read_until: float, retention_seconds: float) -> None:
+        """Note that all that arrived before a time of Kinesis's clock was queued."""
+        self.read_until = max(self.read_until, read_until)
+        self._tip_seconds = retention_seconds * TIP_SHARE
 
     # --- user code's side -----------------------------------------------------------
 
@@ -154,6 +170,20 @@ class Holding:
         """Note that a position was committed."""
         self.progress.committed(position)
         self._moved.set()
+
+    @property
+    def due_tip(self) -> Tip | None:
+        """The shard's tip, where all up to it is done and the stored one is old."""
+        if self.read_until - self._tip_stored_at < self._tip_seconds:
+            return None
+        position = self.progress.position() or self.row.position
+        if position is None or not self.is_finished:
+            return None
+        return Tip(self.read_until, position)
+
+    def tip_stored(self, tip: Tip) -> None:
+        """Note that a tip was stored."""
+        self._tip_stored_at = tip.at
 
     def revoke(self) -> None:
         """Stop reading and handing out."""

@@ -78,6 +78,14 @@ class Position(NamedTuple):
         return self.order >= _order(other)
 
 
+class Tip(NamedTuple):
+    """Where a shard ended at a time: no record after ``position`` had arrived then."""
+
+    at: float
+    """Seconds since 1970, by Kinesis's clock."""
+    position: Position
+
+
 WHOLE_RECORD = 1 << 53
 """Stored as the sub-sequence number of a position that covers the whole record."""
 

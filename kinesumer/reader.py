@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 FRESH_SECONDS = 5.0
 """A reader begins without a question of its own if others have asked so lately: no
 stream is deleted and made anew within this time."""
+SLACK_SECONDS = 60.0
+"""A read to the tip may lack records that arrived so shortly before it."""
 PIECE_BYTES = 512 * 1024
 """Data of the aggregates that are opened at once."""
 MOST_CAUGHT_UP_BYTES = 16 * SMALL_PAGE_BYTES
@@ -74,8 +76,6 @@ class Reader:
         """Whether Kinesis answered the last call."""
         self._confirm_since: float | None = context.clock.now() - FRESH_SECONDS
         """The next iterator needs a stream confirmed since then; None: it doesn't."""
-        self._tip_at = -math.inf
-        """When the shard was last read to its tip."""
         self._reserve = FULL_PAGE_BYTES
         self._began = context.clock.now()
         """When the last request got its connection, on the clock of the pace."""
@@ -158,7 +158,8 @@ class Reader:
             room.keep(sum(batch.size for batch in batches))
             await self._put(batches, room)
         if not page.millis_behind:
-            self._tip_at = started
+            read_until = self._stream.service_time.earliest(started) - SLACK_SECONDS
+            holding.caught_up(read_until, self._stream.retention_seconds)
         if page.next_iterator is None:
             holding.children = page.children
         return next_at
@@ -258,8 +259,7 @@ class Reader:
 
     def _trimmed(self, error: TrimmedPositionError) -> None:
         """Go on with the oldest record; say what is known of those in between."""
-        retention = 3600 * self._stream.info.retention_hours
-        if self._context.clock.now() - self._tip_at < retention:
+        if self._is_all_fetched:
             logger.info(
                 "%s: the position of shard %s has expired, and nothing came after it",
                 self._stream.label,
@@ -278,6 +278,12 @@ class Reader:
         self._forget_iterator()
         self._reserve = FULL_PAGE_BYTES
 
+    @property
+    def _is_all_fetched(self) -> bool:
+        """Whether all that retention may have taken was fetched, here or before."""
+        now = self._stream.service_time.latest(self._context.clock.now())
+        return self._holding.read_until > now - self._stream.retention_seconds
+
     def _failed(self, since: float) -> None:
         now, shard_id = self._context.loop_clock.now(), self._holding.key.shard_id
         self._stream.read_failed(Failing(since, now, shard_id, self._after))
@@ -285,12 +291,21 @@ class Reader:
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat a shard that has expired as ended, if the stream is still the same."""
         await self._refuse_replaced(error)
-        logger.error(
-            "%s: retention has passed a whole shard: %s",
-            self._stream.label,
-            error,
-            extra=self._holding.log_fields,
-        )
+        if self._is_all_fetched:
+            logger.info(
+                "%s: shard %s has expired, and was read to its end",
+                self._stream.label,
+                self._holding.key.shard_id,
+                extra=self._holding.log_fields,
+            )
+        else:
+            logger.warning(
+                "%s: retention has passed a whole shard: records may be lost to "
+                "retention, if any came after its position: %s",
+                self._stream.label,
+                error,
+                extra=self._holding.log_fields,
+            )
         return Page([], None, 0)
 
     async def _refuse_replaced(self, error: KinesumerError) -> None:

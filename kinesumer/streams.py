@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.arguments import several
 from kinesumer.context import logger
+from kinesumer.core.clock_bounds import ClockBounds
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
     ConfigurationError,
@@ -52,6 +53,8 @@ class OpenStream:
         self.arn = info.arn
         self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
+        self.service_time = ClockBounds()
+        """Kinesis's clock, as far as descriptions of the stream bound it."""
         self.confirmed_at = -math.inf
         """When it was last asked whether the stream is still the one that was opened;
         the answer was yes."""
@@ -86,12 +89,18 @@ class OpenStream:
             await asyncio.sleep(max(0.0, wait))
             asked_at = self._asked_at = clock.now()
             info = await self.source.describe()
+            self.service_time.heard(info.now, asked_at, clock.now())
             if info.created_at != self.info.created_at:
                 raise StreamReplacedError(
                     f"{self.label} ({self.arn}) was deleted and made anew while it was "
                     "consumed: its stored positions are void"
                 )
             self.info, self.confirmed_at = info, asked_at
+
+    @property
+    def retention_seconds(self) -> float:
+        """How long the stream keeps its records."""
+        return self.info.retention_hours * 3600.0
 
     def read_answered(self, page: Page, now: float) -> None:
         """Note a read that Kinesis answered."""
@@ -169,6 +178,7 @@ async def _open(
         raise StreamMissingError(f"{label} ({info.arn}) is being deleted")
     opened = OpenStream(stream, source, info, stream.start or start)
     opened.confirmed_at = asked_at
+    opened.service_time.heard(info.now, asked_at, context.clock.now())
     _check_start(opened)
     return opened
 

@@ -13,7 +13,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model import Start
 from kinesumer.spark.admission import Sample
-from kinesumer.spark.data_loss import is_whole, may_be_trimmed
+from kinesumer.spark.data_loss import is_whole, may_be_trimmed, unproven
 from kinesumer.spark.offsets import BEGINNING, After, At, End
 from kinesumer.spark.patience import patiently
 from kinesumer.spark.search import Bound, Reached, reach
@@ -264,7 +264,7 @@ class Advance:
         now = self._context.service.latest()
         if may_be_trimmed(readable.seen, stream.retention_seconds, now):
             if not await is_whole(stream.source, self.shard_id, self._begin):
-                self._lose("retention has passed them, or may have")
+                self._lose(unproven(readable.seen))
 
     def _lose(self, reason: str) -> None:
         arn = self._stream.info.arn

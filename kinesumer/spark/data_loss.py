@@ -50,6 +50,18 @@ def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
     return seen + retention_seconds < now
 
 
+def unproven(seen: float) -> str:
+    """Return why records after an old place may be lost; ``seen`` is its time."""
+    if seen:
+        return "retention has passed them, or may have"
+    return (
+        "the position has expired, and it is not known whether records came after it "
+        'and expired as well; if none came, give the position as {"after": '
+        'SEQUENCE_NUMBER, "seen": TIME} with a time until which none had come, or '
+        "begin this shard at AT_TIMESTAMP or TRIM_HORIZON"
+    )
+
+
 def seen_at(place: Place) -> float | None:
     """Return a time before which nothing after a place arrived; None if unknown."""
     match place:

@@ -13,7 +13,13 @@ from kinesumer.model import Start, Stream
 from kinesumer.spark.admission import Limits
 from kinesumer.spark.advance import Context
 from kinesumer.spark.bounded import Ending, bounds
-from kinesumer.spark.data_loss import DataLoss, is_whole, may_be_trimmed, seen_at
+from kinesumer.spark.data_loss import (
+    DataLoss,
+    is_whole,
+    may_be_trimmed,
+    seen_at,
+    unproven,
+)
 from kinesumer.spark.lag import report
 from kinesumer.spark.offsets import After, At, StreamOffset
 from kinesumer.spark.options import FromStore
@@ -202,8 +208,7 @@ class Driver:
             if now < expiring_until and not isinstance(first, After):
                 continue
             if not await is_whole(stream.source, shard_id, first):
-                reason = "retention has passed them, or may have"
-                self.loss.found(stream.info.arn, shard_id, first, reason)
+                self.loss.found(stream.info.arn, shard_id, first, unproven(seen))
 
     def _is_other(self, stream: Watched, planned: StreamOffset) -> bool:
         """Tell whether a batch that was planned before is of a stream now gone."""

@@ -68,8 +68,10 @@ OPTIONS = (
         "`AT_TIMESTAMP 2026-11-20T12:00:00Z`, `checkpoint` (`readStream` only: what "
         "the state store holds of `app`), or JSON of positions "
         '`{"orders": {"shardId-000000000000": "4960…", '
-        '"shardId-000000000001": "TRIM_HORIZON"}}`, or an offset that '
-        "Spark's log holds. A query with a checkpoint of its own goes on from there",
+        '"shardId-000000000001": "TRIM_HORIZON"}}` (with a time, if the position may '
+        'expire: `{"after": "4960…", "seen": "2026-11-20T12:00:00Z"}`), or an offset '
+        "that Spark's log holds. A query with a checkpoint of its own goes on from "
+        "there",
         ("initialPosition", "kinesis.startingPosition"),
     ),
     Option(

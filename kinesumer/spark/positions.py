@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
-from kinesumer.model import Position, Start
+from kinesumer.model import YEAR_10000, Position, Start
 from kinesumer.spark.offset_json import from_json
 from kinesumer.spark.offsets import After, Offset, Place, StreamOffset
 from kinesumer.wire.attributes import is_sequence_number
@@ -156,7 +156,27 @@ def _place(name: str, shard: str, place: object) -> Place:
         return After(Position(place), UNKNOWN)
     if isinstance(place, str) and place.upper() != "LATEST":
         return parse_start(f"{name}, {shard}", place)
+    if isinstance(place, dict) and place.keys() == {"after", "seen"}:
+        number, seen = place["after"], place["seen"]
+        if isinstance(number, str) and is_sequence_number(number):
+            return After(Position(number), _seen(f"{name}, {shard}", seen))
     raise ConfigurationError(
         f"option {name}: {shard} is at {place!r}, which is neither a sequence number "
-        "(in quotes), TRIM_HORIZON nor AT_TIMESTAMP with a time"
+        '(in quotes), {"after": SEQUENCE_NUMBER, "seen": TIME}, TRIM_HORIZON nor '
+        "AT_TIMESTAMP with a time"
+    )
+
+
+def _seen(name: str, seen: object) -> float:
+    """Return the time up to which a shard held nothing more than a position says."""
+    if isinstance(seen, int | float) and not isinstance(seen, bool):
+        if 0 <= seen < YEAR_10000:
+            return float(seen)
+    elif isinstance(seen, str):
+        start = _at(name, seen)
+        assert start.timestamp is not None
+        return start.timestamp
+    raise ConfigurationError(
+        f"option {name}: seen is {seen!r}, which is neither a time such as "
+        "2026-11-20T12:00:00Z nor seconds since 1970"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model import Start, stream_name
-from kinesumer.spark.offsets import BEGINNING, End, StreamOffset
+from kinesumer.spark.offsets import BEGINNING, After, End, StreamOffset
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -113,6 +113,11 @@ def _given(
     for shard_id in parents:
         if shard_id in given.shards:
             place = given.shards[shard_id]
+            if isinstance(place, After) and place.seen > info.now + FUTURE_SECONDS:
+                raise ConfigurationError(
+                    f'startingPosition of stream {info.arn}, {shard_id}: "seen" is a '
+                    "time in the future"
+                )
             places[shard_id] = ended if isinstance(place, End) else place
         elif shard_id not in places and not _is_below(shard_id, given.shards, parents):
             places[shard_id] = BEGINNING

@@ -55,8 +55,8 @@ def places(
     """Return where to go on in each shard that Kinesis still lists.
 
     Shards that wait for their parents are among them: what no offset names, but a
-    descendant of it, counts as read. When a position's record arrived isn't stored: how
-    old it is has to be looked up.
+    descendant of it, counts as read. When a position's record arrived is not stored,
+    but for shards that were quiet it is, up to when they held nothing more.
     """
     waiting = lineage.repairs(arn, known, listed).create
     ids = {shard.shard_id for shard in listed}
@@ -70,4 +70,6 @@ def places(
 def _place(row: ShardRow) -> Place:
     if row.ended:
         return END
-    return row.start if row.position is None else After(row.position, UNKNOWN)
+    if row.position is None:
+        return row.start
+    return After(row.position, row.read_until or UNKNOWN)

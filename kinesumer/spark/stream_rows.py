@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kinesumer.context import logger
 from kinesumer.core import lineage, ownership
 from kinesumer.core.liveness import proves_death
+from kinesumer.holding import TIP_SHARE
 from kinesumer.keeper import keep, write_all
-from kinesumer.model import ShardKey, Start
+from kinesumer.model import ShardKey, Start, Tip
 from kinesumer.shard_rows import read_shards
 from kinesumer.spark.offsets import BEGINNING, After, End
 from kinesumer.wire import rows, writes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from kinesumer.context import Context
     from kinesumer.model import Position, Shard
+    from kinesumer.ports import Write
     from kinesumer.spark.offsets import Place
     from kinesumer.streams import OpenStream
     from kinesumer.wire.rows import MemberRow, ShardRow
@@ -195,20 +197,23 @@ class StreamRows:
     # --- positions --------------------------------------------------------------------
 
     async def _commit(self, places: Mapping[str, Place]) -> None:
-        todo = [
-            (row, position)
-            for row in self._held.values()
-            if (position := _progress(row, places)) is not None
-        ]
+        app, retention = self._context.app, self._stream.retention_seconds
+        todo = []
+        for row in self._held.values():
+            position = _progress(row, places)
+            tip = due_tip(row, places.get(row.key.shard_id), retention)
+            if position is not None:
+                todo.append((row, writes.commit(app, row, position, tip)))
+            elif tip is not None:
+                todo.append((row, writes.note_tip(app, row, tip)))
         await self._each(self._commit_one, todo)
 
-    async def _commit_one(self, moved: tuple[ShardRow, Position]) -> None:
-        row, position = moved
-        write = writes.commit(self._context.app, row, position)
+    async def _commit_one(self, changed: tuple[ShardRow, Write]) -> None:
+        row, write = changed
         written = await self._context.write(write)
         now = self._context.readable(rows.read_shard, written.row)
         if now is not None and (now.owner, now.epoch) == (row.owner, row.epoch):
-            self._held[row.key] = row._replace(position=now.position)
+            self._held[row.key] = row._replace(position=now.position, tip=now.tip)
         else:
             del self._held[row.key]
             self._arranged = None
@@ -283,3 +288,14 @@ def _progress(row: ShardRow, places: Mapping[str, Place]) -> Position | None:
         return None
     stored = row.position
     return place.position if stored is None or place.position > stored else None
+
+
+def due_tip(row: ShardRow, place: Place | None, retention_seconds: float) -> Tip | None:
+    """Return a shard's tip by an offset, where the one that its row holds is old."""
+    if not isinstance(place, After):
+        return None
+    if row.position is not None and row.position > place.position:
+        return None
+    if place.seen - row.read_until < retention_seconds * TIP_SHARE:
+        return None
+    return Tip(place.seen, place.position)

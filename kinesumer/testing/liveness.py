@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kinesumer.context import logger
 from kinesumer.testing.limits import MOST_BLOCKED_SECONDS
 from kinesumer.testing.settled import undone
+from kinesumer.testing.trace import place_of, row_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +44,11 @@ PEACEFUL = {"join", "leave"}
 """Nothing is delivered twice where no other kinds of faults are."""
 SAMPLES = 80
 LOST = "lost to retention"
+"""What clients log where records may be lost …"""
+WHOLE = ("nothing came after it", "was read to its end")
+"""… and where they know that none are."""
+PROOF_SECONDS = 10.0
+"""A tip that retention is so close to needs not prove anything any more."""
 
 
 class Liveness:
@@ -222,11 +229,33 @@ class Liveness:
             self._fail("L12", f"{again} records are delivered again in peace")
 
     def lost(self, shard_id: str, stream: str) -> None:
-        """A client has logged that records of a shard are lost to retention (L13)."""
+        """A client warns of a loss only if its shard's row does not disprove it (L13).
+
+        The row of a quiet shard does: it tells up to when all was read.
+        """
         trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
-        first = self._first_due(self.sim.arn(stream), trace)
-        if first is None or trace.done.find(0, first, trace.expired) < 0:
+        if not self._has_lost(stream, trace) and self._is_proven_whole(trace):
             self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
+
+    def whole(self, shard_id: str, stream: str) -> None:
+        """A client calls a shard whole only if nothing of it was lost (L13)."""
+        trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
+        if self._has_lost(stream, trace):
+            self._fail("L13", f"records of {shard_id} were lost in silence")
+
+    def _has_lost(self, stream: str, trace: ShardTrace) -> bool:
+        first = self._first_due(self.sim.arn(stream), trace)
+        return first is not None and trace.done.find(0, first, trace.expired) >= 0
+
+    def _is_proven_whole(self, trace: ShardTrace) -> bool:
+        moment, _, at = str((trace.row or {}).get("tip", "")).partition(" ")
+        read, place = row_place(trace.row), at.partition(":")
+        if not moment or read is None:
+            return False
+        if read < place_of(place[0], int(place[2]) if place[2] else None):
+            return False
+        age = self.sim.kinesis.clock.wall() - datetime.fromisoformat(moment).timestamp()
+        return age < self.sim.retention_seconds - PROOF_SECONDS
 
     def _first_due(self, arn: str, trace: ShardTrace) -> int | None:
         if trace.owed is not None:
@@ -241,24 +270,33 @@ class Liveness:
 
 
 class LossLog(logging.Handler):
-    """Tells the simulation that a client runs in of each loss that it logs."""
+    """Tells the simulation that a client runs in what it logs of losses."""
 
     def __init__(self, sim: Simulation) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.INFO)
         self._sim = sim
+        self._level = logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take in what was logged."""
         shard_id = getattr(record, "shard_id", None)
-        if shard_id is None or LOST not in record.getMessage():
+        if shard_id is None:
             return
+        text, stream = record.getMessage(), str(record.stream)  # type: ignore[attr-defined]
         machine = self._sim.loop.current
         for app in self._sim.apps:
             if any(process.machine is machine for process in app.processes):
-                app.liveness.lost(shard_id, record.stream)  # type: ignore[attr-defined]
+                if LOST in text:
+                    app.liveness.lost(shard_id, stream)
+                elif any(words in text for words in WHOLE):
+                    app.liveness.whole(shard_id, stream)
 
     def __enter__(self) -> None:
+        self._level = logger.level
+        if self._sim.shape.retention_seconds:
+            logger.setLevel(logging.INFO)
         logger.addHandler(self)
 
     def __exit__(self, *error: object) -> None:
         logger.removeHandler(self)
+        logger.setLevel(self._level)

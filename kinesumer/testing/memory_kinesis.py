@@ -82,7 +82,7 @@ class MemoryShard:
 class MemoryStream:
     """One stream: its shards, its sequence numbers, its retention."""
 
-    def __init__(self, arn: str, created_at: float, retention_hours: int) -> None:
+    def __init__(self, arn: str, created_at: float, retention_hours: float) -> None:
         self.arn = arn
         self.created_at = created_at
         self.retention_hours = retention_hours
@@ -141,7 +141,7 @@ class MemoryKinesis:
         self._streams: dict[str, MemoryStream] = {}
 
     def create_stream(
-        self, name: str, shards: int = 1, *, retention_hours: int = 24
+        self, name: str, shards: int = 1, *, retention_hours: float = 24
     ) -> MemoryStream:
         """Create an active stream with evenly split shards."""
         arn = self._where + name
@@ -267,8 +267,9 @@ class MemorySource:
         """Return the stream as it is now. Raises StreamMissingError."""
         stream = self.kinesis.stream(self.name)
         now = self.kinesis.clock.wall()
-        hours = stream.retention_hours
-        return StreamInfo(stream.arn, stream.status, stream.created_at, hours, now)
+        info = StreamInfo(stream.arn, stream.status, stream.created_at, now=now)
+        # A simulation of minutes keeps records for a fraction of an hour.
+        return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
 
     def list_shards_now(self) -> list[Shard]:
         """Return every shard that hasn't expired."""

@@ -34,6 +34,7 @@ SMALL = b"x" * 20
 BUSY_SECONDS = 30.0
 """From then on, shards that are to be idle are so."""
 RETENTION_STEPS = 10
+DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ class Simulation:
         own."""
         if host is None:
             for name, shards in zip(self.streams, shape.shards, strict=True):
-                self.kinesis.create_stream(name, shards)
+                hours = self.retention_seconds / 3600
+                self.kinesis.create_stream(name, shards, retention_hours=hours)
             for number in range(2, shape.apps + 1):
                 other = replace(shape, app=f"{shape.app}-{number}", apps=1)
                 self.apps.append(Simulation(other, seed, user, self))
@@ -185,6 +187,11 @@ class Simulation:
     def auto(self) -> bool:
         """Whether asking for the next record marks the one before as done."""
         return self.config.commit == "auto"
+
+    @property
+    def retention_seconds(self) -> float:
+        """How long the streams say that they keep records."""
+        return self.shape.retention_seconds or DAY_SECONDS
 
     # --- processes ---
 

@@ -92,6 +92,8 @@ def _shard_write(write: Write) -> str:
         return f"releases {shard}{at}"
     if "sequence_number" in values:
         return f"commits {shard}{at}"
+    if "tip" in values:
+        return f"notes the tip of {shard}, {values['tip']}"
     if "ready" in values and len(values) == 1:
         return f"makes {shard} ready"
     return f"creates {shard}, parents {values.get('parents', 'none')}"

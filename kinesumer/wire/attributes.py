@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.errors import CorruptRowError
@@ -15,6 +16,7 @@ from kinesumer.model import (
     Position,
     Range,
     Start,
+    Tip,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,26 @@ def read_position(row: Row) -> Position | None:
     if "sub_sequence_number" not in row:
         return Position(number)
     return Position(number, count(row, "sub_sequence_number", last=WHOLE_RECORD))
+
+
+def read_tip(row: Row) -> Tip | None:
+    """Return the attribute ``tip``, None where there is none, or another one.
+
+    A tip only proves that nothing was lost. Without one, reading goes on all the same.
+    """
+    found = _TIP.fullmatch(str(row.get("tip", "")))
+    if found is None:
+        return None
+    moment, number, sub = found.groups()
+    try:
+        at = datetime.fromisoformat(moment).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    within = None if sub is None else int(sub)
+    return Tip(at, Position(number, within)) if at >= 0 else None
+
+
+_TIP = re.compile(r"([-0-9T:.]{19,26}Z) ([0-9]{1,129})(?::([0-9]{1,15}))?", re.ASCII)
 
 
 def read_start(row: Row) -> Start:

@@ -13,6 +13,7 @@ from kinesumer.model import (
     Range,
     ShardKey,
     Start,
+    Tip,
 )
 from kinesumer.ports import Key, Row, Value
 from kinesumer.wire.attributes import (
@@ -25,6 +26,7 @@ from kinesumer.wire.attributes import (
     read_range,
     read_seconds,
     read_start,
+    read_tip,
 )
 
 if TYPE_CHECKING:
@@ -158,8 +160,17 @@ class ShardRow(NamedTuple):
     position: Position | None = None
     ended: bool = False
     ready: bool = False
+    tip: Tip | None = None
+    """True of the shard whatever the checkpoint is: a seek leaves it as it is."""
     paused: bool = False
     pause_reason: str = ""
+
+    @property
+    def read_until(self) -> float:
+        """The time up to which all records that arrived are read; 0 if unknown."""
+        if self.tip is None or self.position is None:
+            return 0.0
+        return self.tip.at if self.position >= self.tip.position else 0.0
 
 
 def member_key(app: str, client_id: str) -> Key:
@@ -225,6 +236,11 @@ def start_text(start: Start) -> str:
     if start.timestamp is None:
         return start.type
     return f"{start.type} {start.timestamp!r}"
+
+
+def tip_text(tip: Tip) -> str:
+    """Return a tip as stored: its time, rounded down, and its position."""
+    return f"{timestamp_text(tip.at)} {tip.position.text}"
 
 
 def range_text(range_: Range, streams: frozenset[str]) -> str:
@@ -360,4 +376,5 @@ def read_shard(row: Row) -> ShardRow:
         ready=get(row, "ready", bool, False),
         paused=get(row, "paused", bool, False),
         pause_reason=get(row, "pause_reason", str, ""),
+        tip=read_tip(row),
     )

@@ -14,7 +14,7 @@ from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from kinesumer.core.liveness import Beating
-    from kinesumer.model import Position, Range
+    from kinesumer.model import Position, Range, Tip
     from kinesumer.ports import Key
     from kinesumer.wire.rows import LeaderRow, MemberRow, Pulse, ShardRow, StreamRow
 
@@ -261,11 +261,22 @@ def claim(
     return Write(shard_row_key(app, shard), condition, values)
 
 
-def commit(app: str, shard: ShardRow, position: Position) -> Write:
+def commit(
+    app: str, shard: ShardRow, position: Position, tip: Tip | None = None
+) -> Write:
     """Move the checkpoint forward; ``shard`` tells the owner and the epoch."""
     condition = All((*_owned(shard), _greater(position)))
     gone = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
-    return Write(shard_row_key(app, shard), condition, position_values(position), gone)
+    values = position_values(position)
+    if tip is not None:
+        values["tip"] = rows.tip_text(tip)
+    return Write(shard_row_key(app, shard), condition, values, gone)
+
+
+def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
+    """Note where a shard that has been quiet for long ends."""
+    values: dict[str, Value] = {"tip": rows.tip_text(tip)}
+    return Write(shard_row_key(app, shard), All(_owned(shard)), values)
 
 
 def release(app: str, shard: ShardRow, position: Position | None) -> Write:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from kinesumer.testing.predicates import ViolationError
 from kinesumer.testing.settled import raise_first
 from kinesumer.testing.simulation import Shape, Simulation
 from kinesumer.testing.virtual import VirtualLoop
+from kinesumer.wire.rows import timestamp_text
 from tests.simulation.judged import Trace
 
 if TYPE_CHECKING:
@@ -262,25 +264,87 @@ def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
         settle(repeat)
 
 
-def test_l13_a_loss_that_never_was() -> None:
+def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
+    """Let a shard's row tell that nothing came after a record up to a time."""
+    at = timestamp_text(sim.kinesis.clock.wall() - age)
+    trace = sim.judge.shards[sim.arn("stream-0"), SHARD]
+    number, _, part = read.partition(":")
+    trace.row = {"sequence_number": number, "tip": f"{at} {tip}"}
+    if part:
+        trace.row["sub_sequence_number"] = int(part)
+
+
+def test_l13_a_loss_that_a_row_disproves() -> None:
     async def expire(sim: Simulation) -> None:
         sim.expire("stream-0", 0.0)
+        note_tip(sim, 60.0, tip="4:7")
         sim.liveness.lost(SHARD, "stream-0")
 
     with pytest.raises(ViolationError, match="L13"):
         settle(expire)
 
 
-def test_l13_what_a_client_logs_is_judged() -> None:
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"age": 86_395.0, "read": "5"},
+        {"age": 60.0, "read": "4"},
+        {"age": 60.0, "tip": "5", "read": "5:0"},
+    ],
+)
+def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
+    row: dict[str, Any],
+) -> None:
+    async def expire(sim: Simulation) -> None:
+        sim.expire("stream-0", 0.0)
+        note_tip(sim, **row)
+        sim.liveness.lost(SHARD, "stream-0")
+
+    settle(expire)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: records may be lost to retention, if any came after a position",
+        "stream s: it has passed a whole shard: records may be lost to retention",
+    ],
+)
+def test_l13_what_a_client_logs_is_judged(message: str) -> None:
     async def log(sim: Simulation) -> None:
         async def say() -> None:
             where = {"stream": "stream-0", "shard_id": SHARD}
-            logger.error("records were lost to retention", extra=where)
+            logger.warning(message, extra=where)
 
+        note_tip(sim, 60.0)
         await sim.loop.spawn(sim.processes[0].machine, say())
 
     with pytest.raises(ViolationError, match="L13"):
         settle(log)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: the position of shard x has expired, and nothing came after it",
+        "stream s: shard x has expired, and was read to its end",
+    ],
+)
+def test_l13_a_loss_in_silence(message: str) -> None:
+    async def expire(sim: Simulation) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.info(message, extra=where)
+
+        for process in sim.processes:
+            process.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match=r"L13.*in silence"):
+        settle(expire, replace(SHAPE, retention_seconds=120.0))
 
 
 def test_l13_a_loss_that_was_may_be_logged() -> None:

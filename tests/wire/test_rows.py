@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptRowError
-from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start, Tip
 from kinesumer.ports import Foreign
 from kinesumer.wire import rows
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import Row, Value
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+TIP_AT = 1795219200.25
 OTHER = "arn:aws:kinesis:us-east-1:210987654321:stream/orders"
 
 MEMBER: Row = {
@@ -56,6 +57,7 @@ SHARD: Row = {
     "sub_sequence_number": 2,
     "ended": True,
     "ready": True,
+    "tip": "2026-11-21T00:00:00.250Z 49:2",
 }
 LEADER: Row = {
     "pk": "leader#app",
@@ -123,7 +125,50 @@ def test_a_shard_row_is_read_in_full() -> None:
         position=Position("49", 2),
         ended=True,
         ready=True,
+        tip=Tip(TIP_AT, Position("49", 2)),
     )
+
+
+@pytest.mark.parametrize("position", [Position("49"), Position("49", 3)])
+def test_a_tip_is_written_as_it_is_read(position: Position) -> None:
+    text = rows.tip_text(Tip(TIP_AT + 0.0009, position))
+    assert rows.read_shard(SHARD | {"tip": text}).tip == Tip(TIP_AT, position)
+
+
+@pytest.mark.parametrize(
+    "tip",
+    [
+        7,
+        "",
+        "49",
+        "2026-11-21T00:00:00.250Z",
+        "2026-11-21T00:00:00.250 49",
+        "2026-11-21T00:00:00.250Z x",
+        "2026-13-21T00:00:00.250Z 49",
+        "1969-11-21T00:00:00.250Z 49",
+        "2026-11-21T00:00:00.250Z 49:2:3",
+    ],
+)
+def test_a_tip_that_cannot_be_read_is_none(tip: Value) -> None:
+    row = rows.read_shard(SHARD | {"tip": tip})
+    assert row.tip is None
+    assert row.read_until == 0.0
+
+
+@pytest.mark.parametrize(
+    ("position", "read_until"),
+    [
+        (None, 0.0),
+        (Position("49", 1), 0.0),
+        (Position("49", 2), 1795219200.25),
+        (Position("50"), 1795219200.25),
+    ],
+)
+def test_a_tip_tells_up_to_when_all_is_read_unless_a_seek_went_back(
+    position: Position | None, read_until: float
+) -> None:
+    row = rows.read_shard(SHARD)._replace(position=position)
+    assert row.read_until == read_until
 
 
 def test_a_shard_row_without_a_checkpoint_has_no_position() -> None:

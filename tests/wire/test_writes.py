@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model import HASH_KEYS, Interval, Position
+from kinesumer.model import HASH_KEYS, Interval, Position, Tip
 from kinesumer.ports import Written
 from kinesumer.testing.conditions import holds
 from kinesumer.wire import rows, writes
@@ -220,6 +220,13 @@ def test_only_a_greater_position_is_committed(
 ) -> None:
     row, write = stored_at(stored), writes.commit(APP, SHARD, new)
     assert holds(write.condition, row) == (stored is None or new > stored)
+
+
+def test_a_commit_may_bring_a_tip_with_it() -> None:
+    tip = Tip(0.25, Position("600"))
+    row = write_over(SHARD_ROW, writes.commit(APP, SHARD, Position("600"), tip)).row
+    assert row is not None
+    assert rows.read_shard(row).tip == tip
 
 
 @given(st.none() | positions, positions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start
+from kinesumer.model import HASH_KEYS, Interval, Position, ShardKey, Start, Tip
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import operators, rows, writes
 from kinesumer.wire.rows import LeaderRow, MemberRow, ShardRow, StreamRow, read_pulse
@@ -293,6 +293,11 @@ CASES = {
             "the same position": SHARD_ROW | {"sequence_number": "600"},
             "a later position": SHARD_ROW | {"sequence_number": "601"},
         },
+    ),
+    "note tip": Case(
+        writes.note_tip(APP, SHARD, Tip(0.0, AT_600)),
+        {"mine": SHARD_ROW},
+        OWNED_BY_OTHERS,
     ),
     "release": Case(
         writes.release(APP, SHARD, AT_600),

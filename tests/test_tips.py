@@ -1,0 +1,225 @@
+"""The tips of quiet shards: stored now and then, to prove that nothing was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.checkpointer import MOST_TIPS, Checkpointer
+from kinesumer.model import Position, ShardKey, Stream, Tip
+from kinesumer.wire import writes
+from kinesumer.wire.rows import MemberRow
+from tests.desk import ReaderDesk
+from tests.engine import (
+    APP,
+    ARN,
+    FaultyStore,
+    World,
+    batch_of,
+    hold,
+    in_virtual_time,
+    shard_row,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.holding import Holding
+    from kinesumer.wire.rows import ShardRow
+    from tests.engine import Client
+
+SHARD = "shardId-000000000000"
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class Quiet:
+    """A checkpointer of shards whose position was stored before they were claimed."""
+
+    def __init__(self, world: World, shards: int = 1) -> None:
+        self.world = world
+        self.store = FaultyStore(world.table)
+        self.lost: list[Holding] = []
+        named = [ShardKey(ARN, f"s{n:03}") for n in range(shards)]
+        self.holdings = [
+            hold(shard_row(position=Position("5"))._replace(key=key)) for key in named
+        ]
+
+    async def begin(self) -> Quiet:
+        for holding in self.holdings:
+            row = holding.row
+            await self.world.table.write(writes.create_shard(APP, row))
+            free = row._replace(epoch=row.epoch, owner="")
+            member = self.member
+            await self.world.table.write(writes.claim(APP, free, member, "n"))
+            holding.row = row._replace(epoch=row.epoch + 1, owner=member.session)
+        self.checkpointer = Checkpointer(
+            self.world.context(store=self.store),
+            lambda: self.holdings,
+            lambda: None,
+            lambda holding, now: self.lost.append(holding),
+        )
+        self.running = self.world.loop.create_task(self.checkpointer.run())
+        return self
+
+    @property
+    def member(self) -> MemberRow:
+        return MemberRow("c1", "s1")
+
+    def read(self, until: float) -> None:
+        """Let the shards be read to their tips."""
+        for holding in self.holdings:
+            holding.caught_up(until, DAY)
+
+    def tip(self, number: int = 0) -> Tip | None:
+        return self.row(number).tip
+
+    def row(self, number: int = 0) -> ShardRow:
+        return self.world.shard_rows()[f"s{number:03}"]
+
+
+@in_virtual_time
+async def test_the_tip_of_a_quiet_shard_is_stored_once_in_an_hour(world: World) -> None:
+    quiet = await Quiet(world).begin()
+    for minute in range(0, 181, 10):
+        quiet.read(1e6 + 60 * minute)
+        await asyncio.sleep(600)
+    assert quiet.tip() == Tip(1e6 + 3 * HOUR, Position("5"))
+    assert len(quiet.store.sent) == 4
+
+
+@in_virtual_time
+async def test_few_tips_are_stored_at_a_time(world: World) -> None:
+    quiet = await Quiet(world, 3 * MOST_TIPS).begin()
+    quiet.read(1e6)
+    await asyncio.sleep(6)
+    assert len(quiet.store.sent) == MOST_TIPS
+    await asyncio.sleep(60)
+    assert len(quiet.store.sent) == 3 * MOST_TIPS
+
+
+@in_virtual_time
+async def test_a_tip_comes_with_the_position_where_that_moves(world: World) -> None:
+    quiet = await Quiet(world).begin()
+    (holding,) = quiet.holdings
+    holding.progress.deliver(batch_of(holding, 6, 7).records)
+    quiet.read(1e6)
+    holding.progress.done_through(1)
+    await asyncio.sleep(6)
+    assert (quiet.row().position, quiet.tip()) == (Position("6"), None)
+    holding.progress.done_through(2)
+    await asyncio.sleep(6)
+    assert (quiet.row().position, quiet.tip()) == (
+        Position("7"),
+        Tip(1e6, Position("7")),
+    )
+    await asyncio.sleep(60)
+    assert len(quiet.store.sent) == 2
+
+
+@in_virtual_time
+async def test_a_shard_that_no_record_was_read_of_has_no_tip(world: World) -> None:
+    quiet = Quiet(world)
+    quiet.holdings = [hold(shard_row("s000"))]
+    await quiet.begin()
+    quiet.read(1e6)
+    await asyncio.sleep(60)
+    assert quiet.store.sent == []
+
+
+@pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
+@in_virtual_time
+async def test_a_tip_that_could_not_be_stored_is_stored_later(
+    world: World, how: str
+) -> None:
+    quiet = await Quiet(world).begin()
+    quiet.read(1e6)
+    quiet.store.spoil(how, "tip")
+    await asyncio.sleep(13)
+    assert quiet.tip() == Tip(1e6, Position("5"))
+    assert quiet.lost == []
+
+
+@in_virtual_time
+async def test_a_former_owner_stores_no_tip_and_is_told(world: World) -> None:
+    quiet = await Quiet(world).begin()
+    quiet.read(1e6)
+    (holding,) = quiet.holdings
+    holding.row = holding.row._replace(epoch=1)
+    await asyncio.sleep(6)
+    assert quiet.tip() is None
+    assert quiet.lost == [holding]
+
+
+# --- what tips prove after a restart -------------------------------------------------
+
+
+async def quiet_for(world: World, seconds: float) -> Client:
+    """Have a client read a record, then nothing for a time, and crash.
+
+    The stream keeps its records for an hour only, or the test would take long.
+    """
+    world.kinesis.stream("orders").retention_hours = 1
+    world.put("a")
+    client = world.client("c1", Stream("orders", pace_seconds=10))
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(seconds)
+    client.kill()
+    return client
+
+
+@in_virtual_time
+async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await quiet_for(world, 1.2 * HOUR)
+    await asyncio.sleep(0.9 * HOUR)
+    world.put("b")
+    world.kinesis.apply_retention()
+    again = world.client("c2")
+    await world.until(lambda: again.texts == ["b"])
+    assert "may be lost" not in caplog.text
+
+
+@in_virtual_time
+async def test_after_a_pause_of_the_retention_records_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await quiet_for(world, 1.2 * HOUR)
+    world.put("lost")
+    await asyncio.sleep(1.1 * HOUR)
+    world.kinesis.apply_retention()
+    world.put("b")
+    again = world.client("c2")
+    await world.until(lambda: again.texts == ["b"])
+    assert "records may be lost to retention" in caplog.text
+
+
+@in_virtual_time
+async def test_records_that_came_after_the_tip_and_are_there_are_read(
+    world: World,
+) -> None:
+    await quiet_for(world, 1.2 * HOUR)
+    await asyncio.sleep(600)
+    world.put("b", "c")
+    await asyncio.sleep(0.7 * HOUR)
+    world.kinesis.apply_retention()
+    again = world.client("c2")
+    await world.until(lambda: again.texts == ["b", "c"])
+
+
+@in_virtual_time
+async def test_a_shard_that_expired_after_its_tip_was_seen_is_known_to_be_whole(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    position = Position("5")
+    world.kinesis.split("orders", SHARD)
+    await asyncio.sleep(10)
+    tip = Tip(world.clock.wall(), position)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk = ReaderDesk(world, position=position, tip=tip)
+    desk.start()
+    await desk.task
+    assert "shardId-000000000000 has expired, and was read to its end" in caplog.text
+    assert "lost" not in caplog.text
