@@ -20,10 +20,9 @@ from benchmarks.consume import RECORDS
 from benchmarks.handlers import TIMES, batches
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.blocking.crossing import Crossing
-from kinesumer.blocking.delivery import ThreadDelivery
-from kinesumer.blocking.records import Asking, Records
-from kinesumer.clock import SystemClock
+from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
+from kinesumer.blocking.portal import Crossing
+from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,23 +14,24 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.pages import Layout, iterator, numbered
-from kinesumer.clock import SystemClock
 from kinesumer.config import Config
-from kinesumer.context import Context, Health
-from kinesumer.delivery import Delivery, Records
-from kinesumer.gauges import read_gauges
-from kinesumer.group import Group
-from kinesumer.heart_runner import TaskHeart
-from kinesumer.model import HASH_KEYS, Page, Shard, Start, Stream, StreamInfo
-from kinesumer.open_telemetry import OpenTelemetry
+from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.coordination.gauges import read_gauges
+from kinesumer.coordination.group import Group
+from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.model.records import Page
+from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream, StreamInfo
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import Context, Health
+from kinesumer.telemetry.otel import OpenTelemetry
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.delivery import Taker
-    from kinesumer.model import Position
+    from kinesumer.consuming.delivery import Taker
+    from kinesumer.model.positions import Position
     from kinesumer.ports import Room
 
 PAGES_PER_SHARD = 8

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
 from kinesumer import Config, Start, Stream
-from kinesumer.context import Context, Health
-from kinesumer.delivery import Delivery, Records
-from kinesumer.group import Group
-from kinesumer.heart_runner import TaskHeart
+from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.coordination.group import Group
+from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.runtime.context import Context, Health
+from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
-from kinesumer.testing.virtual import VirtualLoop
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws

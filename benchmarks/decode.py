@@ -15,7 +15,8 @@ import time
 from hashlib import md5
 from typing import TYPE_CHECKING
 
-from kinesumer.model import HASH_KEYS, Fence, ShardKey, Source
+from kinesumer.model.records import Fence, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.wire.aggregation import MAGIC, Opened, open_records
 from kinesumer.wire.records import decode_page
 

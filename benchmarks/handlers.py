@@ -19,10 +19,10 @@ from benchmarks.canned import Engine, Spent, consume, set_up_telemetry
 from benchmarks.consume import RECORDS
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.clock import SystemClock
-from kinesumer.delivery import Delivery, Records
-from kinesumer.handling.handling import Handling
-from kinesumer.handling.terms import read_terms
+from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.runner import Handling
+from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,11 +27,12 @@ from benchmarks.report import Report
 from benchmarks.serving import served
 from benchmarks.spark_formats import backlog
 from benchmarks.spark_read import SHARDS
-from kinesumer.model import Position, Stream
-from kinesumer.spark.offsets import After
-from kinesumer.spark.options import Connection, ReadOptions
-from kinesumer.spark.ranges import Task
-from kinesumer.spark.reading import read
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Stream
+from kinesumer.spark.options.parser import Connection, ReadOptions
+from kinesumer.spark.planning.offsets import After
+from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.reading.task_reader import read
 
 SCHEMA = StructType(
     [

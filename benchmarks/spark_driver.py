@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 from benchmarks.report import Report
 from benchmarks.serving import served
 from kinesumer.local import EmbeddedAws, background
-from kinesumer.model import Start, Stream
-from kinesumer.spark.options import Connection, ReadOptions
+from kinesumer.model.streams import Start, Stream
+from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.backlog import number_of
 from benchmarks.spark_read import LAYOUTS, SHARDS, TASKS
-from kinesumer.model import Position, Stream
-from kinesumer.spark.arrow import Columns
-from kinesumer.spark.columns import DEFAULT_SCHEMA
-from kinesumer.spark.offsets import BEGINNING, After
-from kinesumer.spark.options import Connection, ReadOptions
-from kinesumer.spark.ranges import ShardRange, Task
-from kinesumer.spark.reading import read
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Stream
+from kinesumer.spark.columnar.arrow import Columns
+from kinesumer.spark.options.columns import DEFAULT_SCHEMA
+from kinesumer.spark.options.parser import Connection, ReadOptions
+from kinesumer.spark.planning.offsets import BEGINNING, After
+from kinesumer.spark.planning.tasks import ShardRange, Task
+from kinesumer.spark.reading.task_reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

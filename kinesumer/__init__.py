@@ -29,26 +29,28 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamReplacedError,
 )
-from kinesumer.model import Fence, Position, Record, ShardKey, Start, Stream
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Fence, Record
+from kinesumer.model.streams import ShardKey, Start, Stream
 
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
     from kinesumer import local as local
-    from kinesumer.buffer import Batch
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
-    from kinesumer.delivery import Records
-    from kinesumer.handling import Middleware, Retries
+    from kinesumer.consuming.delivery import Records
+    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.handlers import Middleware, Retries
 else:
     # Not imported at once: Spark starts many processes that only need a subpackage.
     _MODULES = {
-        "Batch": "buffer",
+        "Batch": "consuming.prefetch",
         "Config": "config",
         "Kinesumer": "client",
-        "Middleware": "handling",
-        "Records": "delivery",
-        "Retries": "handling",
+        "Middleware": "handlers",
+        "Records": "consuming.delivery",
+        "Retries": "handlers",
     }
 
     def __getattr__(name: str) -> object:

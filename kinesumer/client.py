@@ -9,41 +9,42 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from kinesumer.clock import SystemClock
 from kinesumer.config import Config
-from kinesumer.context import Context, Health, logger
-from kinesumer.delivery import Delivery, Records
+from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.streams import as_streams
+from kinesumer.coordination import pauses
+from kinesumer.coordination.group import Group
+from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
     PositionsNotStoredError,
 )
-from kinesumer.group import Group
-from kinesumer.handling import Retries
-from kinesumer.heart_runner import ThreadHeart
-from kinesumer.model import Start
-from kinesumer.store_thread import StoreThread
-from kinesumer.streams import as_streams
-from kinesumer.wire.rows import QUERY_ID
+from kinesumer.handlers import Retries
+from kinesumer.model.arguments import checked_name
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.streams import Start
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import Context, Health, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from kinesumer.aws.session import Clients
-    from kinesumer.buffer import Batch
+    from kinesumer.consuming.delivery import Taker
+    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.consuming.streams import StreamLike
     from kinesumer.dead_letters.targets import Taker as LetterTaker
-    from kinesumer.delivery import Taker
-    from kinesumer.handling import Middleware
-    from kinesumer.handling.failing import OnFailure
-    from kinesumer.handling.tracing import Traceparent
-    from kinesumer.model import Record, Stream
-    from kinesumer.open_telemetry import OpenTelemetry
-    from kinesumer.streams import StreamLike
+    from kinesumer.handlers import Middleware
+    from kinesumer.handlers.failure_policy import OnFailure
+    from kinesumer.handlers.tracing import Traceparent
+    from kinesumer.model.records import Record
+    from kinesumer.model.streams import Stream
+    from kinesumer.telemetry.otel import OpenTelemetry
 
     Handle = Callable[[Record], object] | Callable[[Batch], object]
-
-LONGEST_NAME_BYTES = 255
 
 
 class Kinesumer:
@@ -176,8 +177,8 @@ class Kinesumer:
         Raises HandlerFailedError, LetterNotStoredError, what ``consume()`` raises, and
         ConfigurationError for what can't work.
         """
-        from kinesumer.handling.handling import Handling
-        from kinesumer.handling.terms import read_terms
+        from kinesumer.handlers.options import read_terms
+        from kinesumer.handlers.runner import Handling
 
         if self.config.commit == "manual":
             raise ConfigurationError(
@@ -283,18 +284,16 @@ class Kinesumer:
         shards. It outlives restarts of all clients. ``reason`` is shown to people.
         Raises ConfigurationError for what the app doesn't know.
         """
-        from kinesumer import control
 
-        await control.pause(self._running().context, stream, shard, reason)
+        await pauses.pause(self._running().context, stream, shard, reason)
 
     async def resume(self, stream: str | None = None, shard: str | None = None) -> None:
         """End the pause of a shard, a stream or all, and no other one.
 
         Raises ConfigurationError for what the app doesn't know.
         """
-        from kinesumer import control
 
-        await control.resume(self._running().context, stream, shard)
+        await pauses.resume(self._running().context, stream, shard)
 
     async def leave(self) -> None:
         """Hand all shards over while still consuming, then end the iteration.
@@ -341,8 +340,8 @@ class Kinesumer:
         from kinesumer.aws.dynamodb import borrowed_store
         from kinesumer.aws.kinesis import open_source
         from kinesumer.aws.session import Clients
-        from kinesumer.gauges import read_gauges
-        from kinesumer.open_telemetry import OpenTelemetry
+        from kinesumer.coordination.gauges import read_gauges
+        from kinesumer.telemetry.otel import OpenTelemetry
 
         clients = self._clients = Clients(
             self._session,
@@ -394,19 +393,3 @@ class Kinesumer:
 
 def _new_client_id() -> str:
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-
-
-def checked_name(what: str, name: str) -> str:
-    """Return a name that can be part of a key. Raises ConfigurationError."""
-    problem = ""
-    if not isinstance(name, str) or not name.strip():
-        problem = "is empty"
-    elif "#" in name:
-        problem = "contains '#', which separates the parts of a key"
-    elif not name.isprintable():
-        problem = "contains characters that can't be printed"
-    elif len(name.encode()) > LONGEST_NAME_BYTES:
-        problem = f"is longer than {LONGEST_NAME_BYTES} bytes"
-    if problem:
-        raise ConfigurationError(f"{what}={name!r} {problem}: choose another one")
-    return name

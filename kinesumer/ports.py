@@ -8,29 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.model import Page, Position, Shard, Start, StreamInfo
-
-Value = str | int | bool | frozenset[str]
-"""An attribute: DynamoDB's S, N, BOOL and SS. An empty set can't be stored."""
-
-Row = dict[str, Value]
-"""An item by attribute name, its keys ``pk`` and ``sk`` among them."""
-
-
-class Foreign(str):
-    """An attribute of another type, as DynamoDB's JSON has it: no row of ours has one.
-
-    Readers refuse it by name; where it was left out, a default would take its place.
-    """
-
-    __slots__ = ()
-
-
-class Key(NamedTuple):
-    """A row's primary key."""
-
-    pk: str
-    sk: str
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.rows import Key, Row, Value
+    from kinesumer.model.streams import Shard, Start, StreamInfo
 
 
 class Test(NamedTuple):

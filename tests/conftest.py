@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kinesumer.local.journal import Journal
+from kinesumer.local.request_log import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JUDGED_LAST = "test_policies.py"
 
 # The same examples on each run, on machines of any speed. To look for new ones:
-# pytest --hypothesis-profile=search tests/core tests/wire tests/hostile
+# pytest --hypothesis-profile=search tests/unit tests/system/hostile
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", _patient, derandomize=True, database=None)
 settings.register_profile("search", _patient, max_examples=1000)

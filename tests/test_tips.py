@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.checkpointer import MOST_TIPS, Checkpointer
-from kinesumer.model import Position, ShardKey, Stream, Tip
+from kinesumer.consuming.checkpointer import MOST_TIPS, Checkpointer
+from kinesumer.model.positions import Position, Tip
+from kinesumer.model.rows import MemberRow
+from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.wire import writes
-from kinesumer.wire.rows import MemberRow
-from tests.desk import ReaderDesk
-from tests.engine import (
+from tests.support.delivery import ReaderDesk
+from tests.support.world import (
     APP,
     ARN,
     FaultyStore,
@@ -24,9 +25,9 @@ from tests.engine import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.holding import Holding
-    from kinesumer.wire.rows import ShardRow
-    from tests.engine import Client
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.rows import ShardRow
+    from tests.support.world import Client
 
 SHARD = "shardId-000000000000"
 HOUR = 3600.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kinesumer.aws.answers import service_time
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.endpoints import service_time
+from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
 
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 
 if TYPE_CHECKING:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from kinesumer.aws import tables
+from kinesumer.aws import dynamodb_table
+from kinesumer.aws.dynamodb_table import RefusedError, TableCalls
+from kinesumer.aws.errors import understood
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
-from kinesumer.aws.faults import understood
-from kinesumer.aws.table_calls import RefusedError, TableCalls
 from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
-from kinesumer.ports import Key, Written
-from kinesumer.wire.state_table import INDEX
+from kinesumer.model.rows import Key
+from kinesumer.ports import Written
+from kinesumer.wire.table_definition import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from kinesumer.aws.dynamodb_table import Answer, Call
     from kinesumer.aws.session import Clients, Loan
-    from kinesumer.aws.table_calls import Answer, Call
-    from kinesumer.ports import Row, Write
+    from kinesumer.model.rows import Row
+    from kinesumer.ports import Write
 
 
 class DynamoDBClient(Protocol):
@@ -137,7 +139,7 @@ class DynamoStateStore:
         """
         description = await self.describe()
         with understood("DescribeTable", StoreUnavailableError):
-            return tables.verified(self._table, description)
+            return dynamodb_table.verified(self._table, description)
 
     async def describe(self) -> Answer | None:
         """Return DynamoDB's description of the table, or None if there is none."""

@@ -6,12 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.ports import All, Either, Foreign, Test
+from kinesumer.model.rows import Foreign
+from kinesumer.ports import All, Either, Test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kinesumer.ports import Condition, Key, Row, Value, Write
+    from kinesumer.model.rows import Key, Row, Value
+    from kinesumer.ports import Condition, Write
 
 Attribute = dict[str, Any]
 """One value as DynamoDB's JSON has it: {"S": …}, {"N": …}, {"BOOL": …}, {"SS": …}."""

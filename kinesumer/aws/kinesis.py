@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar,
 
 import msgspec
 
-from kinesumer.aws.answers import service_time
-from kinesumer.aws.direct import DirectCalls
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.endpoints import service_time
+from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.http.client import DirectCalls
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
@@ -28,20 +28,22 @@ from kinesumer.errors import (
     StreamMissingError,
     TrimmedPositionError,
 )
-from kinesumer.model import Page, Position, Shard, Start, StreamInfo
-from kinesumer.timeouts import timeout
-from kinesumer.wire.puts import decode_results
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.runtime.timeouts import timeout
+from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.aws.faults import Fault
+    from kinesumer.aws.errors import Fault
     from kinesumer.aws.session import Clients, Opened
-    from kinesumer.model import Stream
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import Stream
     from kinesumer.ports import Room
-    from kinesumer.wire.puts import Entry, PutResult
+    from kinesumer.wire.put_records import Entry, PutResult
 
 Answer = TypeVar("Answer")
 

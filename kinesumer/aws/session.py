@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from aiobotocore.config import AioConfig
 
-from kinesumer.aws.addresses import Resolver
-from kinesumer.aws.connections import Connections
 from kinesumer.aws.credentials import (
     Credentials,
     LoanedCredentials,
@@ -25,8 +23,10 @@ from kinesumer.aws.credentials import (
     renewable,
 )
 from kinesumer.aws.endpoints import check_port, refuse_credentials
-from kinesumer.aws.faults import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
-from kinesumer.aws.faults import no_credentials as credentials_error
+from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
+from kinesumer.aws.errors import no_credentials as credentials_error
+from kinesumer.aws.http.pool import Connections
+from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.settings import Settings, own_session
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError

@@ -18,8 +18,8 @@ from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
-from kinesumer.aws.addresses import Resolver
 from kinesumer.aws.credentials import FixedProvider
+from kinesumer.aws.http.resolver import Resolver
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:

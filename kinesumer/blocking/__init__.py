@@ -1,6 +1,6 @@
 """Kinesumer for code without asyncio: ``for record in client.consume(...)``."""
 
 from kinesumer.blocking.client import Kinesumer
-from kinesumer.blocking.records import Records
+from kinesumer.blocking.delivery import Records
 
 __all__ = ["Kinesumer", "Records"]

@@ -7,26 +7,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesumer import client as asynchronous
-from kinesumer.blocking.crossing import Crossing
-from kinesumer.blocking.delivery import ThreadDelivery
-from kinesumer.blocking.records import Asking, Records
-from kinesumer.clock import SystemClock
+from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
+from kinesumer.blocking.portal import Crossing
 from kinesumer.config import Config
 from kinesumer.errors import ConfigurationError
-from kinesumer.handling import Retries
-from kinesumer.model import Start
+from kinesumer.handlers import Retries
+from kinesumer.model.streams import Start
+from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
     from kinesumer.client import Handle
+    from kinesumer.consuming.streams import StreamLike
     from kinesumer.dead_letters.targets import Taker as LetterTaker
-    from kinesumer.handling import Middleware
-    from kinesumer.handling.failing import OnFailure
-    from kinesumer.handling.tracing import Traceparent
-    from kinesumer.model import Record
-    from kinesumer.streams import StreamLike
+    from kinesumer.handlers import Middleware
+    from kinesumer.handlers.failure_policy import OnFailure
+    from kinesumer.handlers.tracing import Traceparent
+    from kinesumer.model.records import Record
 
 
 class _Client(asynchronous.Kinesumer):

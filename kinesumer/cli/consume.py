@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kinesumer.admin.arguments import start_at
 from kinesumer.cli import options
 from kinesumer.errors import ConfigurationError
-from kinesumer.operations.moments import start_at
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kinesumer import Records, Start, Stream
-    from kinesumer.cli.formats import Format
-    from kinesumer.cli.output import Output
+    from kinesumer.cli.console import Output
+    from kinesumer.cli.record_formats import Format
 
 
 class Wanted(NamedTuple):
@@ -96,8 +96,8 @@ def consume(
         _streams(streams, role, external_id),
         start_at("--start", start),
     )
-    from kinesumer.cli.formats import FORMATS
-    from kinesumer.cli.output import Output
+    from kinesumer.cli.console import Output
+    from kinesumer.cli.record_formats import FORMATS
 
     with _telemetry(otlp, metrics_console), Output() as out:
         asyncio.run(_consume(wanted, FORMATS[output](), out))
@@ -106,7 +106,7 @@ def consume(
 def _streams(
     names: tuple[str, ...], role: tuple[str, ...], external_id: str | None
 ) -> list[Stream]:
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
 
     roles = read_roles(role, external_id)
     if not names:
@@ -124,8 +124,8 @@ def _telemetry(otlp: bool, console: bool) -> AbstractContextManager[object]:
 
 async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
     from kinesumer import Config, Kinesumer
-    from kinesumer.cli.output import ClosedOutputError
-    from kinesumer.cli.stopping import Stopping
+    from kinesumer.cli.console import ClosedOutputError
+    from kinesumer.cli.signals import Stopping
 
     client = Kinesumer(
         wanted.app,

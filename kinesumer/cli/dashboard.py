@@ -11,8 +11,8 @@ import click
 from kinesumer.cli import options
 
 if TYPE_CHECKING:
-    from kinesumer.dashboard.page import About
-    from kinesumer.operations.reaching import Roles
+    from kinesumer.admin.connect import Roles
+    from kinesumer.dashboard.view_model import About
 
 
 @click.command()
@@ -47,21 +47,21 @@ def dashboard(
     are refused unless --allow-changes is given; then the printed link opens them to one
     browser.
     """
-    from kinesumer.dashboard.page import About
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.dashboard.view_model import About
 
     about = About(app, table, control=allow_changes)
     asyncio.run(_serve(about, region, read_roles(role, external_id), port))
 
 
 async def _serve(about: About, region: str | None, roles: Roles, port: int) -> None:
-    from kinesumer.clock import SystemClock
-    from kinesumer.dashboard.changes import Desk
+    from kinesumer.admin.connect import reached
+    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.auth import Guard
     from kinesumer.dashboard.fleet import StoredFleet
-    from kinesumer.dashboard.guard import Guard
+    from kinesumer.dashboard.poller import Watcher
     from kinesumer.dashboard.server import Server, listen, serving
-    from kinesumer.dashboard.watcher import Watcher
-    from kinesumer.operations.reaching import reached
+    from kinesumer.runtime.clock import SystemClock
 
     async with reached(about.table, region) as (clients, store):
         about = about._replace(region=clients.region or "")

@@ -10,12 +10,12 @@ import click
 from rich.table import Table
 
 from kinesumer.cli import options
-from kinesumer.cli.terminal import console, plain
+from kinesumer.cli.console import console, plain
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from kinesumer.operations.distribution import Spread
-    from kinesumer.operations.reaching import Roles
+    from kinesumer.admin.connect import Roles
+    from kinesumer.admin.distribution import Spread
 
 
 @click.command()
@@ -61,8 +61,8 @@ def distribution(
     It reads only. No CloudWatch: up to 256 KB of each shard tell what arrives there; of
     a KCL fleet, what its workers note in their leases (3.x).
     """
-    from kinesumer.operations.distribution import cluster_by, report
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.distribution import cluster_by, report
 
     if lease_table is None and app is None:
         raise ConfigurationError("say --app APP, or --kcl TABLE")
@@ -86,18 +86,18 @@ def distribution(
 async def _of_app(
     app: str, table: str, region: str | None, roles: Roles, throughput: bool
 ) -> Spread:
-    from kinesumer.operations.reaching import reached
-    from kinesumer.operations.spread import read_spread
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.distribution import read_spread
 
     async with reached(table, region) as (clients, store):
         return await read_spread(clients, store, app, roles, throughput=throughput)
 
 
 async def _of_leases(lease_table: str, region: str | None) -> Spread:
-    from kinesumer.aws.lease_table import open_leases
+    from kinesumer.aws.kcl_table import open_leases
     from kinesumer.aws.session import Clients
     from kinesumer.migration.kcl import read_table
-    from kinesumer.migration.kcl_distribution import spread_of
+    from kinesumer.migration.kcl_workers import spread_of
 
     async with Clients(region=region) as clients:
         leases = await open_leases(clients, lease_table)

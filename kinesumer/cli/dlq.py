@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from kinesumer.admin.arguments import moment
 from kinesumer.cli import options
-from kinesumer.cli.asking import agreed
+from kinesumer.cli.confirm import agreed
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
-from kinesumer.operations.moments import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kinesumer.admin.connect import Roles
+    from kinesumer.admin.redrive import Contents, Filter, Held, Outcome
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.targets import ReadableLetters
-    from kinesumer.operations.reaching import Roles
-    from kinesumer.operations.redriving import Contents, Filter, Held, Outcome
 
 VERSION = 1
 LONGEST_LINE = 100
@@ -145,7 +145,7 @@ def redrive(
     app that consumes the stream gets them. At least once: a crash between the two
     leaves a letter whose record is back. The exit status is 1 if one stays.
     """
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
 
     if bool(ids) == everything:
         raise ConfigurationError("name the letters to put back, or say --all")
@@ -166,7 +166,7 @@ def redrive(
 def _filter(
     app: str | None, stream: str | None, error: str | None, since: str | None
 ) -> Filter:
-    from kinesumer.operations.redriving import Filter
+    from kinesumer.admin.redrive import Filter
 
     return Filter(
         app,
@@ -177,9 +177,9 @@ def _filter(
 
 
 async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
+    from kinesumer.admin.redrive import look
     from kinesumer.aws.session import Clients
     from kinesumer.dead_letters.targets import open_readable
-    from kinesumer.operations.redriving import look
 
     async with Clients(region=region) as clients:
         letters = await open_readable(target, clients)
@@ -190,9 +190,9 @@ async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
 
 
 async def _redrive(wanted: Wanted) -> Outcome:
+    from kinesumer.admin.redrive import Redrive, look
     from kinesumer.aws.session import Clients
     from kinesumer.dead_letters.targets import open_readable
-    from kinesumer.operations.redriving import Redrive, look
 
     async with Clients(region=wanted.region) as clients:
         target = await open_readable(wanted.target, clients)

@@ -12,7 +12,7 @@ from kinesumer.cli import options
 from kinesumer.errors import shown
 
 if TYPE_CHECKING:
-    from kinesumer.operations.doctor.examination import Result, Wanted
+    from kinesumer.admin.doctor.runner import Result, Wanted
 
 VERSION = 1
 COULDNT_LOOK = 1
@@ -53,8 +53,8 @@ def doctor(
     Examines an app's streams and those named. The exit status is 0 if all is well, 3
     with warnings, 4 if records aren't read or are in danger; 1 if it couldn't look.
     """
-    from kinesumer.operations.doctor.examination import Wanted
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.doctor.runner import Wanted
 
     roles = read_roles(role, external_id)
     wanted = Wanted(table, app, streams, roles, interval)
@@ -67,8 +67,8 @@ def doctor(
 
 
 async def _examine(wanted: Wanted, region: str | None) -> Result:
+    from kinesumer.admin.doctor.runner import examine
     from kinesumer.aws.session import Clients
-    from kinesumer.operations.doctor.examination import examine
 
     async with Clients(region=region) as clients:
         return await examine(clients, wanted)
@@ -76,14 +76,14 @@ async def _examine(wanted: Wanted, region: str | None) -> Result:
 
 def _status(result: Result) -> int:
     """Return the exit status: that nothing could be looked at isn't a mere warning."""
-    from kinesumer.operations.doctor.finding import Severity, worst
+    from kinesumer.admin.doctor.finding import Severity, worst
 
     found = worst(result.findings)
     return found if result.answered or found is Severity.CRITICAL else COULDNT_LOOK
 
 
 def _report(wanted: Wanted, result: Result) -> dict[str, Any]:
-    from kinesumer.operations.doctor.finding import worst
+    from kinesumer.admin.doctor.finding import worst
 
     return {
         "version": VERSION,
@@ -106,7 +106,7 @@ STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
 def _tell(wanted: Wanted, result: Result) -> None:
     from rich.console import Group
 
-    from kinesumer.cli.terminal import console, plain
+    from kinesumer.cli.console import console, plain
 
     parts = []
     for finding in result.findings:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kinesumer.cli import control as common
 from kinesumer.cli import options
+from kinesumer.cli import target_options as common
 from kinesumer.errors import shown
 
 if TYPE_CHECKING:
-    from kinesumer.wire.rows import MemberRow, ShardRow
+    from kinesumer.model.rows import MemberRow, ShardRow
 
 
 class Wanted(NamedTuple):
@@ -76,14 +76,14 @@ def drain(
 async def _drain(
     wanted: Wanted, wait_seconds: float
 ) -> tuple[MemberRow, list[ShardRow]]:
-    from kinesumer import control
-    from kinesumer.operations.acting import acting
-    from kinesumer.operations.controlling import held_by, wait_until_free
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin import drain as admin_drain
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting
+    from kinesumer.admin.wait import held_by, wait_until_free
 
     async with reached(wanted.table, wanted.region) as (_, store):
         context = acting(wanted.app, store)
-        before = await control.drain(
+        before = await admin_drain.drain(
             context, wanted.client_id, undo=wanted.undo, even_last=wanted.yes
         )
         if wanted.undo:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kinesumer.cli import options
+from kinesumer.cli.default_command import UnnamedCommand
 from kinesumer.cli.kcl import export_kcl
-from kinesumer.cli.unnamed import UnnamedCommand
 from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def file(
 
 def _put(output: Path, content: bytes) -> None:
     """Write to a file, or into what isn't one; a file is replaced when all is there."""
-    from kinesumer.replacing import replace
+    from kinesumer.runtime.files import replace
 
     try:
         if output == Path("-"):
@@ -88,9 +88,9 @@ def _mode(path: Path) -> int:
 
 
 async def _read(app: str, table: str, region: str | None) -> Positions:
+    from kinesumer.admin import snapshot
+    from kinesumer.admin.connect import reached
     from kinesumer.migration.positions import of_group
-    from kinesumer.operations import snapshot
-    from kinesumer.operations.reaching import reached
     from kinesumer.wire.rows import timestamp_text
 
     async with reached(table, region) as (_, store):

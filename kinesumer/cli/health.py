@@ -12,7 +12,7 @@ from kinesumer.cli import options
 from kinesumer.errors import shown
 
 if TYPE_CHECKING:
-    from kinesumer.operations.health import Finding
+    from kinesumer.admin.health import Finding
 
 UNHEALTHY = 1
 WORDS = {True: "alive", False: "dead", None: "unknown"}
@@ -64,10 +64,10 @@ def health(
 
 async def _examine(app: str, client_id: str, table: str, region: str | None) -> Finding:
     # Not `reached()`: to verify the table is one request more for each probe.
+    from kinesumer.admin.health import examine
     from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import Clients
-    from kinesumer.clock import SystemClock
-    from kinesumer.operations.health import examine
+    from kinesumer.runtime.clock import SystemClock
 
     async with Clients(region=region) as clients:
         store = await open_store(clients, table)

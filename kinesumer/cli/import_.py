@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from kinesumer.cli import options
+from kinesumer.cli.default_command import UnnamedCommand
+from kinesumer.cli.import_plan import Wanted, opening, take_over
 from kinesumer.cli.kcl import import_kcl
-from kinesumer.cli.takeover import Wanted, opening, take_over
-from kinesumer.cli.unnamed import UnnamedCommand
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import Clients
-    from kinesumer.context import Context
     from kinesumer.migration.takeover import Takeover
+    from kinesumer.runtime.context import Context
 
 
 @click.group(
@@ -61,9 +61,9 @@ def file(
     Its clients must be stopped. Each position is looked up in the stream first; what
     will change is shown, and asked for.
     """
+    from kinesumer.admin.connect import read_roles
     from kinesumer.migration import positions
     from kinesumer.migration.takeover import narrowed, of_file
-    from kinesumer.operations.reaching import read_roles
 
     roles = read_roles(role, external_id)
     content = file.read(positions.MOST_BYTES + 1)

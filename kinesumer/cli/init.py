@@ -45,7 +45,7 @@ async def _init(table: str, region: str | None) -> dict[str, object]:
 
 
 async def _create(store: DynamoStateStore, table: str) -> dict[str, object]:
-    from kinesumer.aws.tables import create_table
+    from kinesumer.aws.dynamodb_table import create_table
     from kinesumer.errors import StoreUnavailableError
 
     existed = await store.describe() is not None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinesumer.admin.arguments import moment
 from kinesumer.cli import options
-from kinesumer.cli.asking import agreed
-from kinesumer.cli.takeover import (
+from kinesumer.cli.confirm import agreed
+from kinesumer.cli.import_plan import (
     Wanted,
     opening,
     print_json,
@@ -18,16 +19,15 @@ from kinesumer.cli.takeover import (
     take_over,
 )
 from kinesumer.errors import shown
-from kinesumer.operations.moments import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import Clients
-    from kinesumer.context import Context
     from kinesumer.migration.kcl_export import Handover
     from kinesumer.migration.takeover import Takeover
-    from kinesumer.operations.reaching import Roles
+    from kinesumer.runtime.context import Context
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
@@ -83,9 +83,9 @@ def import_kcl(
     clients must be stopped. Each checkpoint is looked up in the stream first; what will
     be written is shown, and asked for. The lease table isn't changed.
     """
-    from kinesumer.aws.lease_table import open_leases
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_import import LeaseImport
-    from kinesumer.operations.reaching import read_roles
 
     roles = read_roles(role, external_id)
     now = datetime.now(UTC)
@@ -120,7 +120,7 @@ def export_kcl(
     stopped. Leases lose their owners and pending checkpoints, and their counters go
     on. The app's own rows aren't changed.
     """
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
 
     wanted = Wanted(app, table, region, dry_run, yes, as_json)
     roles = read_roles(role, external_id)
@@ -134,10 +134,10 @@ async def _export(
     roles: Roles,
     look: float,
 ) -> None:
-    from kinesumer.aws.lease_table import open_leases
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting, refuse_clients
+    from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_export import LeaseExport
-    from kinesumer.operations.acting import acting, refuse_clients
-    from kinesumer.operations.reaching import reached
 
     async with reached(wanted.table, wanted.region) as (clients, store):
         context = acting(wanted.app, store)

@@ -14,7 +14,7 @@ from kinesumer.errors import TransientError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.operations.lagging import LagQuestion
+    from kinesumer.admin.lag import LagQuestion
 
 
 @click.command()
@@ -48,8 +48,8 @@ def lag(
     between two commits: a longer --interval tells the trend better. With --watch the
     trend is that of the last minute, and --json prints one object a line.
     """
-    from kinesumer.operations.lagging import LagQuestion
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.lag import LagQuestion
 
     question = LagQuestion(app, table, read_roles(role, external_id))
     show = _shower(as_json, watch)
@@ -72,7 +72,7 @@ async def _lag(
     interval: float,
     watch: bool,
 ) -> None:
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin.connect import reached
 
     async with reached(question.table, region) as (clients, store):
         await question.begin(clients, store)

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from kinesumer.cli.picture.glyphs import duration
-from kinesumer.cli.terminal import console, plain
+from kinesumer.cli.console import console, plain
+from kinesumer.cli.terminal_view.glyphs import duration
 
 STYLES = {"growing": "red", "stalled": "red", "steady": "yellow"}
 

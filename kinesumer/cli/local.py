@@ -35,7 +35,7 @@ def local(port: int, streams: tuple[str, ...]) -> None:
     when it ends. Needs the extra: pip install 'kinesumer[local]'.
     """
     from kinesumer.local import AwsError, EmbeddedAws
-    from kinesumer.local.running import serve
+    from kinesumer.local.runner import serve
 
     aws = EmbeddedAws(port=port)
     for name, shards in map(_stream, streams):

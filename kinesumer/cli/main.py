@@ -11,7 +11,12 @@ from typing import Any
 
 import click
 
-from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError, shown
+from kinesumer.errors import (
+    ConfigurationError,
+    CredentialsError,
+    KinesumerError,
+    shown,
+)
 
 COMMANDS = {
     "init": "kinesumer.cli.init:init",
@@ -35,7 +40,7 @@ COMMANDS = {
     "export": "kinesumer.cli.export:export",
     "import": "kinesumer.cli.import_:import_",
     "local": "kinesumer.cli.local:local",
-    "demo": "kinesumer.cli.demo.command:demo",
+    "demo": "kinesumer.demo.command:demo",
 }
 FAULT, WRONG_USE, INTERRUPTED = 1, 2, 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

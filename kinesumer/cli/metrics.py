@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from kinesumer.exporter.reading import Exporter
+    from kinesumer.exporter.collector import Exporter
 
 LISTEN = "127.0.0.1:9466"
 EVERY_SECONDS = 15.0
@@ -71,10 +71,10 @@ def metrics(
     The metrics are described in docs/monitoring.md. One exporter for each state store
     is enough. SIGTERM and Ctrl-C end it.
     """
-    from kinesumer.client import checked_name
-    from kinesumer.clock import SystemClock
-    from kinesumer.exporter.reading import Exporter, Reading
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.exporter.collector import Exporter, Reading
+    from kinesumer.model.arguments import checked_name
+    from kinesumer.runtime.clock import SystemClock
 
     roles, clock = read_roles(role, external_id), SystemClock()
     names = [checked_name("app", app) for app in dict.fromkeys(apps)]
@@ -102,7 +102,7 @@ async def _metrics(
 ) -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin.connect import reached
 
     async with reached(table, region) as (clients, store):
         await exporter.read(clients, store)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kinesumer.cli import control as common
 from kinesumer.cli import options
+from kinesumer.cli import target_options as common
+from kinesumer.coordination import pauses
 from kinesumer.errors import shown
-from kinesumer.model import stream_name
+from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
-    from kinesumer.control import Marked
-    from kinesumer.operations.snapshot import Snapshot
-    from kinesumer.wire.rows import ShardRow
+    from kinesumer.admin.snapshot import Snapshot
+    from kinesumer.coordination.pauses import Marked
+    from kinesumer.model.rows import ShardRow
 
 
 class Wanted(NamedTuple):
@@ -104,27 +105,25 @@ def resume(
 async def _pause(
     wanted: Wanted, reason: str, wait_seconds: float
 ) -> tuple[Marked, list[ShardRow]]:
-    from kinesumer import control
-    from kinesumer.operations.acting import acting
-    from kinesumer.operations.controlling import held_in, wait_until_free
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting
+    from kinesumer.admin.wait import held_in, wait_until_free
 
     async with reached(wanted.table, wanted.region) as (_, store):
         context = acting(wanted.app, store)
-        marked = await control.pause(context, wanted.stream, wanted.shard, reason)
+        marked = await pauses.pause(context, wanted.stream, wanted.shard, reason)
         held = held_in(marked.target)
         return marked, await wait_until_free(context, held, wait_seconds)
 
 
 async def _resume(wanted: Wanted) -> tuple[Marked, Snapshot]:
-    from kinesumer import control
-    from kinesumer.operations import snapshot
-    from kinesumer.operations.acting import acting
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin import snapshot
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting
 
     async with reached(wanted.table, wanted.region) as (_, store):
         context = acting(wanted.app, store)
-        marked = await control.resume(context, wanted.stream, wanted.shard)
+        marked = await pauses.resume(context, wanted.stream, wanted.shard)
         return marked, await snapshot.take(store, wanted.app)
 
 

@@ -14,9 +14,9 @@ from kinesumer.cli import options
 from kinesumer.errors import KinesumerError, shown
 
 if TYPE_CHECKING:
-    from kinesumer.cli.input import Lines
-    from kinesumer.model import Stream
-    from kinesumer.operations.producing import Key, NotPut, Outcome, Producer
+    from kinesumer.admin.produce import Key, NotPut, Outcome, Producer
+    from kinesumer.cli.input_lines import Lines
+    from kinesumer.model.streams import Stream
 
 VERSION = 1
 
@@ -85,8 +85,8 @@ def produce(
     tried again. Ctrl-C ends the input; what was taken is still put, and a second one
     gives that up. The exit status is 1 if a line wasn't put; it is named.
     """
-    from kinesumer.operations.producing import read_key
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.produce import read_key
 
     wanted = Wanted(
         read_roles(role, external_id).stream(stream),
@@ -107,10 +107,10 @@ def produce(
 
 
 async def _produce(wanted: Wanted) -> Outcome:
+    from kinesumer.admin.produce import Packing, Parser, Producer
     from kinesumer.aws.kinesis import open_source
     from kinesumer.aws.session import Clients
-    from kinesumer.cli.input import Lines
-    from kinesumer.operations.producing import Packing, Parser, Producer
+    from kinesumer.cli.input_lines import Lines
 
     lines = Lines(wanted.file)
     async with Clients(region=wanted.region) as clients:

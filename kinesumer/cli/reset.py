@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kinesumer.cli import options
-from kinesumer.cli.asking import agreed
+from kinesumer.cli.confirm import agreed
 from kinesumer.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from kinesumer.operations.resetting import Inventory
+    from kinesumer.admin.reset import Inventory
 
 VERSION = 1
 
@@ -61,9 +61,9 @@ def reset(
 
 
 async def _reset(wanted: Wanted) -> Inventory:
-    from kinesumer.operations.acting import acting
-    from kinesumer.operations.reaching import reached
-    from kinesumer.operations.resetting import check_rest, reset, take_stock
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting
+    from kinesumer.admin.reset import check_rest, reset, take_stock
 
     async with reached(wanted.table, wanted.region) as (_, store):
         context = acting(wanted.app, store)

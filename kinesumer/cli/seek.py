@@ -8,25 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kinesumer.cli import control as common
+from kinesumer.admin.arguments import place_text, read_place, seek_lines, shards_text
 from kinesumer.cli import options
-from kinesumer.cli.asking import agreed
-from kinesumer.operations.places import (
-    place_text,
-    read_place,
-    seek_lines,
-    shards_text,
-)
+from kinesumer.cli import target_options as common
+from kinesumer.cli.confirm import agreed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.context import Context
-    from kinesumer.control import SeekPlan
-    from kinesumer.core.seeking import Step
-    from kinesumer.operations.controlling import Place
-    from kinesumer.operations.reaching import Roles
-    from kinesumer.wire.rows import ShardRow
+    from kinesumer.admin.connect import Roles
+    from kinesumer.admin.seek import Place, SeekPlan
+    from kinesumer.core.seek import Step
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.runtime.context import Context
 
 
 class Wanted(NamedTuple):
@@ -95,8 +89,8 @@ def seek(
     haven't begun anew after --wait (they will), or if another seek at the same time
     moved some of the shards elsewhere.
     """
-    from kinesumer.operations.controlling import Place
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.seek import Place
 
     common.check_target(stream, shard, everything)
     place = Place(read_place(to, shard), stream, shard)
@@ -128,10 +122,10 @@ def seek(
 
 
 async def _seek(wanted: Wanted) -> Outcome:
-    from kinesumer.operations.acting import acting
-    from kinesumer.operations.controlling import plan_seeks
-    from kinesumer.operations.reaching import reached
-    from kinesumer.operations.seek_counts import count_seek
+    from kinesumer.admin.connect import reached
+    from kinesumer.admin.context import acting
+    from kinesumer.admin.seek import plan_seeks
+    from kinesumer.admin.seek_counts import count_seek
 
     async with reached(wanted.table, wanted.region) as (clients, store):
         context = acting(wanted.app, store)
@@ -150,14 +144,14 @@ async def _seek(wanted: Wanted) -> Outcome:
 async def _do(
     context: Context, plans: Sequence[SeekPlan], wait_seconds: float
 ) -> Outcome:
-    from kinesumer import control
-    from kinesumer.operations.acting import in_parts
-    from kinesumer.operations.controlling import held_since, wait_until_free
+    from kinesumer.admin import seek
+    from kinesumer.admin.context import in_parts
+    from kinesumer.admin.wait import held_since, wait_until_free
 
     with in_parts("a part of the shards may have been sought: run it again"):
-        sought = [row for plan in plans for row in await control.seek(context, plan)]
+        sought = [row for plan in plans for row in await seek.seek(context, plan)]
     left = await wait_until_free(context, held_since(sought), wait_seconds)
-    overtaken = await control.overtaken(context, plans, sought)
+    overtaken = await seek.overtaken(context, plans, sought)
     return Outcome(list(plans), sought, left, overtaken)
 
 

@@ -14,7 +14,7 @@ from kinesumer.errors import TransientError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.operations.question import Question
+    from kinesumer.admin.status import Question
 
 WATCH_SECONDS = 2.0
 
@@ -44,12 +44,12 @@ def status(
     dashboard's picture every two seconds, until q or Ctrl-C. --json is described in
     docs/status-json.md; with --watch it prints one object a line.
     """
-    from kinesumer.operations.question import Question
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.status import Question
 
     roles = read_roles(role, external_id)
     if watch and not as_json:
-        from kinesumer.cli.picture.watching import watch as draw
+        from kinesumer.cli.terminal_view.poller import watch as draw
 
         asyncio.run(draw(app, table, region, roles, lag=lag))
         return
@@ -61,7 +61,7 @@ def _shower(as_json: bool, watch: bool) -> Callable[[dict[str, Any]], None]:
     if as_json:
         indent = None if watch else 2
         return lambda found: click.echo(json.dumps(found, indent=indent))
-    from kinesumer.cli.tables import show
+    from kinesumer.cli.status_tables import show
 
     return show
 
@@ -72,7 +72,7 @@ async def _status(
     show: Callable[[dict[str, Any]], None],
     watch: bool,
 ) -> None:
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin.connect import reached
 
     async with reached(question.table, region) as (clients, store):
         show(await question.answer(clients, store))

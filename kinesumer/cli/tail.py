@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kinesumer.admin.arguments import start_at
 from kinesumer.cli import options
 from kinesumer.errors import shown
-from kinesumer.operations.moments import start_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.cli.formats import Format
-    from kinesumer.cli.output import Output
-    from kinesumer.model import Record, Start, Stream
+    from kinesumer.cli.console import Output
+    from kinesumer.cli.record_formats import Format
+    from kinesumer.model.records import Record
+    from kinesumer.model.streams import Start, Stream
 
 
 class Wanted(NamedTuple):
@@ -69,9 +70,9 @@ def tail(
     STREAM is a name or an ARN. Records of a shard come in order, and those of its
     children after them. Ctrl-C ends it.
     """
-    from kinesumer.cli.formats import FORMATS
-    from kinesumer.cli.output import Output
-    from kinesumer.operations.reaching import read_roles
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.cli.console import Output
+    from kinesumer.cli.record_formats import FORMATS
 
     named = read_roles(role, external_id).stream(stream)
     wanted = Wanted(named, region, start_at("--start", start), limit, seconds)
@@ -80,7 +81,7 @@ def tail(
 
 
 async def _tail(wanted: Wanted, form: Format, out: Output) -> None:
-    from kinesumer.cli.output import ClosedOutputError
+    from kinesumer.cli.console import ClosedOutputError
 
     reading = asyncio.create_task(_read(wanted, Writer(form, out, wanted.limit)))
     ticker = asyncio.create_task(out.keep_ticking(form.tick, reading.cancel))
@@ -99,10 +100,10 @@ async def _tail(wanted: Wanted, form: Format, out: Output) -> None:
 
 async def _read(wanted: Wanted, writer: Writer) -> None:
     """Read until there is enough, or for so long. Raises ClosedOutputError."""
+    from kinesumer.admin.tail import Tail
     from kinesumer.aws.kinesis import open_source
     from kinesumer.aws.session import Clients
-    from kinesumer.clock import SystemClock
-    from kinesumer.operations.tail.reading import Tail
+    from kinesumer.runtime.clock import SystemClock
 
     with suppress(EnoughError, TimeoutError):
         async with (

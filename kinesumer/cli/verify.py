@@ -14,7 +14,7 @@ from kinesumer.cli import options
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from kinesumer.operations.verify.verification import Verification
+    from kinesumer.admin.verify import Verification
 
 
 @click.command()
@@ -37,9 +37,9 @@ def verify(
     It reads only, also beside clients that work. The exit status is 0 if all is well,
     3 with warnings, 4 if records aren't read or are lost; 1 if it couldn't look.
     """
-    from kinesumer.operations.doctor.finding import Severity
-    from kinesumer.operations.reaching import read_roles
-    from kinesumer.operations.verify.verification import Verification
+    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.doctor.finding import Severity
+    from kinesumer.admin.verify import Verification
 
     verification = Verification(app, table, read_roles(role, external_id))
     told = asyncio.run(_verify(verification, table, region))
@@ -53,7 +53,7 @@ def verify(
 async def _verify(
     verification: Verification, table: str, region: str | None
 ) -> dict[str, Any]:
-    from kinesumer.operations.reaching import reached
+    from kinesumer.admin.connect import reached
 
     async with reached(table, region) as (clients, store):
         return await verification.run(clients, store)
@@ -65,7 +65,7 @@ STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}
 def _tell(told: dict[str, Any]) -> None:
     from rich.console import Group
 
-    from kinesumer.cli.terminal import console, plain
+    from kinesumer.cli.console import console, plain
 
     lines: list[Text] = []
     for stream in told["streams"]:

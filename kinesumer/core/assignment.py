@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.balance import Claims, Pool, balance, shares_of
-from kinesumer.model import HASH_KEYS, Interval, Range
+from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model import HASH_KEYS, ChildShard, Position, Shard, ShardKey, Start
-from kinesumer.wire.rows import ShardRow, StreamRow
+from kinesumer.model.rows import ShardRow, StreamRow
+from kinesumer.model.streams import HASH_KEYS, ChildShard, Shard, ShardKey, Start
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from kinesumer.model.positions import Position
 
 
 def leaves(shards: Sequence[Shard]) -> list[Shard]:

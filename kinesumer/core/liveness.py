@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kinesumer.model.rows import Beating
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesumer.ports import Value
+    from kinesumer.model.rows import Value
+
 
 CLIENTS_PER_SECOND = 250
 """Beats a second that a fleet makes at most; larger fleets beat less often."""
@@ -45,23 +48,6 @@ class Lease:
     def permits(self, now: float) -> bool:
         """Tell whether a record may be handed to user code now."""
         return now < self.deadline and not self.dead
-
-
-class Beating(Protocol):
-    """A member's row, read whole or only as far as it tells of life."""
-
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def session(self) -> Value | None: ...
-    @property
-    def beat(self) -> Value | None: ...
-    @property
-    def lease_ms(self) -> int: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def dead(self) -> bool: ...
 
 
 M = TypeVar("M", bound=Beating)

@@ -7,14 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
-from kinesumer.model import HASH_KEYS
-from kinesumer.wire.rows import CLIENT
+from kinesumer.model.rows import CLIENT
+from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.model import Interval, Range
-    from kinesumer.wire.rows import MemberRow
+    from kinesumer.model.rows import MemberRow
+    from kinesumer.model.streams import Interval, Range
 
 STANDBYS = 3
 """Clients with the lowest ids: one leads, the others watch it closely."""

@@ -6,7 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesumer.model import WHOLE_RECORD, Position, Record
+from kinesumer.model.positions import WHOLE_RECORD, Position
+from kinesumer.model.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

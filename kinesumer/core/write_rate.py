@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kinesumer.model import HASH_KEYS
+from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.model import Range
+    from kinesumer.model.streams import Range
 
 UNITS_PER_SECOND = 1000.0
 """What DynamoDB lets one partition take: the writers share it at first."""

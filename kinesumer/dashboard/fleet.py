@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kinesumer.admin import snapshot
+from kinesumer.admin.connect import NO_ROLES, Roles
+from kinesumer.admin.lag import Lags, read_lags
 from kinesumer.dashboard.throughput import Throughput
-from kinesumer.operations import snapshot
-from kinesumer.operations.lag import Lags, read_lags
-from kinesumer.operations.reaching import NO_ROLES, Roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.session import Clients
-    from kinesumer.operations.snapshot import Snapshot
     from kinesumer.ports import Clock, StateStore
 
 COUNTING_SECONDS = 10.0

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.dashboard.model import History, Line
-from kinesumer.model import stream_name
+from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

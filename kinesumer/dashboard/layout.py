@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from kinesumer.admin.snapshot import state
 from kinesumer.dashboard.model import Band, Part, Shard
-from kinesumer.model import HASH_KEYS, stream_name
-from kinesumer.operations.report import state
+from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.wire.rows import hash_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.model import ShardKey
-    from kinesumer.operations.lag import Lags
-    from kinesumer.operations.snapshot import Snapshot
-    from kinesumer.wire.rows import MemberRow, ShardRow, StreamRow
+    from kinesumer.admin.lag import Lags
+    from kinesumer.admin.snapshot import Snapshot
+    from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
+    from kinesumer.model.streams import ShardKey
 
 
 def bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:

@@ -13,16 +13,16 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from kinesumer.dashboard.changes import Change
-from kinesumer.dashboard.guard import protect
+from kinesumer.dashboard.actions import Change
+from kinesumer.dashboard.auth import protect
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from kinesumer.dashboard.changes import Desk
-    from kinesumer.dashboard.guard import Guard
-    from kinesumer.dashboard.watcher import Watcher
+    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.auth import Guard
+    from kinesumer.dashboard.poller import Watcher
 
     Do = Callable[[Desk, Change], Awaitable[dict[str, Any]]]
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.operations.asking import Asking, each_stream
-from kinesumer.operations.reaching import NO_ROLES, Roles
-from kinesumer.operations.sampling import OF_A_SHARD
+from kinesumer.admin.connect import NO_ROLES, Roles
+from kinesumer.admin.sampling import OF_A_SHARD
+from kinesumer.admin.shard_reads import Asking, each_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.aws.session import Clients
-    from kinesumer.model import Page, Position, ShardKey
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StreamSource
 
 Positions = dict["ShardKey", "Position"]

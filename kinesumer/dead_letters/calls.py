@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesumer.aws.faults import FOREIGN, Kind, fatal, fault_of, said, understood
-from kinesumer.errors import FatalError, KinesumerError, LettersUnavailableError
+from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.errors import (
+    FatalError,
+    KinesumerError,
+    LettersUnavailableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.aws.faults import Fault
+    from kinesumer.aws.errors import Fault
     from kinesumer.aws.session import Opened
 
 

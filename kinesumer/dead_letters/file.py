@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinesumer.context import logger
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
-from kinesumer.errors import ConfigurationError, CorruptLetterError, FatalError
-from kinesumer.replacing import replace, sync_directory, write_whole
+from kinesumer.errors import (
+    ConfigurationError,
+    CorruptLetterError,
+    FatalError,
+)
+from kinesumer.runtime.context import logger
+from kinesumer.runtime.files import replace, sync_directory, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

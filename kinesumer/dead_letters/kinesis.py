@@ -16,8 +16,8 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
-from kinesumer.model import Start, Stream
-from kinesumer.wire.puts import Entry
+from kinesumer.model.streams import Start, Stream
+from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import Clients
     from kinesumer.dead_letters.letter import DeadLetter
-    from kinesumer.model import Page, Record, StreamInfo
+    from kinesumer.model.records import Page, Record
+    from kinesumer.model.streams import StreamInfo
 
 PAGE_RECORDS = 1_000
 PACE_SECONDS = 0.25

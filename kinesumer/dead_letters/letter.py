@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from kinesumer.errors import ConfigurationError, CorruptLetterError, text_of
-from kinesumer.model import stream_name
+from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
-    from kinesumer.model import Record
+    from kinesumer.model.records import Record
 
 LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000

@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinesumer.local.errors import AwsError
     from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
-    from kinesumer.local.refusal import AwsError
-    from kinesumer.local.running import background, serve
+    from kinesumer.local.runner import background, serve
     from kinesumer.local.server import EmbeddedAws
 
 __all__ = ["UNTHROTTLED", "AwsError", "EmbeddedAws", "Limits", "background", "serve"]
 
 _HOMES = {
-    "AwsError": "kinesumer.local.refusal",
+    "AwsError": "kinesumer.local.errors",
     "EmbeddedAws": "kinesumer.local.server",
     "Limits": "kinesumer.local.kinesis.limits",
     "UNTHROTTLED": "kinesumer.local.kinesis.limits",
-    "background": "kinesumer.local.running",
-    "serve": "kinesumer.local.running",
+    "background": "kinesumer.local.runner",
+    "serve": "kinesumer.local.runner",
 }
 
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from kinesumer.local.running import serve
+from kinesumer.local.runner import serve
 from kinesumer.local.server import EmbeddedAws
 
 

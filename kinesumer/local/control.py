@@ -14,7 +14,7 @@ from kinesumer.local.identity import DEFAULT_ACCOUNT, Denial
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.local.world import World
+    from kinesumer.local.state import World
 
 
 class _Account(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.local.capacity import Item, Units, read_units, write_units
-from kinesumer.local.refusal import AwsError
+from kinesumer.local.errors import AwsError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -11,16 +11,16 @@ from aiohttp import web
 
 from kinesumer.local import dynamodb, sts
 from kinesumer.local.capacity import Units
+from kinesumer.local.errors import AwsError
 from kinesumer.local.faults import Call
-from kinesumer.local.inquiry import Inquiry, read_inquiry
 from kinesumer.local.kinesis.requests import AnyRequest, GetRecords, decode
 from kinesumer.local.kinesis.service import Caller
-from kinesumer.local.refusal import AwsError
+from kinesumer.local.request import Inquiry, read_inquiry
 
 if TYPE_CHECKING:
     from kinesumer.local.faults import Fault
     from kinesumer.local.identity import Credentials
-    from kinesumer.local.world import World
+    from kinesumer.local.state import World
 
 _CONTENT_TYPES = {
     "kinesis": "application/x-amz-json-1.1",

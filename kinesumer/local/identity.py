@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.arguments import several
 from kinesumer.errors import ConfigurationError
-from kinesumer.local.refusal import AwsError, access_denied
+from kinesumer.local.errors import AwsError, access_denied
+from kinesumer.model.arguments import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

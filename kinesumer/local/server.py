@@ -21,14 +21,14 @@ from kinesumer.local.kinesis.sequence import hash_key
 from kinesumer.local.kinesis.service import Caller, stream_arn
 from kinesumer.local.kinesis.writing import store
 from kinesumer.local.policies import read_policy
-from kinesumer.local.world import World
-from kinesumer.wire.state_table import DEFINITION, STATE_STORE
+from kinesumer.local.state import World
+from kinesumer.wire.table_definition import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kinesumer.local.journal import Journal
     from kinesumer.local.kinesis.shards import Stream
+    from kinesumer.local.request_log import Journal
 
 DEFAULT_REGION = "us-east-1"
 ACCEPTING_TURNS = 3

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from kinesumer.local.refusal import AwsError
+from kinesumer.local.errors import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

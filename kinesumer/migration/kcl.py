@@ -11,9 +11,10 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.errors import ConfigurationError, shown
-from kinesumer.migration.marks import Mark
-from kinesumer.model import YEAR_10000, Position, Start
-from kinesumer.wire.attributes import SHARD_ID, is_sequence_number
+from kinesumer.migration.shard_positions import Mark
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import YEAR_10000, Start
+from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

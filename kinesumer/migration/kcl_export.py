@@ -6,33 +6,32 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.admin.context import refuse_clients
+from kinesumer.admin.sampling import peek
+from kinesumer.admin.shard_reads import Asking
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
-from kinesumer.keeper import check_identity
-from kinesumer.lookup import read_streams
 from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
-from kinesumer.migration.kcl_fleet import (
+from kinesumer.migration.kcl_workers import (
     by_stream,
     refuse_workers,
     see,
     streams_to_open,
 )
 from kinesumer.migration.kcl_writes import changed, created
-from kinesumer.migration.marks import children_of, lay_out, mark_of
-from kinesumer.operations.acting import refuse_clients
-from kinesumer.operations.asking import Asking
-from kinesumer.operations.peeking import peek
-from kinesumer.shard_rows import read_all
+from kinesumer.migration.shard_positions import children_of, lay_out, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.context import Context
     from kinesumer.migration.kcl import Lease, StreamId, Table
-    from kinesumer.migration.kcl_fleet import Leases, Sight
+    from kinesumer.migration.kcl_workers import Leases, Sight
     from kinesumer.migration.kcl_writes import LeaseChange
     from kinesumer.migration.takeover import Open
+    from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
-    from kinesumer.wire.rows import ShardRow
+    from kinesumer.runtime.context import Context
 
 VERSION = 1
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.migration.drafting import draft
 from kinesumer.migration.kcl import mark_of
-from kinesumer.migration.kcl_fleet import (
+from kinesumer.migration.kcl_workers import (
     by_stream,
     refuse_workers,
     see,
     streams_to_open,
 )
-from kinesumer.migration.marks import Mark
+from kinesumer.migration.plan import draft
+from kinesumer.migration.shard_positions import Mark
 from kinesumer.migration.takeover import Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.context import Context
-    from kinesumer.migration.drafting import Draft
     from kinesumer.migration.kcl import Lease
-    from kinesumer.migration.kcl_fleet import Leases
+    from kinesumer.migration.kcl_workers import Leases
+    from kinesumer.migration.plan import Draft
     from kinesumer.migration.takeover import Open
     from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import Context
 
 
 class LeaseImport(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.aws.lease_table import LeaseWrite
+from kinesumer.aws.kcl_table import LeaseWrite
 from kinesumer.migration.kcl import LEASE, OWNERS, PENDING, SHARD_END, Checkpoint
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.expressions import Attribute
     from kinesumer.migration.kcl import Lease, StreamId
-    from kinesumer.wire.rows import ShardRow
+    from kinesumer.model.rows import ShardRow
 
 
 class LeaseChange(NamedTuple):

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from kinesumer.errors import ConfigurationError, CorruptRowError
-from kinesumer.migration.marks import Mark
-from kinesumer.model import WHOLE_RECORD, Position, Seconds
+from kinesumer.migration.shard_positions import Mark
+from kinesumer.model.positions import WHOLE_RECORD, Position
+from kinesumer.model.records import Seconds
 from kinesumer.wire import rows
-from kinesumer.wire.attributes import SHARD_ID, read_start
+from kinesumer.wire.fields import SHARD_ID, read_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.wire.rows import ShardRow, StreamRow
+    from kinesumer.model.rows import ShardRow, StreamRow
 
 MOST_BYTES = 1 << 26
 """Those of 200,000 shards are fewer."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.admin.context import in_parts, refuse_clients
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
-from kinesumer.migration.adoption import write
-from kinesumer.migration.drafting import Draft, draft
-from kinesumer.model import stream_name
-from kinesumer.operations.acting import in_parts, refuse_clients
+from kinesumer.migration.apply import write
+from kinesumer.migration.plan import Draft, draft
+from kinesumer.model.streams import stream_name
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from kinesumer.context import Context
-    from kinesumer.migration.adoption import Change
+    from kinesumer.migration.apply import Change
     from kinesumer.migration.positions import Positions
+    from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
-    from kinesumer.wire.rows import ShardRow
+    from kinesumer.runtime.context import Context
 
     Open = Callable[[str], Awaitable[StreamSource]]
 

@@ -4,8 +4,8 @@ Importing it finds a Java for PySpark, or says how to get one, and lets Spark's 
 use this interpreter. The format itself needs no import: Spark finds it by itself.
 """
 
-from kinesumer.spark.jvm import prepare
-from kinesumer.spark.stream_list import streams_option
+from kinesumer.spark.options.stream_list import streams_option
+from kinesumer.spark.runtime.jvm import prepare
 
 __all__ = ["streams_option"]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.background import background
-from kinesumer.spark.options import FromStore
-from kinesumer.spark.ranges import Task
+from kinesumer.spark.options.parser import FromStore
+from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.runtime.event_loop import background
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from kinesumer.spark.options import ReadOptions
+    from kinesumer.spark.options.parser import ReadOptions
 
 
 class BatchReader(DataSourceReader):
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
-        from kinesumer.spark.reading import read
+        from kinesumer.spark.reading.task_reader import read
 
         # Where there is nothing to read Spark makes up a partition of its own.
         if not isinstance(partition, Task):
@@ -42,8 +42,8 @@ class BatchReader(DataSourceReader):
 
     async def _planned(self) -> list[Task]:
         # Not at the top: tasks need no driver.
-        from kinesumer.spark.driver import Driver
-        from kinesumer.spark.sources import sources
+        from kinesumer.spark.planning.driver import Driver
+        from kinesumer.spark.runtime.sources import sources
 
         options = self._options
         if isinstance(options.starting, FromStore):

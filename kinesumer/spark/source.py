@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.columns import DEFAULT_SCHEMA
-from kinesumer.spark.option_table import BATCH, STREAM
-from kinesumer.spark.options import connection_from, parse_read, parse_write
-from kinesumer.spark.versions import require_pyspark
+from kinesumer.spark.options.columns import DEFAULT_SCHEMA
+from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
+from kinesumer.spark.options.table import BATCH, STREAM
+from kinesumer.spark.runtime.jvm import require_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -58,7 +58,7 @@ class KinesumerDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what puts the rows of a query."""
-        from kinesumer.spark.sink import BatchWriter
+        from kinesumer.spark.sink.writer import BatchWriter
 
         if overwrite:
             raise ConfigurationError('a stream can only be added to: mode("append")')
@@ -68,7 +68,7 @@ class KinesumerDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return what puts the rows of a streaming query."""
-        from kinesumer.spark.sink import StreamWriter
+        from kinesumer.spark.sink.writer import StreamWriter
 
         if overwrite:
             raise ConfigurationError(

@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kinesumer.spark.admission import Limits
-from kinesumer.spark.background import background
-from kinesumer.spark.ending import stop_on_sigterm
-from kinesumer.spark.offset_json import from_json, to_json
-from kinesumer.spark.ranges import Task
+from kinesumer.spark.planning.limits import Limits
+from kinesumer.spark.planning.offset_json import from_json, to_json
+from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.runtime.event_loop import background
+from kinesumer.spark.runtime.jvm import stop_on_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from kinesumer.spark.driver import Driver
-    from kinesumer.spark.mirror import Mirror
-    from kinesumer.spark.offsets import Offset
-    from kinesumer.spark.options import ReadOptions
+    from kinesumer.spark.mirror.mirror import Mirror
+    from kinesumer.spark.options.parser import ReadOptions
+    from kinesumer.spark.planning.driver import Driver
+    from kinesumer.spark.planning.offsets import Offset
 
 NO_LIMIT = ReadMaxRows((1 << 63) - 1)
 """Told from ReadAllAvailable, which is how Spark asks for a query's only batch."""
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
         # Not at the top: what only tasks need takes as long to import as all the rest.
-        from kinesumer.spark.reading import read
+        from kinesumer.spark.reading.task_reader import read
 
         assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
@@ -110,13 +110,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _open(self) -> Driver:
         # Not at the top: processes that plan a query or read a task need no driver.
-        from kinesumer.spark.driver import Driver
-        from kinesumer.spark.sources import sources
+        from kinesumer.spark.planning.driver import Driver
+        from kinesumer.spark.runtime.sources import sources
 
         options = self._options
         driver = Driver(options, sources(options.connection).open)
         if options.app is not None:
-            from kinesumer.spark.mirror import open_mirror
+            from kinesumer.spark.mirror.mirror import open_mirror
 
             self._mirror = await open_mirror(options)
             driver.stored = self._mirror.stored

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.arguments import error_types
-from kinesumer.handling.handler import read_handler
-from kinesumer.testing.campaign import Outcome, draw_run, play
-from kinesumer.testing.predicates import ViolationError
-from kinesumer.testing.schedule import parse_rates
-from kinesumer.testing.simulation import Shape, Simulation, User
-from kinesumer.testing.story import told
+from kinesumer.handlers.signature import read_handler
+from kinesumer.model.arguments import error_types
+from kinesumer.simulation.event_log import told
+from kinesumer.simulation.invariants.checker import ViolationError
+from kinesumer.simulation.run import Outcome, draw_run, play
+from kinesumer.simulation.schedule import parse_rates
+from kinesumer.simulation.world import Shape, Simulation, User
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,13 +1,13 @@
 """Both ports in memory: the state store and Kinesis."""
 
-from kinesumer.testing.memory_kinesis import (
+from kinesumer.simulation.memory_kinesis import (
     MemoryKinesis,
     MemoryShard,
     MemorySource,
     MemoryStream,
     StoredRecord,
 )
-from kinesumer.testing.memory_store import MemoryStore, Usage
+from kinesumer.simulation.memory_store import MemoryStore, Usage
 
 __all__ = [
     "MemoryKinesis",

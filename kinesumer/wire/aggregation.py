@@ -25,7 +25,8 @@ from hashlib import md5
 from io import SEEK_CUR, BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model import HASH_KEYS, Record, Source
+from kinesumer.model.records import Record, Source
+from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

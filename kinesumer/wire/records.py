@@ -7,8 +7,9 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model import HASH_KEYS, ChildShard, Page, Record
-from kinesumer.wire.attributes import is_sequence_number
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import HASH_KEYS, ChildShard
+from kinesumer.wire.fields import is_sequence_number
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 

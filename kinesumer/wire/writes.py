@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.model import HASH_KEYS, Interval
-from kinesumer.ports import All, Condition, Either, Test, Value, Write
+from kinesumer.model.rows import QUERY, Value
+from kinesumer.model.streams import HASH_KEYS, Interval
+from kinesumer.ports import All, Condition, Either, Test, Write
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from kinesumer.core.liveness import Beating
-    from kinesumer.model import Position, Range, Tip
-    from kinesumer.ports import Key
-    from kinesumer.wire.rows import LeaderRow, MemberRow, Pulse, ShardRow, StreamRow
+    from kinesumer.model.positions import Position, Tip
+    from kinesumer.model.rows import (
+        Beating,
+        Key,
+        LeaderRow,
+        MemberRow,
+        Pulse,
+        ShardRow,
+        StreamRow,
+    )
+    from kinesumer.model.streams import Range
 
 ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
 """The row's session isn't marked dead."""
@@ -49,11 +57,11 @@ def register(
         values["label"] = member.label
     if member.drained:
         values["drained"] = True
-    if member.kind == rows.QUERY:
+    if member.kind == QUERY:
         # No leader plans for it: it says itself that all shards are its own.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))
         range_ = rows.range_text(tuple(whole), member.streams)
-        values.update(kind=rows.QUERY, index=0, range=range_)
+        values.update(kind=QUERY, index=0, range=range_)
     return Write(
         rows.member_key(app, member.client_id), condition, values, replace=True
     )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinesumer.local.errors import AwsError
 from kinesumer.local.kinesis.listing import hash_key_range
 from kinesumer.local.kinesis.tokens import ShardIterator
-from kinesumer.local.refusal import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis import requests as rq

@@ -6,14 +6,10 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from kinesumer.local.errors import AwsError
 from kinesumer.local.kinesis.limits import Bucket
 from kinesumer.local.kinesis.log import RecordLog
-from kinesumer.local.kinesis.sequence import (
-    HASH_KEYS,
-    format_sequence,
-    parse_sequence,
-)
-from kinesumer.local.refusal import AwsError
+from kinesumer.local.kinesis.sequence import HASH_KEYS, format_sequence, parse_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from kinesumer.local.refusal import AwsError
+from kinesumer.local.errors import AwsError
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinesumer.local.errors import AwsError
 from kinesumer.local.kinesis.reading import rate_exceeded
 from kinesumer.local.kinesis.sequence import HASH_KEYS, hash_key
-from kinesumer.local.refusal import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis import requests as rq

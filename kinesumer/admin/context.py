@@ -1,0 +1,92 @@
+"""What commands that change rows act as: an engine's context, without a session."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kinesumer.config import Config
+from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.coordination.startup_checks import find_living
+from kinesumer.errors import (
+    ClientsAliveError,
+    ConfigurationError,
+    KinesumerError,
+    shown,
+)
+from kinesumer.model.arguments import checked_name
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import Context, Health, logger
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.model.rows import Pulse
+    from kinesumer.ports import StateStore
+
+OPERATOR = "operator"
+PATIENCE_SECONDS = 30.0
+"""A command ends when AWS hasn't answered for so long; somebody waits for it."""
+
+
+def acting(app: str, store: StateStore) -> Context:
+    """Return the context of a command. Raises ConfigurationError for a bad name."""
+    clock, draws = SystemClock(), random.Random()
+    return Context(
+        app=checked_name("app", app),
+        client_id=OPERATOR,
+        config=Config(),
+        store=PacedStore(store, clock, draws),
+        clock=clock,
+        random=draws,
+        new_id=lambda: uuid.uuid4().hex,
+        health=Health(clock),
+        patience_seconds=PATIENCE_SECONDS,
+    )
+
+
+@contextmanager
+def in_parts(left: str) -> Iterator[None]:
+    """Have a fault, or Ctrl-C, between several writes tell what is left.
+
+    Raises KinesumerError.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        logger.warning("interrupted: %s", left)
+        raise
+    except ConfigurationError:
+        raise
+    except KinesumerError as error:
+        raise KinesumerError(f"{error}; {left}") from error
+
+
+async def refuse_clients(context: Context) -> None:
+    """Raise ClientsAliveError while clients or a query consume under the app.
+
+    Those that died without a word are marked dead, which takes their lease (8 s).
+    """
+
+    found: list[Pulse] = []
+
+    async def members() -> list[Pulse]:
+        partition = rows.member_key(context.app, "").pk
+        answer = await context.until_available(
+            lambda: context.store.query(partition, consistent=True)
+        )
+        found[:] = [rows.read_pulse(row) for row in answer]
+        return found
+
+    if living := await find_living(context, members):
+        # The first heartbeat ends the watch: the others may live as well.
+        rest = [p.client_id for p in found if not p.dead and p not in living]
+        names = ", ".join(pulse.client_id for pulse in living)
+        names += f", and perhaps {', '.join(rest)}" if rest else ""
+        raise ClientsAliveError(
+            f"clients of app {context.app!r} are alive: {shown(names)}; stop them first"
+        )

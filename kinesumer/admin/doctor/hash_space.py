@@ -1,0 +1,130 @@
+"""Holes: hash keys that nobody's row, range or shard covers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kinesumer.admin.doctor.finding import Finding, Severity
+from kinesumer.core.lineage import is_complete
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire.rows import hash_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.snapshot import Snapshot
+
+    Part = tuple[int, int]
+
+CHECK = "hash space"
+
+
+def holes(parts: Iterable[Part]) -> list[Part]:
+    """Return what is covered by none of the parts, in order."""
+    found, following = [], 0
+    for first, last in sorted(parts):
+        if first > following:
+            found.append((following, first - 1))
+        following = max(following, last + 1)
+    if following < HASH_KEYS:
+        found.append((following, HASH_KEYS - 1))
+    return found
+
+
+def uncovered(seen: Seen) -> Iterator[Finding]:
+    """Tell of hash keys without a row, planned for nobody or twice, or not listed."""
+    for stream in seen.second.streams:
+        arn = stream.arn
+        if stream.baseline:
+            yield from _without_row(arn, seen)
+        yield from _unplanned(arn, seen)
+        there = seen.streams.get(arn)
+        if there is not None and not is_complete(there.listing):
+            yield Finding(
+                CHECK,
+                Severity.WARNING,
+                arn,
+                "the open shards that Kinesis lists don't tile the hash space",
+                "a split or merge is going on: look again in a minute; if it lasts, "
+                "look at the stream itself",
+            )
+
+
+def _without_row(arn: str, seen: Seen) -> Iterator[Finding]:
+    lasting = _lasting(_rows(arn, seen.first), _rows(arn, seen.second))
+    if lasting:
+        yield Finding(
+            CHECK,
+            Severity.CRITICAL,
+            arn,
+            f"{_told(lasting)} belong to no shard that has still to be read: records "
+            "there aren't read",
+            "a leader mends it at its next listing (30 s); if it lasts, see whether "
+            "rows were deleted or can't be read",
+        )
+
+
+def _rows(arn: str, found: Snapshot) -> list[Part]:
+    page = found.shards.get(arn, [])
+    return [(row.first_hash, row.last_hash) for row in page if not row.ended]
+
+
+def _unplanned(arn: str, seen: Seen) -> Iterator[Finding]:
+    first, second = _planned(arn, seen.first), _planned(arn, seen.second)
+    if first is None or second is None:
+        return
+    lasting = _lasting(first, second)
+    if lasting:
+        yield Finding(
+            CHECK,
+            Severity.WARNING,
+            arn,
+            f"{_told(lasting)} have been planned for nobody for {seen.seconds:.0f} s",
+            "look at the leader's log: plans don't reach all clients",
+        )
+    twice = _overlaps(second)
+    if twice and _overlaps(first):
+        yield Finding(
+            CHECK,
+            Severity.WARNING,
+            arn,
+            f"hash keys from {hash_text(twice[0])} on are planned for two clients",
+            "look at the leader's log; each shard still has one owner",
+        )
+
+
+def _overlaps(parts: list[Part]) -> list[int]:
+    return [b for (_, a), (b, _) in pairwise(sorted(parts)) if b <= a]
+
+
+def _planned(arn: str, found: Snapshot) -> list[Part] | None:
+    """Return the ranges of a stream; None while no plan has reached everybody."""
+    asking = [m for m in found.alive if arn in m.streams]
+    takers = [m for m in asking if not m.drained and m.state == "up"]
+    if not takers or any(member.range is None for member in takers):
+        return None
+    return [
+        (interval.first, interval.last)
+        for member in asking
+        for interval in member.range or ()
+        if interval.stream_arn == arn
+    ]
+
+
+def _lasting(first: list[Part], second: list[Part]) -> list[Part]:
+    """Return the holes of the second look that lie in some of the first."""
+    before = holes(first)
+    return [
+        (max(a, c), min(b, d))
+        for a, b in holes(second)
+        for c, d in before
+        if max(a, c) <= min(b, d)
+    ]
+
+
+def _told(parts: list[Part]) -> str:
+    share = sum(last - first + 1 for first, last in parts) / HASH_KEYS
+    first, last = parts[0]
+    return f"hash keys {hash_text(first)} to {hash_text(last)} ({share:.1%} in all)"

@@ -1,0 +1,88 @@
+"""Signs that more than one fleet works under one app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.admin.doctor.finding import Finding, Severity, some
+from kinesumer.model.rows import QUERY
+from kinesumer.model.streams import stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.model.rows import MemberRow
+
+CHECK = "fleets"
+
+
+def several(seen: Seen) -> Iterator[Finding]:
+    """Tell of neighbours under one name: other programs, other lists, other ids."""
+    subject = f"app {seen.app}"
+    if seen.go_clients and seen.second.alive:
+        yield Finding(
+            CHECK,
+            Severity.CRITICAL,
+            subject,
+            f"Kinesumer for Go lives under it too: {some(seen.go_clients)}; it "
+            "overwrites positions",
+            "stop one of the fleets, or give this one another app name",
+        )
+    queries = [m for m in seen.second.alive if m.kind == QUERY]
+    if queries and seen.clients:
+        yield Finding(
+            CHECK,
+            Severity.CRITICAL,
+            subject,
+            "a Spark query and plain clients live under it",
+            "stop one side, or give it another app name",
+        )
+    groups = disjoint(seen.clients)
+    if len(groups) > 1:
+        told = "; ".join(
+            f"{some(m.client_id for m in group)} ask for "
+            f"{some(sorted(stream_name(arn) for arn in _streams(group)))}"
+            for group in groups
+        )
+        yield Finding(
+            CHECK,
+            Severity.WARNING,
+            subject,
+            f"{len(groups)} fleets that share no stream: {told}",
+            "give each its own app name, unless one leader for both is wanted: they "
+            "share nothing but it",
+        )
+    yield from _twins(seen)
+
+
+def disjoint(members: list[MemberRow]) -> list[list[MemberRow]]:
+    """Return members in groups: those who share a stream, directly or by others."""
+    groups: list[list[MemberRow]] = []
+    for member in members:
+        near = [g for g in groups if _streams(g) & member.streams]
+        groups = [g for g in groups if g not in near]
+        groups.append([*(m for group in near for m in group), member])
+    return groups
+
+
+def _streams(group: list[MemberRow]) -> frozenset[str]:
+    return frozenset().union(*(member.streams for member in group))
+
+
+def _twins(seen: Seen) -> Iterator[Finding]:
+    before = {member.client_id: member for member in seen.first.members}
+    for member in seen.second.alive:
+        was = before.get(member.client_id)
+        if was is not None and was.session != member.session:
+            # Once is what any deploy does to clients whose ids stay.
+            often = member.incarnation - was.incarnation > 1
+            yield Finding(
+                CHECK,
+                Severity.WARNING if often else Severity.NOTE,
+                f"client {member.client_id}",
+                f"it registered anew within {seen.seconds:.0f} s (incarnation "
+                f"{was.incarnation}, then {member.incarnation})",
+                "if it wasn't restarted just now, it restarts again and again, or two "
+                "processes use one client id: give each its own",
+            )

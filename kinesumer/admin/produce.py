@@ -1,0 +1,313 @@
+"""What ``kinesumer produce`` does: lines become records of one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from base64 import b64decode
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.producer.aggregation import Packer
+from kinesumer.producer.batching import Counts, Putter, Unit
+from kinesumer.wire.put_records import Entry, PutResult, refusal
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+    from typing import Protocol
+
+    from kinesumer.model.streams import Shard
+
+    class Target(Protocol):
+        """A stream that takes records."""
+
+        async def list_shards(self) -> Sequence[Shard]: ...
+        async def put_records(
+            self, records: Sequence[Entry]
+        ) -> Sequence[PutResult]: ...
+
+
+LINGER_SECONDS = 0.1
+"""Records that don't fill a request wait no longer than this."""
+PACE_SECONDS = 0.05
+"""With a rate, records are let go in portions of so long."""
+
+
+class NotPut(NamedTuple):
+    """Lines that aren't in the stream, or may not be, and why."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class Outcome(NamedTuple):
+    """What became of all lines."""
+
+    lines: int
+    counts: Counts
+    not_put: list[NotPut]
+    failure: str | None
+    """Why it ended before the input did."""
+    seconds: float
+
+
+LONGEST_LINE_BYTES = 16 << 20
+"""The largest record is 10 MiB, and base64 makes it a third longer."""
+NULL = b"null"
+
+
+class Given(msgspec.Struct):
+    """A record as a line of JSON: what ``consume`` writes."""
+
+    partition_key: str | None = None
+    explicit_hash_key: str | None = None
+    data: msgspec.Raw = msgspec.Raw(NULL)
+    """Text is put as UTF-8, any other JSON as it is written."""
+    data_base64: str | None = None
+
+
+class Key(NamedTuple):
+    """Where partition keys come from: ``random``, ``field:NAME``, ``constant:TEXT``."""
+
+    kind: str
+    text: str = ""
+
+
+def read_key(text: str) -> Key:
+    """Return what ``--key`` says. Raises ConfigurationError."""
+    kind, _, rest = text.partition(":")
+    if not text.isprintable():
+        raise ConfigurationError(f"--key {text!r} can't be printed")
+    if (kind == "random" and not rest) or (kind in ("field", "constant") and rest):
+        return Key(kind, rest)
+    raise ConfigurationError(
+        f"--key {text}: neither random nor field:NAME nor constant:TEXT"
+    )
+
+
+class Parser:
+    """Turns a line into a record, or into the reason why it can't be one."""
+
+    def __init__(
+        self, *, jsonl: bool, key: Key | None, record_bytes: int, chance: random.Random
+    ) -> None:
+        self._jsonl = jsonl
+        self._key = key if key or jsonl else Key("random")
+        self._record_bytes = record_bytes
+        self._chance = chance
+
+    def parse(self, line: bytes) -> Entry | str | None:
+        """Return a record, a reason, or None for an empty line between JSON."""
+        if len(line) > LONGEST_LINE_BYTES:
+            return f"the line is longer than {LONGEST_LINE_BYTES:,} bytes"
+        if self._jsonl and not line.strip():
+            return None
+        try:
+            given = _decode(line) if self._jsonl else Given()
+            data = _data(given) if self._jsonl else line
+            key = given.partition_key if self._key is None else self._made(data)
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:
+            return str(error)
+        reason = refusal(data, key, given.explicit_hash_key, self._record_bytes)
+        if reason is not None:
+            return reason
+        assert data is not None and key is not None
+        return Entry(data, key, given.explicit_hash_key)
+
+    def _made(self, data: bytes | None) -> str:
+        assert self._key is not None
+        if self._key.kind == "random":
+            return f"{self._chance.getrandbits(64):016x}"
+        if self._key.kind == "constant":
+            return self._key.text
+        return _field(data or b"", self._key.text)
+
+
+def _data(given: Given) -> bytes | None:
+    """Return the data. Raises ValueError if it isn't base64 or is given twice."""
+    data = bytes(given.data)
+    if given.data_base64 is not None:
+        if data != NULL:
+            raise ValueError("both data and data_base64 are there")
+        try:
+            return b64decode(given.data_base64, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"data_base64 is no base64: {error}") from None
+    if data.startswith(b'"'):
+        return msgspec.json.decode(data, type=str).encode()
+    return None if data == NULL else data
+
+
+def _field(data: bytes, name: str) -> str:
+    """Return a field of a JSON object as text. Raises ValueError."""
+    try:
+        value: Any = msgspec.json.decode(data)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ValueError(f"no key: the data is no JSON ({error})") from None
+    if not isinstance(value, dict) or name not in value:
+        raise ValueError(f"no key: the data has no field {name}")
+    found = value[name]
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+_decode = msgspec.json.Decoder(Given).decode
+
+
+class Packing:
+    """Makes units of numbered records: each its own, or many in an aggregate."""
+
+    def __init__(self, shards: Sequence[Shard] | None) -> None:
+        self._packer = None if shards is None else Packer(shards)
+        self._numbers: dict[object, deque[int]] = {}
+        """Lines that wait in aggregates, by the shard of these."""
+
+    def add(self, number: int, entry: Entry) -> Iterator[Unit]:
+        """Take a record over; yield what is ready to be put."""
+        if self._packer is None:
+            key = entry.partition_key
+            yield Unit(entry, entry.size, lane=key, origin=(number,))
+            return
+        shard = self._packer.shard_of(entry)
+        self._numbers.setdefault(shard, deque()).append(number)
+        yield from self._numbered(self._packer.pack([entry]))
+
+    def flush(self) -> Iterator[Unit]:
+        """Yield what waits."""
+        if self._packer is not None:
+            yield from self._numbered(self._packer.flush())
+
+    def waiting(self) -> list[int]:
+        """Return the lines that wait."""
+        return [number for waiting in self._numbers.values() for number in waiting]
+
+    def _numbered(self, units: Iterable[Unit]) -> Iterator[Unit]:
+        for unit in units:
+            waiting = self._numbers[unit.lane]
+            taken = tuple(waiting.popleft() for _ in range(unit.rows))
+            yield unit._replace(origin=taken)
+
+
+class Producer:
+    """Puts lines into a stream, in the order of each partition key."""
+
+    def __init__(
+        self,
+        target: Target,
+        parser: Parser,
+        packing: Packing,
+        *,
+        chance: random.Random,
+        rate: float | None = None,
+        give_up_seconds: float = 300.0,
+        say: Callable[[NotPut], None] = lambda _: None,
+    ) -> None:
+        self._parser, self._packing = parser, packing
+        self._rate = rate
+        self._say = say
+        self._stopped = asyncio.Event()
+        self._putter = Putter(
+            target.put_records,
+            ordered=True,
+            chance=chance,
+            give_up_seconds=give_up_seconds,
+        )
+        self._lines = self._records = 0
+        self._not_put: list[NotPut] = []
+        self._now = asyncio.get_running_loop().time
+        self._started = self._now()
+
+    async def run(self, lines: AsyncIterable[Sequence[bytes]]) -> Outcome:
+        """Put all lines; return what became of them, also where putting failed."""
+        tasks = [
+            asyncio.create_task(self._put(lines)),
+            asyncio.create_task(self._linger()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            await self._putter.abandon()
+        failure = next((end for end in ends if isinstance(end, Exception)), None)
+        if failure is not None:
+            if not isinstance(failure, KinesumerError):
+                raise failure
+            self._failed(str(failure))
+        return Outcome(
+            self._lines,
+            self._putter.counts,
+            self._not_put,
+            str(failure) if failure else None,
+            self._now() - self._started,
+        )
+
+    def stop(self) -> None:
+        """Take no other line; those that were taken are still put."""
+        self._stopped.set()
+
+    async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
+        async for portion in lines:
+            for line in portion:
+                await self._pace()
+                if self._stopped.is_set():
+                    break
+                await self._take(line)
+            if self._stopped.is_set():
+                break
+        await self._putter.add(self._packing.flush())
+        await self._putter.finish()
+
+    async def _take(self, line: bytes) -> None:
+        self._lines += 1
+        entry = self._parser.parse(line)
+        if isinstance(entry, str):
+            self._note(NotPut(self._lines, self._lines, entry))
+        elif entry is not None:
+            self._records += 1
+            await self._putter.add(self._packing.add(self._lines, entry))
+
+    async def _pace(self) -> None:
+        if self._rate is None:
+            return
+        due = self._started + self._records / self._rate
+        if due - self._now() > PACE_SECONDS:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), due - self._now())
+
+    async def _linger(self) -> None:
+        while True:
+            await asyncio.sleep(LINGER_SECONDS)
+            await self._putter.add(self._packing.flush())
+            await self._putter.send()
+
+    def _failed(self, reason: str) -> None:
+        """Note the lines that Kinesis hasn't said to have taken."""
+        left = [n for unit in self._putter.untaken() for n in _numbers(unit)]
+        for first, last in runs([*left, *self._packing.waiting()]):
+            self._note(NotPut(first, last, reason))
+
+    def _note(self, part: NotPut) -> None:
+        self._not_put.append(part)
+        self._say(part)
+
+
+def _numbers(unit: Unit) -> tuple[int, ...]:
+    return unit.origin if isinstance(unit.origin, tuple) else ()
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and last of each run of consecutive numbers, sorted."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found

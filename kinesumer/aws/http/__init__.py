@@ -1,0 +1,1 @@
+"""Calls to Kinesis without botocore: connections, signatures, answers."""

@@ -1,0 +1,153 @@
+"""A limited number of connections to a few hosts, kept open between requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohappyeyeballs import start_connection
+
+from kinesumer.aws.http.connection import Connection
+from kinesumer.aws.http.resolver import Addresses
+from kinesumer.runtime.timeouts import timeout
+
+if TYPE_CHECKING:
+    import ssl
+    from typing import Any
+
+    from kinesumer.aws.http.connection import Answer
+    from kinesumer.ports import Room
+
+KEEP_SECONDS = 12.0
+"""An idle connection isn't used any more after that: servers close them unannounced."""
+NEXT_ADDRESS_SECONDS = 0.25
+
+
+class Place(NamedTuple):
+    """Where to connect to; with TLS if there is a context for it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+
+class Turn:
+    """A block in which a task may use a connection: see ``Connections.turn()``.
+
+    A class, because a generator would cost an idle shard's read a tenth more.
+    """
+
+    __slots__ = ("_begins", "_free", "_users")
+
+    def __init__(
+        self, free: asyncio.Semaphore, users: set[asyncio.Task[Any] | None]
+    ) -> None:
+        self._free, self._users = free, users
+        self._begins = False
+
+    async def __aenter__(self) -> None:
+        """Wait for a connection, unless the task has one."""
+        task = asyncio.current_task()
+        if task not in self._users:
+            await self._free.acquire()
+            self._users.add(task)
+            self._begins = True
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Give the connection back, unless a block around this one has it."""
+        if self._begins:
+            self._users.discard(asyncio.current_task())
+            self._free.release()
+
+
+class Connections:
+    """All connections of one event loop's client: at most ``limit`` at a time."""
+
+    def __init__(self, connect_seconds: float, read_seconds: float, limit: int) -> None:
+        self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
+        self._limit = limit
+        self._free = asyncio.Semaphore(limit)
+        self._users: set[asyncio.Task[Any] | None] = set()
+        self._open: set[Connection] = set()
+        self._idle: dict[Place, list[tuple[float, Connection]]] = {}
+        self._addresses = Addresses()
+
+    async def send(
+        self, place: Place, request: bytes, room: Room | None = None
+    ) -> Answer:
+        """Send a whole HTTP request, return its answer. Raises OSError.
+
+        Waits for its turn, unless the task has it: see ``turn()``.
+        """
+        async with self.turn():
+            return await self._send(place, request, room)
+
+    def turn(self) -> Turn:
+        """Wait until the running task may use a connection, and let it use one.
+
+        First come, first served. A task that has its turn doesn't wait again.
+        """
+        return Turn(self._free, self._users)
+
+    async def _send(self, place: Place, request: bytes, room: Room | None) -> Answer:
+        connection = self._take(place) or await self._connect(place)
+        answer = await connection.ask(request, room)
+        if connection.reusable:
+            now = asyncio.get_running_loop().time()
+            self._idle.setdefault(place, []).append((now, connection))
+        else:
+            connection.abort()
+        return answer
+
+    async def close(self) -> None:
+        """Close all, and wait until they are."""
+        self._idle.clear()
+        closing = list(self._open)
+        for connection in closing:
+            connection.abort()
+        for connection in closing:
+            await connection.lost
+
+    def _take(self, place: Place) -> Connection | None:
+        """Return the connection used last, and close those that idled too long."""
+        idle = self._idle.get(place)
+        if not idle:
+            return None
+        oldest = asyncio.get_running_loop().time() - KEEP_SECONDS
+        while idle and (idle[0][0] < oldest or not idle[0][1].reusable):
+            idle.pop(0)[1].abort()
+        while idle:
+            _, connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    def _make_room(self) -> None:
+        """Close what idled longest, if there are as many connections as there may be.
+
+        Whose turn it is has none, so one of them idles.
+        """
+        if len(self._open) < self._limit:
+            return
+        idle = [(since[0][0], place) for place, since in self._idle.items() if since]
+        if idle:
+            _, place = min(idle, key=lambda found: found[0])
+            self._idle[place].pop(0)[1].abort()
+
+    async def _connect(self, place: Place) -> Connection:
+        self._make_room()
+        loop = asyncio.get_running_loop()
+        async with timeout(self._connect_seconds):
+            sock = await start_connection(
+                await self._addresses.find(place.host, place.port),
+                happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+            )
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._read_seconds),
+                sock=sock,
+                ssl=place.tls,
+                server_hostname=place.host if place.tls else None,
+            )
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        return connection

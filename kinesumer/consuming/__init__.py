@@ -1,0 +1,1 @@
+"""Brings the records of owned shards to user code, and stores positions."""

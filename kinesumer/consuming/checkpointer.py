@@ -1,0 +1,156 @@
+"""Stores positions: every interval, sooner where much is done, and on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kinesumer.core.write_rate import commit_seconds
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.positions import Position
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.runtime.context import Context
+
+PARALLEL_COMMITS = 16
+MOST_TIPS = 16
+"""Tips of quiet shards that are stored in one interval."""
+
+
+class Checkpointer:
+    """Commits the shards held; tells of which ones that is refused, and their rows."""
+
+    def __init__(
+        self,
+        context: Context,
+        holdings: Callable[[], Iterable[Holding]],
+        take_stock: Callable[[], None],
+        refused: Callable[[Holding, ShardRow | None], None],
+        share_of: Callable[[str], float] = lambda arn: 1.0,
+    ) -> None:
+        """``share_of`` tells this client's part of the commits of a stream."""
+        self._context = context
+        self._holdings = holdings
+        self._take_stock = take_stock
+        self._refused = refused
+        self._share_of = share_of
+        self._counts: Counter[str] = Counter()
+        """How many shards of each stream were committed last."""
+        self._hurry = asyncio.Event()
+        self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
+
+    def hurry(self) -> None:
+        """Store at once what has been done."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Commit every interval until cancelled."""
+        clock, interval = self._context.clock, self._context.config.commit_seconds
+        next_all = clock.now() + interval
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, next_all - clock.now())):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+            self._hurry.clear()
+            due = list(self._holdings())
+            # Shards in a hurry don't put the others' turn off.
+            is_hurried = clock.now() < next_all
+            if is_hurried:
+                due = [h for h in due if h.wants_commit]
+            began = clock.now()
+            stored = await self._commit_each(due)
+            if not is_hurried:
+                # Backed off and spread, so that heartbeats and claims get through.
+                spread = 1.0 if stored else 0.5 + self._context.random.random()
+                shares = {arn: self._share_of(arn) for arn in self._counts}
+                least = commit_seconds(self._counts, shares)
+                next_all = max(clock.now() + interval * spread, began + least)
+
+    async def commit_all(self) -> list[ShardKey]:
+        """Store what is done, trying until it is stored; return the shards lost."""
+        self._take_stock()
+        holdings = list(self._holdings())
+        with self._context.telemetry.commits(len(holdings)):
+            await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
+        return [holding.key for holding in holdings if holding.lost]
+
+    async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
+        self._take_stock()
+        able = [holding for holding in holdings if holding.can_store]
+        due = [holding for holding in able if holding.position is not None]
+        quiet = [h for h in able if h.position is None and h.due_tip is not None]
+        answers = await asyncio.gather(*map(self._note_tip, quiet[:MOST_TIPS]))
+        self._counts = Counter(holding.key.stream_arn for holding in due)
+        if due:
+            with self._context.telemetry.commits(len(due)):
+                answers += await asyncio.gather(*map(self._commit, due))
+        return all(answers)
+
+    async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
+        """Store one shard's position if it moved; False if the store didn't answer."""
+        position = holding.position
+        if position is None or not holding.can_store:
+            return True
+        context = self._context
+        tip = holding.due_tip
+        write = writes.commit(context.app, holding.row, position, tip)
+        async with self._limit:
+            try:
+                with context.telemetry.commit(holding.key.stream_arn):
+                    written = await (context.write if patient else context.store.write)(
+                        write
+                    )
+            except StoreUnavailableError as error:
+                context.health.failed("state store", error)
+                return False
+        context.health.works("state store")
+        now = context.readable(rows.read_shard, written.row)
+        if written.applied or is_stored(holding, now, position):
+            holding.stored(position)
+            if tip is not None:
+                holding.tip_stored(tip)
+        else:
+            self._refused(holding, now)
+        return True
+
+    async def _note_tip(self, holding: Holding) -> bool:
+        """Store a quiet shard's tip; False if the store didn't answer."""
+        tip, context = holding.due_tip, self._context
+        if tip is None or not holding.can_store:
+            return True
+        async with self._limit:
+            try:
+                written = await context.store.write(
+                    writes.note_tip(context.app, holding.row, tip)
+                )
+            except StoreUnavailableError as error:
+                context.health.failed("state store", error)
+                return False
+        context.health.works("state store")
+        if written.applied:
+            holding.tip_stored(tip)
+        else:
+            self._refused(holding, context.readable(rows.read_shard, written.row))
+        return True
+
+
+def is_stored(holding: Holding, row: ShardRow | None, position: Position) -> bool:
+    """Tell from a refusing row whether the position is there all the same.
+
+    It is if a try that seemed lost was applied, or if the shard was released meanwhile:
+    what was written in our epoch is ours.
+    """
+    if holding.progress.has_committed(position):
+        return True
+    if row is None or row.position is None or row.epoch != holding.row.epoch:
+        return False
+    return row.position >= position

@@ -1,0 +1,514 @@
+"""Hands records to user code: what ``consume()`` returns, and what is done of it.
+
+A record is handed out only while the lease permits it, checked right before each one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+
+from kinesumer.consuming.delivered_batch import InHand, Iteration
+from kinesumer.consuming.watchdog import Work, Worker, task_stack
+from kinesumer.core.loop_share import yield_seconds
+from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.context import logger
+from kinesumer.runtime.loop_lag import LoopLag
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+    )
+    from types import AsyncGeneratorType
+
+    from kinesumer.aws.session import Clients
+    from kinesumer.consuming.delivered_batch import UserTask
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.prefetch import Batch, Buffer
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.records import Record
+    from kinesumer.ports import Clock
+    from kinesumer.telemetry.api import Telemetry
+
+PAUSE_SECONDS = 0.05
+YIELD_EVERY_SECONDS = 0.05
+"""User code that never awaits lets the event loop run this often all the same: else
+nothing is committed or handed over before the end of a batch."""
+YIELD_STEPS = 10
+"""Steps of the loop each time: enough to take in an answer and send what follows."""
+
+T = TypeVar("T")
+
+
+class Taker(Worker, Protocol):
+    """Takes batches out of the buffer, brings them to user code, knows what is done."""
+
+    def connect(
+        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+    ) -> None:
+        """Say where batches come from, and whom to tell that much was done.
+
+        It is called on the client's event loop.
+        """
+        ...
+
+    async def open(self, clients: Clients) -> None:
+        """Open what user code's records may need, before anything is read."""
+        ...
+
+    def look_at(self, streams: Iterable[OpenStream]) -> None:
+        """Warn of streams that can't be consumed as the user means to."""
+        ...
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """Give user code nothing more; end with the error that says why, if any."""
+        ...
+
+    def take_stock(self) -> None:
+        """Bring the holdings of what is at hand up to date."""
+        ...
+
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Tell whether another task than this one may have records in its hands."""
+        ...
+
+
+class Delivery:
+    """The batches that user code is at, each with the loop that has it in hand.
+
+    ``marks_by_asking``: asking for the next record marks all before as done, whoever
+    has it in hand, so that one task may ask. Else each loop has a batch of its own.
+    """
+
+    _shares_loop = True
+    """User code runs on the event loop, too."""
+
+    def __init__(self, clock: Clock, *, marks_by_asking: bool) -> None:
+        self.thread = 0
+        self.records = 0
+        """Records handed out in batches that are over."""
+        self._clock = clock
+        self._buffer: Buffer | None = None
+        self._hurry: Callable[[], None]
+        self._telemetry: Telemetry
+        self._auto = marks_by_asking
+        self._hands: list[InHand] = []
+        """What of the batches taken isn't over, what nobody has in hand, too."""
+        self._asking: list[UserTask | None] = []
+        """The tasks that wait for a batch."""
+        self._last: Iteration | None = None
+        """The loop that asked last."""
+        self._left_since: float | None = None
+        """Since when nobody asks: who did was cancelled, or left its loop."""
+        self._watched: set[UserTask] = set()
+        self._lag = LoopLag(lambda: self._clock.now(), self._busy_since)
+        self._yield_at = 0.0
+        self._closed = False
+        self._fatal: BaseException | None = None
+
+    def connect(
+        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+    ) -> None:
+        """Say where batches come from, and whom to tell that much was done."""
+        self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
+        self.thread = threading.get_ident()
+
+    async def open(self, clients: Clients) -> None:
+        """Nothing is needed."""
+
+    def look_at(self, streams: Iterable[OpenStream]) -> None:
+        """One record after the other can be had of any stream."""
+
+    # --- what the engine asks -------------------------------------------------------
+
+    def oldest_work(self) -> Work | None:
+        """Return what user code has been at for longest; None if it waits."""
+        works = [self._work(hand) for hand in list(self._hands)]
+        oldest = min(filter(None, works), default=None, key=lambda work: work.since)
+        since = self._left_since
+        if oldest is None and since is not None and not self._asking:
+            what = "the loop over records, whose task was cancelled or left it,"
+            return Work(since, what, lambda: task_stack(None, self.thread))
+        return oldest
+
+    def _work(self, hand: InHand) -> Work | None:
+        since, at = hand.busy_since, hand.holding.source
+        if since is None:
+            return None
+        task = None if hand.iteration is None else hand.iteration.task
+        what = f"user code at {at.stream} {at.shard_id}"
+        return Work(since, what, lambda: task_stack(task, self.thread))
+
+    def _busy_since(self) -> float | None:
+        since = [h.busy_since for h in self._hands if h.busy_since is not None]
+        return min(since, default=None)
+
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Tell whether another task than this one may have records in its hands."""
+        loops = [self._last, *(hand.iteration for hand in self._hands)]
+        tasks = [loop.task for loop in loops if loop is not None]
+        return any(t is not None and t is not task and not t.done() for t in tasks)
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """End the iteration: by StopAsyncIteration, or by the error that says why."""
+        self._closed = True
+        self._fatal = self._fatal or fatal
+        if self._buffer is not None:
+            self._buffer.wake()
+
+    def reopen(self) -> None:
+        """Let the iteration begin anew, after a start that failed closed it."""
+        self._closed, self._fatal = False, None
+
+    def take_stock(self) -> None:
+        """Bring the holdings of the batches at hand up to date."""
+        for hand in self._hands:
+            hand.take_stock(self._telemetry, marks=self._auto)
+        for hand in self._hands:
+            self._count_unheld(hand.holding)
+
+    # --- handing out ----------------------------------------------------------------
+
+    async def each(
+        self, start: Callable[[], Awaitable[None]], iteration: Iteration
+    ) -> AsyncGenerator[Record, None]:
+        """Start, then yield records; being resumed marks the one before as done."""
+        try:
+            await start()
+            now = self._clock.now
+            while (hand := await self._take(iteration)) is not None:
+                holding, lease = hand.holding, hand.holding.lease
+                due = self._yield_at
+                for record in hand.one_by_one():
+                    moment = now()
+                    if moment >= lease.deadline or holding.revoked or moment >= due:
+                        hand.keep_back()
+                        break
+                    hand.busy_since = moment
+                    yield record
+        finally:
+            self._left(iteration)
+
+    async def each_batch(
+        self, start: Callable[[], Awaitable[None]], iteration: Iteration
+    ) -> AsyncGenerator[Batch, None]:
+        """Start, then yield batches; being resumed marks the one before as done."""
+        try:
+            await start()
+            while (batch := await self.next_batch(iteration)) is not None:
+                yield batch
+        finally:
+            self._left(iteration)
+
+    async def next_batch(self, iteration: Iteration) -> Batch | None:
+        """Return the next batch, whole; asking for it marks the one before as done."""
+        hand = await self._take(iteration)
+        return None if hand is None else hand.whole(self._clock.now())
+
+    async def _take(self, iteration: Iteration) -> InHand | None:
+        """Pass what the loop has in hand, and wait for what it may have next.
+
+        What is left of a batch that was taken comes first, whoever took it. None at
+        the end.
+        """
+        task = asyncio.current_task()
+        self._check_alone(iteration)
+        self._asking.append(task)
+        try:
+            self._note(iteration, task)
+            self._pass(iteration)
+            return await self._next(iteration)
+        except asyncio.CancelledError:
+            self._left_since = self._clock.now()
+            raise
+        finally:
+            self._asking.remove(task)
+
+    def _check_alone(self, iteration: Iteration) -> None:
+        if self._auto and any(t and not t.cancelling() for t in self._asking):
+            raise ConfigurationError(
+                f"two tasks iterate over {iteration.what}: asking for the next one "
+                "marks the one before as done, whoever has it in hand. Let one task "
+                'iterate, use run(), or Config(commit="manual")'
+            )
+
+    async def _next(self, iteration: Iteration) -> InHand | None:
+        while True:
+            if self._shares_loop and self._clock.now() >= self._yield_at:
+                await self._yield_to_loop()
+            if self._closed:
+                break
+            hand = next((hand for hand in self._hands if hand.is_free), None)
+            if hand is None:
+                assert self._buffer is not None
+                waits = self._buffer.is_empty
+                if (batch := await self._buffer.get()) is not None:
+                    self._take_in(batch)
+                if waits:  # so that the loop has run
+                    self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+            elif await self._permitted(hand.holding):
+                if hand.is_free:  # else another task took it meanwhile
+                    self._begin(hand, iteration)
+                    return hand
+            elif hand.is_free:
+                hand.holding.dropped += hand.unheld()
+                self._end(hand)
+        if self._fatal is not None:
+            raise self._fatal
+        return None
+
+    def _begin(self, hand: InHand, iteration: Iteration) -> None:
+        hand.iteration = iteration
+        if self._shares_loop:
+            self._lag.start()
+
+    def _take_in(self, batch: Batch) -> None:
+        assert self._buffer is not None
+        holding = batch.holding
+        if not holding.revoked:
+            first = holding.progress.deliver(batch.records, batch.end)
+            if batch.records:
+                offsets = range(first, first + len(batch))
+                self._hands.append(InHand(batch, offsets))
+                return
+        self._buffer.give_back(holding, batch.size)
+
+    def _pass(self, iteration: Iteration) -> None:
+        """Note that a loop, and its task, are through with what they had in hand."""
+        self._last, self._left_since = iteration, None
+        for hand in list(self._hands):
+            if self._auto or iteration.is_of_task_of(hand.iteration):
+                hand.passed()
+                if self._closed or not hand.has_rest:
+                    self._end(hand)
+
+    def _end(self, hand: InHand) -> None:
+        """Forget a batch that is over, and give its bytes back."""
+        hand.take_stock(self._telemetry, marks=self._auto)
+        self._hands.remove(hand)
+        self._count_unheld(hand.holding)
+        self.records += hand.handed
+        hand.drop_rest()
+        self._give_back(hand)
+        if hand.holding.wants_commit:
+            self._hurry()
+
+    def _give_back(self, hand: InHand) -> None:
+        size, hand.size = hand.size, 0
+        assert self._buffer is not None
+        self._buffer.give_back(hand.holding, size)
+
+    def _count_unheld(self, holding: Holding) -> None:
+        of_it = (hand for hand in self._hands if hand.holding is holding)
+        holding.set_unheld(holding.dropped + sum(hand.unheld() for hand in of_it))
+
+    # --- loops that were left, and tasks that ended -----------------------------------
+
+    def noted(self, iteration: Iteration) -> None:
+        """Note that the current task begins a loop, or asks it for more."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no event loop runs yet
+            return
+        iteration.called(task)
+        self._watch(task)
+
+    def _note(self, iteration: Iteration, task: UserTask | None) -> None:
+        iteration.runs(task)
+        self._watch(task)
+
+    def _watch(self, task: UserTask | None) -> None:
+        if task is not None and task not in self._watched:
+            self._watched.add(task)
+            task.add_done_callback(self._task_ended)
+
+    def _left(self, iteration: Iteration) -> None:
+        """Give back the bytes of what a loop had that was closed.
+
+        With ``marks_by_asking`` the record in hand stays so until the next one is asked
+        for, which marks it.
+        """
+        if self._auto:
+            return
+        for hand in list(self._hands):
+            if hand.iteration is iteration:
+                hand.busy_since = None
+                self._left_since = self._clock.now()
+                if hand.has_rest:
+                    kept, rest = hand, hand.split()
+                    self._hands.insert(self._hands.index(kept) + 1, rest)
+                self._give_back(hand)
+        self._look_around()
+
+    def _task_ended(self, task: UserTask) -> None:
+        """Take back what a task had in hand that ended before it asked for more."""
+        self._watched.discard(task)
+        for hand in list(self._hands):
+            had_by = None if hand.iteration is None else hand.iteration.task
+            if had_by is not None and had_by.done() and hand.in_hand:
+                self._take_back(hand, had_by)
+        self._look_around()
+
+    def _take_back(self, hand: InHand, task: UserTask) -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            self._task_failed(hand, error)
+        elif self._auto and not self._closed:
+            return  # it may have returned the record to a task that is still at it
+        hand.busy_since, self._left_since = None, self._clock.now()
+        if self._auto:
+            hand.is_abandoned = True
+        else:
+            hand.passed()
+            hand.iteration = None
+            if not hand.has_rest:
+                self._end(hand)
+        self._count_unheld(hand.holding)
+
+    def _task_failed(self, hand: InHand, error: BaseException | None) -> None:
+        """Keep what a task had in hand and didn't mark, and say what comes of it."""
+        left = hand.unmarked()
+        if not left:
+            return
+        if not self._auto:
+            self._hands.insert(self._hands.index(hand), hand.part(left))
+        if self._closed or hand.holding.revoked:
+            fate = "the shard's next owner delivers them again"
+        elif self._auto:
+            fate = "the next task that asks for records marks them as done"
+        else:
+            fate = "they are delivered again"
+        logger.log(
+            logging.INFO if error is None else logging.WARNING,
+            "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
+            hand.holding.source.stream,
+            hand.holding.source.shard_id,
+            "cancelled" if error is None else repr(error),
+            len(left),
+            fate,
+            extra=hand.holding.log_fields,
+        )
+
+    def _look_around(self) -> None:
+        """Let the tasks that wait see what is left of batches."""
+        if self._asking and self._buffer is not None:
+            self._buffer.wake()
+
+    # --- pauses ---------------------------------------------------------------------
+
+    async def _yield_to_loop(self) -> None:
+        """Let the other tasks run: longer, if user code held up the loop for long."""
+        seconds = yield_seconds(self._lag.seconds())
+        for _ in range(YIELD_STEPS):
+            await asyncio.sleep(0)
+        if seconds:
+            await asyncio.sleep(seconds)
+        self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+
+    async def _permitted(self, holding: Holding) -> bool:
+        """Wait while the lease has lapsed; False if the shard isn't ours any more."""
+        while not (holding.revoked or self._closed):
+            if holding.lease.permits(self._clock.now()):
+                return True
+            self.take_stock()
+            await asyncio.sleep(PAUSE_SECONDS)
+        self.take_stock()
+        return False
+
+
+class Resumable(Generic[T]):
+    """An async iterator that outlives its generator: a timeout ends only that."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        what: str,
+        begin: Callable[[Iteration], AsyncGenerator[T, None]],
+    ) -> None:
+        self._delivery = delivery
+        self._begin = begin
+        self._iteration = Iteration(what)
+        self._generator: AsyncGeneratorType[T, None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    def __anext__(self) -> Coroutine[object, object, T]:
+        # Not in _next(), which may run in a task that wait_for() makes for it.
+        self._delivery.noted(self._iteration)
+        return self._next()
+
+    async def _next(self) -> T:
+        generator = self._generator
+        if generator is None or generator.ag_frame is None or generator.ag_running:
+            if generator is not None:
+                self._iteration = self._iteration.renewed()
+            begun = self._begin(self._iteration)
+            generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
+        return await anext(generator)
+
+    async def aclose(self) -> None:
+        """End the loop, with what it has in hand."""
+        if self._generator is not None:
+            await self._generator.aclose()
+
+
+class Batches(Resumable["Batch"]):
+    """What ``batches()`` returns: an async iterator of batches."""
+
+
+class Records:
+    """What ``consume()`` returns: an async iterator of records, or of ``batches()``.
+
+    It may be left and iterated again, also after a timeout. With ``commit="auto"``
+    asking for the next record marks the one before as done, and one task at a time may
+    ask: another one gets ConfigurationError. With ``commit="manual"`` several tasks may
+    iterate, each over batches of its own.
+    """
+
+    def __init__(
+        self, delivery: Delivery, start: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._delivery = delivery
+        self._start = start
+        self._has_started = False
+        self._iterator = Resumable(delivery, "records", self._each)
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        # The generator itself is what is iterated: nothing is faster per record.
+        iteration = Iteration("records")
+        self._delivery.noted(iteration)
+        return self._each(iteration)
+
+    def __anext__(self) -> Coroutine[object, object, Record]:
+        return self._iterator.__anext__()
+
+    def _each(self, iteration: Iteration) -> AsyncGenerator[Record, None]:
+        return self._delivery.each(self._start_once, iteration)
+
+    def batches(self) -> Batches:
+        """Iterate over batches: many records of one shard, in order, with its lag.
+
+        With ``commit="auto"`` asking for the next batch marks all of the one before as
+        done, and raises ConfigurationError if another task waits for one. With
+        ``commit="manual"`` several tasks may each call this. A task has its batch in
+        hand until it asks for its next one, leaves the loop or ends. If it fails or is
+        cancelled, the records that it hasn't marked go to the next task that asks.
+        """
+        return Batches(
+            self._delivery,
+            "batches()",
+            lambda iteration: self._delivery.each_batch(self._start_once, iteration),
+        )
+
+    async def _start_once(self) -> None:
+        if not self._has_started:
+            await self._start()
+            self._has_started = True

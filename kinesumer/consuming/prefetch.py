@@ -1,0 +1,298 @@
+"""Fetched batches on their way to user code, within one byte budget over all shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.core.congestion import CongestionWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Fence, Record
+
+RECORD_OVERHEAD_BYTES = 420
+"""What a small record takes beside its data: the struct, two strings, the bytes' head
+(measured with CPython 3.11)."""
+
+SMALL_PAGE_BYTES = 64 * 1024
+"""A page that a caught-up shard is expected to have."""
+JSON_RECORD_BYTES = 150
+"""What a record without data takes in an answer at least."""
+PAGE_RECORDS = 10_000
+"""Most records of one answer."""
+
+
+class Batch:
+    """Records of one shard, in order.
+
+    ``millis_behind`` is the shard's lag in milliseconds when the batch was read: how
+    far its last record is behind the newest one.
+    """
+
+    __slots__ = ("end", "holding", "millis_behind", "records", "size")
+
+    def __init__(
+        self,
+        records: list[Record],
+        millis_behind: int,
+        size: int,
+        end: Position | None,
+        holding: Holding,
+    ) -> None:
+        self.records = records
+        self.millis_behind = millis_behind
+        self.size = size
+        self.end = end
+        self.holding = holding
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.holding.source.stream
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self.holding.source.stream_arn
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self.holding.source.shard_id
+
+    @property
+    def fence(self) -> Fence:
+        """App, shard, the epoch in which this client owns it, and the last position.
+
+        What a sink stores to take each record once, and none of a former owner's.
+        """
+        last = self.records[-1].position if self.records else None
+        return self.holding.source.fence.at(last)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def with_records(self, records: list[Record]) -> Batch:
+        """Return itself if these are its records, else a batch of only them."""
+        if records is self.records:
+            return self
+        size = memory_size(records)
+        return Batch(records, self.millis_behind, size, self.end, self.holding)
+
+
+def memory_size(records: Sequence[Record]) -> int:
+    """Return about how many bytes records take in memory."""
+    return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
+
+
+def answer_memory(wire_bytes: int, most_records: int = PAGE_RECORDS) -> int:
+    """Return the most that an answer takes in memory, as JSON or as its records."""
+    records = min(most_records, wire_bytes // JSON_RECORD_BYTES)
+    return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
+
+
+def data_bytes(batch: Batch, first: int, stop: int) -> int:
+    """Return how many bytes the data of some of a batch's records has."""
+    if stop - first == len(batch):
+        return batch.size - RECORD_OVERHEAD_BYTES * stop
+    return sum([len(r.data) for r in batch.records[first:stop]])
+
+
+class Buffer:
+    """A queue of batches whose readers ask for room before they fetch.
+
+    ``used`` exceeds the limit by no more than what one piece of aggregates is opened
+    to, or one answer. The parts of it: answers under way (``in_flight``), pages that
+    are being opened, what was opened (``opened``), and what is queued or in user code's
+    hands (``delivered``).
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit = limit_bytes
+        self.used = 0
+        self.in_flight = 0
+        """Reserved for answers under way, small ones left out."""
+        self.opened = 0
+        """Bytes of what was opened and is not queued yet."""
+        self.delivered = 0
+        """Bytes of what is queued or in user code's hands."""
+        self.window = CongestionWindow(limit_bytes)
+        self._batches: deque[Batch] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._askers: deque[_Asker] = deque()
+        self._openers: deque[_Asker] = deque()
+        self._is_opening = False
+
+    # --- room -------------------------------------------------------------------------
+
+    async def reserve(
+        self, size: int, holding: Holding | None = None, *, in_flight: int = 0
+    ) -> None:
+        """Wait until ``size`` bytes are free and take them; first come, first served.
+
+        More than the whole budget is let through when nothing else is held. The last
+        quarter is for shards that have nothing in here: slow ones leave it to the rest.
+        What is to be ``in_flight`` waits for the congestion window, too.
+        """
+        asks_more = self._takes_too_much(size, holding) or (
+            in_flight and self._exceeds_window(in_flight)
+        )
+        if not (self._askers or self._openers or asks_more) and self._fits(size):
+            self.used += size
+            self.in_flight += in_flight
+            return
+        future = asyncio.get_running_loop().create_future()
+        asker = _Asker(size, in_flight, holding, future)
+        self._askers.append(asker)
+        self._admit()
+        try:
+            await asker.future
+        except asyncio.CancelledError:
+            if not asker.future.cancelled():
+                self.in_flight -= in_flight
+                self.release(size)
+            elif asker in self._askers:  # not if it was passed over
+                self._askers.remove(asker)
+                self._admit()
+            raise
+
+    def release(self, size: int) -> None:
+        """Give bytes back (a negative size takes more, whatever is free)."""
+        self.used -= size
+        if self._askers or self._openers:
+            self._admit()
+
+    async def open(
+        self, holding: Holding, open_piece: Callable[[], list[Batch]]
+    ) -> list[Batch]:
+        """Return the batches of a piece of aggregates, opened once there is room.
+
+        What they take is known only then. So one piece is opened at a time, and only if
+        some room is free, or if nothing that was opened is left.
+        """
+        future = asyncio.get_running_loop().create_future()
+        opener = _Asker(0, 0, holding, future)
+        self._openers.append(opener)
+        self._admit()
+        try:
+            await future
+            batches = open_piece()
+            size = sum(batch.size for batch in batches)
+            self.used += size
+            self.opened += size
+        finally:
+            if opener in self._openers:
+                self._openers.remove(opener)
+            elif not future.cancelled():
+                self._is_opening = False
+            self._admit()
+        return batches
+
+    # --- batches ----------------------------------------------------------------------
+
+    def put(self, batch: Batch) -> None:
+        """Queue a batch whose bytes were reserved."""
+        batch.holding.buffered += batch.size
+        self.delivered += batch.size
+        self._batches.append(batch)
+        self.wake()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether ``get()`` would have to wait."""
+        return not self._batches
+
+    async def get(self) -> Batch | None:
+        """Return the next batch, or None after ``wake()``: look around, come back."""
+        if not self._batches:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(future)
+            try:
+                await future
+            finally:
+                if future in self._takers:  # it was cancelled
+                    self._takers.remove(future)
+        return self._batches.popleft() if self._batches else None
+
+    def give_back(self, holding: Holding, size: int) -> None:
+        """Give back the bytes of a shard's records that user code is through with."""
+        holding.buffered -= size
+        self.delivered -= size
+        self.release(size)
+
+    def wake(self) -> None:
+        """Let those who wait for a batch look around."""
+        while self._takers:
+            future = self._takers.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def drop(self, holding: Holding) -> None:
+        """Forget what is queued of one shard."""
+        kept: deque[Batch] = deque()
+        for batch in self._batches:
+            if batch.holding is holding:
+                holding.buffered -= batch.size
+                self.delivered -= batch.size
+                self.used -= batch.size
+            else:
+                kept.append(batch)
+        self._batches = kept
+        self._admit()
+
+    # --- who may go on ----------------------------------------------------------------
+
+    def _fits(self, size: int) -> bool:
+        return self.used + size <= self.limit or self.used <= 0
+
+    def _takes_too_much(self, size: int, holding: Holding | None) -> bool:
+        has_some = holding is not None and holding.buffered > 0
+        return has_some and 4 * (self.used + size) > 3 * self.limit
+
+    def _exceeds_window(self, size: int) -> bool:
+        return 0 < self.in_flight > self.window.size - size
+
+    def _admit(self) -> None:
+        # What is opened leaves, at last; what is fetched is opened before that.
+        self._admit_opener()
+        passed: list[_Asker] = []
+        while self._askers:
+            size, in_flight, holding, future = self._askers[0]
+            is_too_much = self._takes_too_much(size, holding)
+            if is_too_much or (in_flight and self._exceeds_window(in_flight)):
+                passed.append(self._askers.popleft())
+                continue
+            if not self._fits(size):
+                break
+            self._askers.popleft()
+            if not future.done():
+                self.used += size
+                self.in_flight += in_flight
+                future.set_result(None)
+        self._askers.extendleft(reversed(passed))
+
+    def _admit_opener(self) -> None:
+        if self._is_opening or not self._openers:
+            return
+        if self.used >= self.limit and (self.delivered > 0 or self.opened > 0):
+            return
+        for opener in self._openers:
+            if not (opener.future.done() or self._takes_too_much(0, opener.holding)):
+                self._openers.remove(opener)
+                self._is_opening = True
+                opener.future.set_result(None)
+                return
+
+
+class _Asker(NamedTuple):
+    """Who waits for room."""
+
+    size: int
+    in_flight: int
+    holding: Holding | None
+    future: asyncio.Future[None]

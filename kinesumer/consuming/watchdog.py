@@ -1,0 +1,110 @@
+"""What is at work, since when, and the stack that it is in: what a watchdog reports.
+
+Everything here may be called from another thread than the one that it looks at.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.runtime.clock import LoopClock
+
+
+REQUEST_SECONDS = 20.0
+"""A request has so much longer: its own time-outs come first."""
+
+
+class Work(NamedTuple):
+    """Something that has been at the same thing since a moment of the clock."""
+
+    since: float
+    what: str
+    stack: Callable[[], str]
+    """Tells where it is; asked for only if that takes too long."""
+    request_of: Holding | None = None
+    """Whose request for records it is, if it is one."""
+
+
+class Worker(Protocol):
+    """Who runs user code."""
+
+    thread: int
+    """The thread of the client's event loop."""
+
+    def oldest_work(self) -> Work | None:
+        """Return what user code has been at for longest; None if it waits."""
+        ...
+
+
+def oldest_of(
+    worker: Worker, holdings: Iterable[Holding], loop_clock: LoopClock
+) -> Work | None:
+    """Return what user code or a fetcher has been at for longest, if anything.
+
+    Or what holds the event loop: no answer can be taken in then.
+    """
+    user, thread = worker.oldest_work(), worker.thread
+    works = [] if user is None else [user]
+    if (held := loop_clock.held_since()) is not None:
+        what = "what runs on the event loop and blocks it"
+        works.append(Work(held, what, lambda: thread_stack(thread)))
+    for holding in holdings:
+        since = holding.asking_since
+        if since is not None:
+            asked = loop_clock.on_clock(since) + REQUEST_SECONDS
+            works.append(_fetching(holding, asked, thread))
+    return min(works, default=None, key=lambda work: work.since)
+
+
+def _fetching(holding: Holding, since: float, thread: int) -> Work:
+    source = holding.source
+    what = f"the request for records of {source.stream} {source.shard_id}"
+    return Work(since, what, lambda: task_stack(holding.task, thread), holding)
+
+
+def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:
+    """Return where a task waits, and where the thread of its event loop is.
+
+    What blocks the loop may be the task itself, or anything else that runs there.
+    """
+    frames = [] if task is None else list(_awaiting(task.get_coro()))
+    waits = "".join(_lines(frames))
+    return f"The task is at:\n{waits}Its event loop's thread is at:\n" + thread_stack(
+        thread
+    )
+
+
+def thread_stack(thread: int) -> str:
+    """Return where a thread is; nothing if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def _awaiting(awaited: Any) -> Iterator[FrameType]:
+    """Go through the frames of a suspended coroutine, the outermost first."""
+    while awaited is not None:
+        for prefix, waits_for in (
+            ("cr", "cr_await"),
+            ("gi", "gi_yieldfrom"),
+            ("ag", "ag_await"),
+        ):
+            frame = getattr(awaited, f"{prefix}_frame", None)
+            if frame is not None:
+                yield frame
+                awaited = getattr(awaited, waits_for)
+                break
+        else:
+            return
+
+
+def _lines(frames: list[FrameType]) -> list[str]:
+    places = ((frame, frame.f_lineno) for frame in frames)
+    return traceback.StackSummary.extract(places).format()

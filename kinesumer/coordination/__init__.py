@@ -1,0 +1,1 @@
+"""Decides through the state store which client owns which shard."""

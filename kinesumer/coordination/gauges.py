@@ -1,0 +1,46 @@
+"""What a client's gauges show, read off its engine when they are collected."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from kinesumer.telemetry.api import ClientState, StreamState
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.coordination.group import Group
+
+
+def read_gauges(group: Group) -> ClientState:
+    """Return a client's state; called from any thread, so it copies before it looks."""
+    session, app = group.session, group.context.app
+    used = max(0, group.buffer.used)
+    if session is None:
+        idle = tuple(StreamState(arn, 0, 0, None, None, 0) for arn in [*group.streams])
+        return ClientState(app, used, None, idle)
+    held: dict[str, list[Holding]] = defaultdict(list)
+    for holding in group.holdings():
+        held[holding.key.stream_arn].append(holding)
+    pending = [row.key.stream_arn for row in session.rounds.pending]
+    leader = session.leader
+    counts = leader.shard_counts if leader.is_leading else {}
+    streams = tuple(
+        StreamState(
+            arn,
+            current_leases=len(held[arn]),
+            leases_to_take=pending.count(arn),
+            total_leases=counts.get(arn),
+            millis_behind=_furthest(held[arn]),
+            uncommitted=sum(holding.progress.uncommitted for holding in held[arn]),
+        )
+        for arn in [*group.streams]
+    )
+    workers = len(leader.members) if leader.is_leading else None
+    return ClientState(app, used, workers, streams)
+
+
+def _furthest(held: list[Holding]) -> int | None:
+    return max(
+        (h.millis_behind for h in held if h.millis_behind is not None), default=None
+    )

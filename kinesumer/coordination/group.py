@@ -1,0 +1,432 @@
+"""One client of a group: its sessions one after the other, and what they own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesumer.consuming.checkpointer import Checkpointer
+from kinesumer.consuming.prefetch import Buffer
+from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
+from kinesumer.consuming.watchdog import oldest_of
+from kinesumer.coordination.heartbeat import Alive, Died, Elected, Event, Failed, Heart
+from kinesumer.coordination.leader import Leader
+from kinesumer.coordination.lease_coordinator import Rounds
+from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.coordination.reachability import Reachability
+from kinesumer.coordination.shard_sync import Keeper
+from kinesumer.coordination.startup_checks import (
+    Identity,
+    check_group,
+    refuse_go_fleet,
+    refuse_query,
+)
+from kinesumer.core.liveness import interval_seconds
+from kinesumer.core.write_rate import share_of
+from kinesumer.errors import (
+    KinesumerError,
+    PositionsNotStoredError,
+    ShardsLostError,
+)
+from kinesumer.model.streams import Start
+from kinesumer.runtime.context import logger
+from kinesumer.runtime.tasks import Tasks, fail, first_error
+from kinesumer.runtime.timeouts import timeout
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from kinesumer.consuming.delivery import Taker
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.streams import StreamLike
+    from kinesumer.coordination.heartbeat_thread import HeartRunner
+    from kinesumer.model.records import Record
+    from kinesumer.model.rows import MemberRow, ShardRow
+    from kinesumer.model.streams import ShardKey, Stream
+    from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import Context
+
+LEAVE_BEATS = 8
+"""How long leave() waits for heirs: until a new leader leads, the moves of the plan
+before are done, and one's own."""
+
+
+class Session:
+    """A registered session: its lease, its part in the group, and the tasks of both."""
+
+    def __init__(self, member: MemberRow, leader: Leader, rounds: Rounds) -> None:
+        self.member, self.leader, self.rounds = member, leader, rounds
+        self.tasks: list[asyncio.Task[None]] = []
+
+
+class Group:
+    """The engine of one client, free of AWS: everything it touches is a port."""
+
+    def __init__(
+        self,
+        context: Context,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
+        heart: HeartRunner,
+        delivery: Taker,
+    ) -> None:
+        config = context.config
+        unpaced, self._store = context, self._paced(context)
+        self.context = context = replace(context, store=self._store)
+        self.session: Session | None = None
+        self.streams: dict[str, OpenStream] = {}
+        self.buffer = Buffer(config.buffer_bytes)
+        self.checkpointer = Checkpointer(
+            context, self.holdings, self._take_stock, self._refused, self._share_of
+        )
+        self.delivery = delivery
+        delivery.connect(self.buffer, self.checkpointer.hurry, context.telemetry)
+        self._reachability = Reachability(
+            context, self._reading, self._waiting, self._set_state
+        )
+        # One client keeps a stream's rows: it shares the table with no other keeper.
+        keeping = replace(context, store=self._paced(unpaced))
+        self._keeper = Keeper(
+            keeping, self.streams, lambda: self._kept, self._rows_changed
+        )
+        self._asked: frozenset[str] = frozenset()
+        self._start = Start.LATEST
+        self._open_source = open_source
+        self._heart = heart
+        self._beating: Heart | None = None
+        self._identity: Identity | None = None
+        self._registered = asyncio.Event()
+        self._refreshing = asyncio.Lock()
+        self._marks_lost: set[ShardKey] = set()
+        self._run: asyncio.Task[None] | None = None
+        self._fatal: BaseException | None = None
+        self._leaving = False
+        self._stopping = False
+
+    # --- the client's calls ---------------------------------------------------------
+
+    async def start(
+        self, streams: StreamLike | Sequence[StreamLike], start: Start
+    ) -> None:
+        """Find the streams, register, and begin to take part."""
+        self._start = start
+        self.streams.update(await self._open(as_streams(streams)))
+        self._asked = frozenset(self.streams)
+        await self.context.until_available(self.context.store.verify)
+        await refuse_go_fleet(self.context)
+        await refuse_query(self.context)
+        loop = asyncio.get_running_loop()
+        self._run = loop.create_task(self._main(), name="kinesumer")
+        registered = loop.create_task(self._registered.wait())
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait([self._run, registered], return_when=first)
+        finally:
+            registered.cancel()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def mark(self, record: Record) -> None:
+        """Mark one record as done, in any order (``commit="manual"``)."""
+        fence = record.fence
+        holding = self._held().get(fence.shard)
+        if holding is None or holding.row.epoch != fence.epoch:
+            if self.session and self.session.rounds.is_sought_away(fence):
+                return
+            self._marks_lost.add(fence.shard)
+        else:
+            holding.mark(record.position)
+            if holding.wants_commit:
+                self.checkpointer.hurry()
+
+    async def commit(self) -> None:
+        """Store all that is done. Raises ShardsLostError for what can't be stored."""
+        lost = set(await self.checkpointer.commit_all()) | self._marks_lost
+        if self.session is not None:
+            lost |= self.session.rounds.lost
+            self.session.rounds.lost.clear()
+        self._marks_lost.clear()
+        if lost:
+            raise ShardsLostError([(arn, shard_id) for arn, shard_id in sorted(lost)])
+
+    async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
+        """Consume these streams from now on, in place of the ones before."""
+        async with self._refreshing:
+            opened = await self._open(as_streams(streams))
+            for arn, stream in opened.items():
+                self.streams.setdefault(arn, stream)
+            asked = self._asked = frozenset(opened)
+            self._heart.tell(lambda heart: heart.set_streams(asked))
+            if self.session is not None:
+                await self._ask(self.session)
+            self._keeper.hurry()
+
+    async def _ask(self, session: Session) -> None:
+        asked = self._asked
+        await self.context.write(writes.ask(self.context.app, session.member, asked))
+        session.rounds.restrict(asked)
+
+    async def leave(self) -> None:
+        """Hand every shard over while still consuming, then end the iteration.
+
+        The others take each shard over with a short gap. It takes some heartbeats, more
+        where the leader changes or waits for the moves of a plan before.
+        """
+        self._set_state("leaving")
+        self._leaving = True
+        is_alone = self.session is not None and self.session.leader.is_alone
+        if is_alone or self._stopping:
+            self.delivery.close()
+            return
+        clients = self.session.member.clients if self.session else 1
+        beat = interval_seconds(self.context.config.heartbeat_seconds, clients)
+        try:
+            async with timeout(LEAVE_BEATS * beat):
+                while self._held() or (self.session and self.session.rounds.range):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pass
+        self.delivery.close()
+
+    async def stop(self, *, wait_for_user: bool) -> None:
+        """Stop in order: fetching, user code, positions, shards, membership, tasks.
+
+        Raises PositionsNotStoredError, after giving up everything, if the state store
+        didn't take them within a lease: then others repeat what isn't stored.
+        """
+        drain = self.context.config.drain_timeout if wait_for_user else 0.0
+        try:
+            async with timeout(drain + self.context.config.lease_seconds):
+                await self._give_up(drain)
+        except TimeoutError:
+            raise PositionsNotStoredError(
+                "the state store didn't answer: positions may not be stored, and the "
+                "shards wait until this client's lease has run out"
+            ) from None
+        finally:
+            await self._heart.stop()
+            if self._run is not None:
+                self._run.cancel()
+                await asyncio.wait([self._run])
+
+    async def _give_up(self, drain_seconds: float) -> None:
+        self._stopping = True
+        self.delivery.close()
+        session = self.session
+        self._heart.tell(lambda heart: heart.stop_watching())
+        if session is not None:
+            for task in session.tasks:
+                task.cancel()
+            releases = (
+                session.rounds.release(holding, drain_seconds)
+                for holding in list(session.rounds.held.values())
+            )
+            await asyncio.gather(*releases)
+        await self._heart.stop()
+        # A registration just made, or on its way, leaves too.
+        member = self._beating.registering if self._beating is not None else None
+        if member is not None and (session is not None or self._fatal is None):
+            moment = rows.timestamp_text(self.context.clock.wall())
+            await self.context.write(writes.leave(self.context.app, member, moment))
+
+    def holdings(self) -> Iterable[Holding]:
+        """Return the shards held now; the heart asks from a thread of its own."""
+        return list(self._held().values())
+
+    # --- running --------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        """Run until a fatal fault, which ends the iteration with its reason."""
+        try:
+            async with Tasks() as self._tasks:
+                self._tasks.create_task(self.context.loop_clock.run())
+                self._heart.start(self._make_heart, self._notify)
+                self._tasks.create_task(self.checkpointer.run())
+                self._tasks.create_task(self._keeper.run())
+                self._tasks.create_task(self._reachability.run())
+        except BaseExceptionGroup as errors:
+            self._fatal = first_error(errors)
+            logger.error(
+                "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
+            )
+            self.delivery.close(self._fatal)
+            await self.retire(self.context.config.drain_timeout)
+
+    async def retire(self, drain_seconds: float) -> None:
+        """Give everything up: nobody reads any more, though user code stays for long.
+
+        stop() tries again what fails here, and tells.
+        """
+        try:
+            async with timeout(drain_seconds + self.context.config.lease_seconds):
+                await self._give_up(drain_seconds)
+        except (TimeoutError, KinesumerError) as error:
+            logger.warning(
+                "shards wait until this client's lease has run out: %s",
+                str(error) or "the state store didn't answer",
+                extra={"client_id": self.context.client_id},
+            )
+        finally:
+            await self._heart.stop()
+
+    def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
+        self._post = notify
+        self._beating = Heart(
+            context,
+            streams=self._asked,
+            notify=notify,
+            oldest_work=lambda: oldest_of(
+                self.delivery, self.holdings(), context.loop_clock
+            ),
+        )
+        return self._beating
+
+    def _paced(self, context: Context) -> PacedStore:
+        """Return the store with writes that let heartbeats go first."""
+        return PacedStore(
+            context.store,
+            context.clock,
+            context.random,
+            lambda: self._beating is not None and self._beating.is_throttled,
+        )
+
+    def _set_state(self, state: str) -> None:
+        if not self._leaving:
+            self._heart.tell(lambda heart: heart.set_state(state))
+
+    def _notify(self, event: Event) -> None:
+        """Take in what the heart tells (on the client's loop)."""
+        if self._stopping or self._tasks.is_ending:
+            return
+        match event:
+            case Failed(error):
+                self._tasks.create_task(fail(error))
+            case Died():
+                self._session_died()
+            case Elected():
+                self._keeper.hurry()
+            case Alive(lease, member):
+                known = self.session
+                if known is None or known.member.session != lease.session:
+                    if not lease.dead:
+                        self._begin_session(event)
+                    return
+                self._follow(member)
+
+    def _follow(self, member: MemberRow) -> None:
+        """Take in one's own row; answers may come in another order than the writes."""
+        session = self.session
+        if session is None or session.member.session != member.session:
+            return
+        if session.member.plan > member.plan:
+            return
+        if member.streams != self._asked and not self._refreshing.locked():
+            # An earlier request came late, and asks for what isn't wanted any more.
+            self._tasks.create_task(self._ask(session))
+        if member.notice > session.member.notice:
+            self._keeper.look_anew()
+        elif member.keeps - session.member.keeps:
+            self._keeper.hurry()
+        session.member = member
+        self._store.rate.share_among(member.clients)
+        session.leader.follow(member)
+        session.rounds.follow(member)
+
+    def _begin_session(self, event: Alive) -> None:
+        lease, member = event
+        leader = Leader(
+            self.context,
+            lease,
+            member,
+            reachable=lambda: self._asked,
+            # Both are called on the heart's loop.
+            assigned=lambda row: self._post(Alive(lease, row)),
+            elected=lambda: self._post(Elected()),
+        )
+        rounds = Rounds(
+            self.context,
+            lease,
+            member,
+            self.streams,
+            self.buffer,
+            leader.dead,
+            self._take_stock,
+        )
+        session = self.session = Session(member, leader, rounds)
+        session.tasks = [
+            self._tasks.create_task(self._check_group()),
+            self._tasks.create_task(rounds.run()),
+        ]
+        self._heart.tell(lambda heart: heart.watch_members(leader))
+        if member.streams != self._asked:  # refresh() came in between
+            session.tasks.append(self._tasks.create_task(self._ask(session)))
+        self._registered.set()
+        logger.info(
+            "registered as %s, session %s",
+            member.client_id,
+            member.session,
+            extra={"client_id": member.client_id, "session": member.session},
+        )
+
+    def _session_died(self) -> None:
+        session, self.session = self.session, None
+        if session is None:
+            return
+        dead = session.member
+        logger.warning(
+            "session %s is over, registering anew",
+            dead.session,
+            extra={"client_id": dead.client_id, "session": dead.session},
+        )
+        session.rounds.drop_all()
+        self._marks_lost |= session.rounds.lost
+        for task in session.tasks:
+            task.cancel()
+
+    async def _check_group(self) -> None:
+        self._identity = await check_group(self.context, self._identity)
+        await refuse_query(self.context)
+
+    @property
+    def _kept(self) -> frozenset[str]:
+        """The streams whose rows this client keeps in step with Kinesis."""
+        if self.session is None:
+            return frozenset()
+        if self.session.leader.is_leading:
+            return self._asked
+        return self.session.member.keeps & self._asked
+
+    def _rows_changed(self) -> None:
+        if self.session is not None:
+            leader = self.session.leader
+            self._heart.tell(lambda _: leader.shards_changed())
+            self.session.rounds.look_again()
+
+    # --- odds and ends --------------------------------------------------------------
+
+    async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
+        return await open_streams(self.context, streams, self._start, self._open_source)
+
+    def _reading(self) -> list[OpenStream]:
+        arns = {key.stream_arn for key in self._held()}
+        return [self.streams[arn] for arn in arns]
+
+    def _waiting(self) -> list[OpenStream]:
+        arns = {key.stream_arn for key in self._held()}
+        return [self.streams[arn] for arn in self._asked - arns]
+
+    def _held(self) -> dict[ShardKey, Holding]:
+        return session.rounds.held if (session := self.session) else {}
+
+    def _take_stock(self) -> None:
+        self.delivery.take_stock()
+
+    def _share_of(self, arn: str) -> float:
+        if (session := self.session) is None:
+            return 1.0
+        return share_of(arn, session.rounds.range, session.member.clients)
+
+    def _refused(self, holding: Holding, now: ShardRow | None) -> None:
+        if self.session is not None:
+            self.session.rounds.refused(holding, now)

@@ -1,0 +1,118 @@
+"""Where a heart runs: on the event loop that makes the calls to the state store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.coordination.heartbeat import Event, Failed, Heart
+from kinesumer.coordination.store_thread import StoreThreadEndedError
+
+if TYPE_CHECKING:
+    from kinesumer.coordination.store_thread import StoreThread
+    from kinesumer.runtime.context import Context
+
+
+Notify = Callable[[Event], None]
+MakeHeart = Callable[["Context", Notify], Heart]
+
+
+class HeartRunner(Protocol):
+    """What the group needs of whatever runs its heart."""
+
+    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+        """Start it; ``notify`` is called on the loop that calls this."""
+        ...
+
+    def tell(self, change: Callable[[Heart], None]) -> None:
+        """Change something of the heart, on its own loop."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop it; no beat is sent after this returns."""
+        ...
+
+
+class TaskHeart:
+    """Runs a heart as a task of the client's own loop: for simulations and tests."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._heart: Heart | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+        """Start the heart."""
+        self._heart = make_heart(self._context, notify)
+        self._task = asyncio.get_running_loop().create_task(self._heart.run())
+
+    def tell(self, change: Callable[[Heart], None]) -> None:
+        """Change something of the heart."""
+        if self._heart is not None:
+            change(self._heart)
+
+    async def stop(self) -> None:
+        """Stop the heart; no beat is sent after this returns."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+class ThreadHeart:
+    """Runs a heart where user code that blocks the client's loop can't stop it."""
+
+    def __init__(self, context: Context, thread: StoreThread) -> None:
+        self._context = context
+        self._thread = thread
+        self._heart: Heart | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+        """Start the heart; events are passed to the loop that calls this."""
+        home = asyncio.get_running_loop()
+
+        def pass_on(event: Event) -> None:
+            # The client's loop may be gone while a last answer comes in.
+            if not home.is_closed():
+                home.call_soon_threadsafe(notify, event)
+
+        self._thread.call_soon(self._begin, make_heart, pass_on)
+
+    def tell(self, change: Callable[[Heart], None]) -> None:
+        """Change something of the heart, on its own loop."""
+        self._thread.call_soon(self._change, change)
+
+    async def stop(self) -> None:
+        """Stop the heart; no beat is sent after this returns."""
+        self._is_stopping = True
+        with suppress(StoreThreadEndedError):
+            await self._thread.call(self._end())
+
+    # --- on the thread --------------------------------------------------------------
+
+    def _begin(self, make_heart: MakeHeart, notify: Notify) -> None:
+        context = replace(self._context, store=self._thread.store)
+        self._heart = make_heart(context, notify)
+        self._task = asyncio.get_running_loop().create_task(self._live(notify))
+
+    async def _live(self, notify: Notify) -> None:
+        assert self._heart is not None
+        try:
+            await self._heart.run()
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                notify(Failed(StoreThreadEndedError()))
+            raise
+
+    def _change(self, change: Callable[[Heart], None]) -> None:
+        if self._heart is not None:
+            change(self._heart)
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

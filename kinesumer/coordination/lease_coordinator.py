@@ -1,0 +1,444 @@
+"""One session's shards: claims, hand-overs, ends; each round reads, decides, writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.consuming.checkpointer import is_stored
+from kinesumer.consuming.owned_shard import Holding
+from kinesumer.consuming.shard_reader import Reader
+from kinesumer.coordination.membership import Deaths
+from kinesumer.coordination.paced_store import PARALLEL_WRITES
+from kinesumer.coordination.pauses import Paused
+from kinesumer.coordination.shard_end import Ends
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.stale_leases import Strays
+from kinesumer.coordination.store_queries import read_inside
+from kinesumer.core import claims as ownership
+from kinesumer.core.liveness import interval_seconds
+from kinesumer.errors import (
+    CorruptRowError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
+from kinesumer.runtime.context import logger
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kinesumer.consuming.prefetch import Buffer
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.core.liveness import Lease
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Fence
+    from kinesumer.model.rows import MemberRow, ShardRow
+    from kinesumer.model.streams import Range, ShardKey
+    from kinesumer.ports import Write
+    from kinesumer.runtime.context import Context
+
+POLL_SECONDS = 0.25
+"""How often a shard is looked for that should be ours and isn't."""
+SLOW_POLL_SECONDS = 1.0
+POLLS_BEFORE_SLOW = 40
+SAFETY_SECONDS = 60.0
+"""How often one's rows are read though nothing seems to be missing."""
+CLAIMING_SECONDS = 1.0
+"""A round doesn't claim for longer: then it looks at its rows again."""
+
+
+class Claim(NamedTuple):
+    """A claim to send, and to repeat as it is until it is answered."""
+
+    row: ShardRow
+    nonce: str
+    dead_owner: str
+
+
+class Rounds:
+    """What one session owns. Ends with the session, whose death loses all of it."""
+
+    def __init__(
+        self,
+        context: Context,
+        lease: Lease,
+        member: MemberRow,
+        streams: Mapping[str, OpenStream],
+        buffer: Buffer,
+        dead: set[str],
+        take_stock: Callable[[], None],
+    ) -> None:
+        self.held: dict[ShardKey, Holding] = {}
+        self.lost: set[ShardKey] = set()
+        """Shards whose done records couldn't be stored, until somebody asks."""
+        self.pending: list[ShardRow] = []
+        self._context = context
+        self._lease = lease
+        self._member = member
+        self._streams = streams
+        self._buffer = buffer
+        self._deaths = Deaths(context, member.session, dead)
+        self._take_stock = take_stock
+        self._ends = Ends(context, streams, take_stock, self._write_as_owner)
+        self._asked = member.streams
+        self._range: Range = ()
+        self._wake = asyncio.Event()
+        self._moving: dict[ShardKey, float] = {}
+        self._releasing: set[ShardKey] = set()
+        self._sought: dict[ShardKey, int] = {}
+        """The last epoch of a shard that a seek took away."""
+        self._strays = Strays(context, member.session)
+        self._paused = Paused(context)
+        self._heeded = -1
+        """The last notice that was acted upon."""
+        self._is_over = False
+        self._open_claims: dict[ShardKey, Claim] = {}
+        self._confirmed: set[str] = set()
+        """ARNs of streams that are those that the group knows."""
+        self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
+        self._next_read = 0.0
+        self._polls = 0
+        self._tasks: asyncio.TaskGroup
+
+    # --- what others call -----------------------------------------------------------
+
+    def follow(self, member: MemberRow) -> None:
+        """Take in one's own row: a new range is acted on at once."""
+        before = self._member
+        self._member = member
+        if member.range is not None:
+            self._range = self._wanted(member.range)
+        if member.plan != before.plan or member.notice > before.notice:
+            self.look_again()
+
+    def restrict(self, asked: frozenset[str]) -> None:
+        """Give up streams that aren't asked for any more, without a plan."""
+        self._asked = asked
+        self._range = self._wanted(self._range)
+        for key, holding in self.held.items():
+            if key.stream_arn not in asked:
+                self._begin_hand_over(holding)
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Read the rows in one's range soon."""
+        self._next_read, self._polls = 0.0, 0
+        self._wake.set()
+
+    @property
+    def range(self) -> Range:
+        """The range that the plan gives this session."""
+        return self._range
+
+    def is_sought_away(self, fence: Fence) -> bool:
+        """Tell whether what was done in an epoch doesn't count, which is no loss."""
+        return fence.epoch <= self._sought.get(fence.shard, -1)
+
+    async def run(self) -> None:
+        """Go round until cancelled or until the lease is dead."""
+        async with asyncio.TaskGroup() as self._tasks:
+            try:
+                while not self._lease.dead:
+                    await self.round()
+                    try:
+                        async with asyncio.timeout(self._pause()):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        pass
+                    self._wake.clear()
+            finally:
+                self._is_over = True
+
+    def refused(self, holding: Holding, now: ShardRow | None) -> None:
+        """Act on a row that refused a commit: it was sought, or it is another's."""
+        if now is not None and ownership.is_sought(holding.row, now):
+            self._seek_away(holding)
+        else:
+            self.drop(holding)
+
+    def drop(self, holding: Holding) -> None:
+        """Give up a shard that another session owns by now."""
+        self._take_stock()
+        holding.lost = True
+        self._context.telemetry.lost_lease(holding.key.stream_arn)
+        holding.revoke()
+        self._buffer.drop(holding)
+        if holding.position is not None:
+            self.lost.add(holding.key)
+        if self.held.get(holding.key) is holding:
+            del self.held[holding.key]
+
+    def drop_all(self) -> None:
+        """Give up everything: the session is dead."""
+        for holding in list(self.held.values()):
+            self.drop(holding)
+
+    async def release(self, holding: Holding, drain_seconds: float) -> None:
+        """Stop a shard, wait for what is in user code, store and give it up."""
+        self._take_stock()
+        holding.revoke()
+        self._buffer.drop(holding)
+        if not await holding.drained(drain_seconds) and drain_seconds:
+            logger.warning(
+                "%s %s: user code didn't finish within %g s; the next owner repeats it",
+                holding.source.stream,
+                holding.source.shard_id,
+                drain_seconds,
+                extra=holding.log_fields,
+            )
+        self._take_stock()
+        app, position = self._context.app, holding.position
+        await self._write_as_owner(holding, writes.release(app, holding.row, position))
+
+    # --- one round ------------------------------------------------------------------
+
+    async def round(self) -> None:
+        """Release what lies outside the range, then claim what lies inside."""
+        self._release_outside()
+        if not self._lease.permits(self._context.clock.now()):
+            return
+        await self._claim_each(self._open_claims.values())
+        now = self._context.clock.now()
+        if now >= self._next_read:
+            self._next_read = now + SAFETY_SECONDS
+            try:
+                with self._context.telemetry.round():
+                    await self._claim_inside()
+            except StoreUnavailableError as error:
+                self._context.health.failed("state store", error)
+                self._next_read = now + SLOW_POLL_SECONDS
+
+    def _pause(self) -> float:
+        now = self._context.clock.now()
+        if self._open_claims or self._moving or not self._lease.permits(now):
+            return POLL_SECONDS
+        return min(max(0.0, self._next_read - now), SAFETY_SECONDS)
+
+    def _wanted(self, range_: Range) -> Range:
+        """A plan may still name streams that aren't asked for any more."""
+        return tuple(part for part in range_ if part.stream_arn in self._asked)
+
+    def _release_outside(self) -> None:
+        heartbeat = self._context.config.heartbeat_seconds
+        delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
+        self._moving, due = ownership.to_move(
+            {key: holding.row.first_hash for key, holding in self.held.items()},
+            self._range,
+            self._moving,
+            self._context.clock.now(),
+            delay,
+        )
+        for key in due:
+            self._begin_hand_over(self.held[key])
+
+    def _begin_hand_over(self, holding: Holding) -> None:
+        if holding.key not in self._releasing and not self._is_over:
+            self._releasing.add(holding.key)
+            self._tasks.create_task(self._hand_over(holding))
+
+    async def _hand_over(self, holding: Holding) -> None:
+        started = self._context.clock.now()
+        with self._context.telemetry.hand_over(holding.key.stream_arn):
+            await self.release(holding, self._context.config.drain_timeout)
+        self._releasing.discard(holding.key)
+        self.look_again()
+        logger.info(
+            "%s %s %s after %.3f s",
+            "gave up the old position of" if holding.sought else "released",
+            holding.source.stream,
+            holding.source.shard_id,
+            self._context.clock.now() - started,
+            extra=holding.log_fields,
+        )
+
+    async def _claim_inside(self) -> None:
+        found = await self._read_inside()
+        await self._confirm_streams()
+        decided = self._decide(found)
+        if await self._deaths.verify(decided.verify):
+            decided = self._decide(found)
+        await self._strays.release(self._range, decided.strays, self._busy_keys())
+        self.pending = decided.pending
+        if decided.pending:
+            self._polls += 1
+            slow = self._polls > POLLS_BEFORE_SLOW
+            pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
+            self._next_read = self._context.clock.now() + pause
+        elif ownership.begins_inside(self._range, found):
+            self._next_read = self._context.clock.now() + SLOW_POLL_SECONDS
+        left = await self._claim_each(
+            Claim(row, self._context.new_id(), row.owner) for row in decided.claim
+        )
+        if left:
+            self._next_read = self._context.clock.now()
+
+    async def _claim_each(self, claims: Iterable[Claim]) -> bool:
+        """Claim shards for a while, some at a time; tell whether some are left.
+
+        Rounds release shards, too: a long row of claims doesn't put that off.
+        """
+        clock, waiting = self._context.clock, deque(claims)
+        until = clock.now() + CLAIMING_SECONDS
+
+        async def claim() -> None:
+            while waiting:
+                row, nonce, dead_owner = waiting.popleft()
+                if not await self._claim(row, nonce, dead_owner):
+                    return
+                now = clock.now()
+                if now >= until or self._wake.is_set() or not self._lease.permits(now):
+                    return
+
+        parallel = min(PARALLEL_WRITES, len(waiting))
+        await asyncio.gather(*(claim() for _ in range(parallel)))
+        return bool(waiting)
+
+    async def _confirm_streams(self) -> None:
+        """Compare the streams of one's range with those that the group knows, once.
+
+        Raises StreamReplacedError: nothing of a stream made anew may be claimed.
+        """
+        for arn in sorted({part.stream_arn for part in self._range} - self._confirmed):
+            key = rows.stream_key(self._context.app, arn)
+            row = await self._context.store.get(key)
+            stored = self._context.readable(rows.read_stream, row)
+            if stored is not None:
+                check_identity(stored, self._streams[arn].info)
+                self._confirmed.add(arn)
+
+    async def _read_inside(self) -> list[ShardRow]:
+        """Read the rows in one's range, and heed what operators changed in them."""
+        notice = self._member.notice
+        noticed = notice > self._heeded
+        await self._paused.look(noticed=noticed)
+        inside = await read_inside(self._context, self._range, consistent=noticed)
+        self._heeded = notice
+        for row in inside:
+            if (holding := self.held.get(row.key)) is not None:
+                self._heed(holding, row)
+        return [row for row in inside if not self._refuses(row)]
+
+    def _heed(self, holding: Holding, now: ShardRow) -> None:
+        """Give up a held shard that was sought or paused since it was claimed."""
+        if ownership.is_sought(holding.row, now):
+            self._seek_away(holding)
+        elif now.epoch == holding.row.epoch and self._paused.pauses.cover(now):
+            self._begin_hand_over(holding)
+
+    def _seek_away(self, holding: Holding) -> None:
+        """Give up a shard that is ours, to claim it again at its new position."""
+        self._note_seek(holding)
+        self._begin_hand_over(holding)
+
+    def _note_seek(self, holding: Holding) -> None:
+        holding.sought = True
+        self._sought[holding.key] = holding.row.epoch
+
+    def _decide(self, found: list[ShardRow]) -> ownership.Round:
+        return ownership.decide(
+            found,
+            self._busy_keys(),
+            self._deaths.dead,
+            self._member.session,
+            self._paused.pauses,
+        )
+
+    def _busy_keys(self) -> set[ShardKey]:
+        return self.held.keys() | self._open_claims.keys()
+
+    def _refuses(self, row: ShardRow) -> bool:
+        """Tell whether Kinesis has refused the position that stands in a row."""
+        position, error = self._refused.get(row.key, (None, None))
+        if error is None or position != row.position:
+            return False
+        self._context.health.corrupt(error)
+        return True
+
+    async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> bool:
+        """Claim once; False: the store doesn't answer. What a lost answer leaves open
+        is claimed again until answered.
+
+        The repeated claim names the same epoch, so that a late first one can't win.
+        """
+        write = writes.claim(self._context.app, row, self._member, nonce, dead_owner)
+        try:
+            written = await self._context.store.write(write)
+        except StoreThrottledError as error:
+            self._context.health.failed("state store", error)
+            return True
+        except StoreUnavailableError as error:
+            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
+            self._context.health.failed("state store", error)
+            return False
+        won = self._context.readable(rows.read_shard, written.row)
+        if won is None and written.row and written.row.get("claim") == nonce:
+            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
+            return True
+        self._open_claims.pop(row.key, None)
+        if won is None or self._lease.dead:
+            return True
+        is_mine = won.owner == self._member.session
+        if is_mine and won.claim == nonce:
+            self._take(won)
+        elif is_mine or won.epoch == row.epoch:
+            # A seek came after a claim of ours, or a pause before it: a late try of it
+            # may still win when that ends.
+            self._strays.add(won)
+        return True
+
+    def _take(self, row: ShardRow) -> None:
+        config = self._context.config
+        app = self._context.app
+        holding = Holding(app, row, self._lease, config.max_uncommitted)
+        self.held[row.key] = holding
+        self._strays.forget(row.key)
+        stream = self._streams[row.key.stream_arn]
+        reader = Reader(self._context, stream, holding, self._buffer)
+        holding.task = self._tasks.create_task(self._read(holding, reader))
+        self._tasks.create_task(self._until_end(holding))
+        logger.info(
+            "claimed %s %s, epoch %d",
+            holding.source.stream,
+            row.key.shard_id,
+            row.epoch,
+            extra=holding.log_fields,
+        )
+
+    async def _read(self, holding: Holding, reader: Reader) -> None:
+        """Read a shard; give it up if its row says a place that it doesn't have."""
+        try:
+            await reader.run()
+        except CorruptRowError as error:
+            self._refused[holding.key] = holding.row.position, error
+            self._begin_hand_over(holding)
+
+    async def _until_end(self, holding: Holding) -> None:
+        if await self._ends.reached(holding) or holding.sought:
+            self.look_again()
+
+    async def _write_as_owner(self, holding: Holding, write: Write) -> bool:
+        """Give a shard up by a write; tell whether our positions are stored."""
+        position = holding.position
+        written = await self._context.write(write)
+        if self.held.get(holding.key) is holding:
+            del self.held[holding.key]
+        now = self._context.readable(rows.read_shard, written.row)
+        if now is not None and ownership.is_sought(holding.row, now):
+            self._note_seek(holding)
+            self._strays.add(now)
+            return False
+        if written.applied or (
+            now is not None and ownership.covers(now, write, position)
+        ):
+            if position is not None:
+                holding.stored(position)
+            if holding.position is not None:  # done while the write was under way
+                self.lost.add(holding.key)
+            return True
+        holding.lost = True
+        # A release and an end may be under way together: what either stored is stored.
+        if position is not None and not is_stored(holding, now, position):
+            self.lost.add(holding.key)
+        return False

@@ -1,0 +1,109 @@
+"""The end of a closed shard: its children get rows, and are opened when all ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.coordination.store_queries import read_shards
+from kinesumer.core import lineage
+from kinesumer.model.streams import ShardKey
+from kinesumer.runtime.context import logger
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Shard
+    from kinesumer.ports import Write
+    from kinesumer.runtime.context import Context
+
+
+class Ends:
+    """Ends the shards of one session; ``give_up`` writes as their owner."""
+
+    def __init__(
+        self,
+        context: Context,
+        streams: Mapping[str, OpenStream],
+        take_stock: Callable[[], None],
+        give_up: Callable[[Holding, Write], Awaitable[bool]],
+    ) -> None:
+        self._context = context
+        self._streams = streams
+        self._take_stock = take_stock
+        self._give_up = give_up
+
+    async def reached(self, holding: Holding) -> bool:
+        """Wait for a closed shard's last record to be done, then open its children.
+
+        Tell whether the end is stored: it isn't if the shard is given up before.
+        """
+        assert holding.task is not None
+        await asyncio.wait([holding.task])
+        self._take_stock()
+        if await holding.finished() and holding.children is not None:
+            return await self._end(holding, await self._children(holding))
+        return False
+
+    async def _children(self, holding: Holding) -> list[ShardRow]:
+        """Return its children's rows: the group knows those that Kinesis forgot."""
+        arn, shard_id = holding.key
+        found = [lineage.as_shard(child) for child in holding.children or ()]
+        found = found or [s for s in await self._list(arn) if shard_id in s.parents]
+        if found:
+            return [lineage.child_row(arn, shard) for shard in found]
+        stored = await read_shards(self._context, arn)
+        return [row for row in stored.rows if shard_id in row.parents]
+
+    async def _list(self, arn: str) -> Sequence[Shard]:
+        source, label = self._streams[arn].source, self._streams[arn].label
+        return await self._context.until_available(source.list_shards, label)
+
+    async def _end(self, holding: Holding, children: list[ShardRow]) -> bool:
+        """Write children first and the end after: a crash between them loses nothing.
+
+        On a merge both owners write their end before they read the sibling, so at least
+        one of them sees both.
+        """
+        app = self._context.app
+        opening = []
+        for child in children:
+            made = await self._context.write(writes.create_shard(app, child))
+            # Its epoch, read before its parents are, is what Ready names.
+            opening.append(self._context.readable(rows.read_shard, made.row))
+        holding.revoke()
+        write = writes.end(app, holding.row, holding.position)
+        if not await self._give_up(holding, write):
+            return False
+        for row in opening:
+            if row and not row.ready and await self._parents_ended(holding, row):
+                await self._context.write(writes.ready(app, row))
+        logger.info(
+            "%s %s ended",
+            holding.source.stream,
+            holding.source.shard_id,
+            extra=holding.log_fields,
+        )
+        return True
+
+    async def _parents_ended(self, holding: Holding, child: ShardRow) -> bool:
+        for parent in child.parents - {holding.key.shard_id}:
+            first = child.first_hash
+            if first == holding.row.first_hash:
+                first = holding.row.last_hash + 1
+            key = ShardKey(child.key.stream_arn, parent)
+            place = rows.shard_key(self._context.app, key, first)
+            row = await self._context.read(place)
+            known = self._context.readable(rows.read_shard, row)
+            if row is None:
+                ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
+                # A listing without the child was cut off: it may lack the parent too.
+                if parent in ids or child.key.shard_id not in ids:
+                    return False
+            elif known is None or not known.ended:
+                return False
+        return True

@@ -1,0 +1,149 @@
+"""What an app has consumed, found by the names that people give."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.core import lineage
+from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.model.streams import stream_name
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.rows import ShardRow, StreamRow
+    from kinesumer.model.streams import Range, Shard
+    from kinesumer.runtime.context import Context
+
+
+async def find_stream(context: Context, name: str) -> StreamRow:
+    """Return the row of a stream, called by name or ARN.
+
+    Raises ConfigurationError if the app has none, or several of this name.
+    """
+    known = await read_streams(context)
+    found = [row for row in known if name in (row.arn, stream_name(row.arn))]
+    if len(found) == 1:
+        return found[0]
+    arns = shown(", ".join(row.arn for row in found or known))
+    if found:
+        raise ConfigurationError(f"there are several streams {name}: say {arns}")
+    raise ConfigurationError(
+        f"app {context.app!r} has consumed no stream {name!r}; it has {arns}"
+    )
+
+
+async def read_streams(context: Context) -> list[StreamRow]:
+    """Return the rows of all streams that the app has consumed.
+
+    Raises ConfigurationError if there are none, and CorruptRowError.
+    """
+    partition = rows.group_key(context.app).pk
+    found = await context.until_available(
+        lambda: context.store.query(
+            partition, first=rows.STREAM_PREFIX, consistent=True
+        )
+    )
+    if not found:
+        raise unknown_app(context)
+    return [rows.read_stream(row) for row in found]
+
+
+def unknown_app(context: Context) -> ConfigurationError:
+    """Return what to raise where an app has no rows."""
+    return ConfigurationError(
+        f"the state store knows no app {context.app!r}: nobody has consumed under this "
+        "name there; check app, table and region"
+    )
+
+
+def find_shard(known: Iterable[ShardRow], arn: str, shard_id: str) -> ShardRow:
+    """Return the row of a shard. Raises ConfigurationError if the app has none."""
+    for row in known:
+        if row.key.shard_id == shard_id:
+            return row
+    raise ConfigurationError(
+        f"the app knows no shard {shard_id!r} of {arn}: kinesumer status shows all"
+    )
+
+
+LISTING_SECONDS = 0.5
+
+
+MOST_LISTINGS = 240
+"""Two minutes: reshards take less, and a row without a shard lasts."""
+
+
+class Stored(NamedTuple):
+    """What a partition of shard rows holds."""
+
+    rows: list[ShardRow]
+    unreadable: frozenset[str]
+    """Ids of shards whose rows can't be read: nothing is known of them."""
+
+
+async def read_shards(
+    context: Context, arn: str, *, consistent: bool = False
+) -> Stored:
+    """Return all shard rows of a stream. Those that can't be read are reported."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=consistent)
+    )
+    stored, wrong = rows.readable(rows.read_shard, found)
+    for _, error in wrong:
+        context.health.corrupt(error)
+    return Stored(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
+
+
+async def read_all(context: Context, arn: str) -> list[ShardRow]:
+    """Return all shard rows of a stream as they are now. Raises CorruptRowError."""
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.until_available(
+        lambda: context.store.query(partition, consistent=True)
+    )
+    return [rows.read_shard(row) for row in found]
+
+
+async def read_with_listing(
+    context: Context, stream: OpenStream
+) -> tuple[list[ShardRow], Sequence[Shard]]:
+    """Return all shard rows of a stream, and a complete listing that is no older.
+
+    Raises CorruptRowError, and KinesumerError where there is none within two minutes.
+    """
+    newest = ""
+    for _ in range(MOST_LISTINGS):
+        known = await read_all(context, stream.arn)
+        listed = await context.until_available(stream.source.list_shards, stream.label)
+        if lineage.is_current(listed, known):
+            return known, listed
+        newest = max((row.key.shard_id for row in known), default="")
+        await asyncio.sleep(LISTING_SECONDS)
+    raise KinesumerError(
+        f"{stream.label}: its listings have had holes, or no shard {newest}, for two "
+        "minutes; if Kinesis has no such shard, somebody wrote its row: delete that"
+    )
+
+
+async def read_inside(
+    context: Context, range_: Range, *, consistent: bool = False
+) -> list[ShardRow]:
+    """Return the rows of a range that can be read, each interval's by one query."""
+    store, app = context.store, context.app
+    pages = await asyncio.gather(
+        *(
+            store.query(
+                rows.shard_partition(app, arn),
+                first=rows.hash_text(first),
+                last=rows.hash_text(last) + "/~",
+                consistent=consistent,
+            )
+            for arn, first, last in range_
+        )
+    )
+    found = [row for page in pages for row in page]
+    return context.all_readable(rows.read_shard, found)

@@ -1,0 +1,163 @@
+"""A thread with an event loop of its own, which makes all calls to the state store.
+
+User code may block the client's event loop. Calls made there would time out although
+their answers have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kinesumer.errors import KinesumerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.model.rows import Key, Row
+    from kinesumer.ports import StateStore, Write, Written
+
+T = TypeVar("T")
+
+STOP_STEP_SECONDS = 0.005
+
+
+class StoreThreadEndedError(KinesumerError):
+    """The thread has ended: nothing that is asked of it will be answered."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the thread that makes the calls to the state store has ended; "
+            "start a new client"
+        )
+
+
+class StoreThread:
+    """Opens a state store on a thread, and keeps it open there until stopped."""
+
+    def __init__(
+        self, open_store: Callable[[], AbstractAsyncContextManager[StateStore]]
+    ) -> None:
+        self._open_store = open_store
+        self._opened: Future[None] = Future()
+        self.store: StateStore
+        """The store as it is used on the thread's own event loop."""
+        self._loop: asyncio.AbstractEventLoop
+        self._main: asyncio.Task[None] | None = None
+        self._calls: set[Future[Any]] = set()
+        self._ended = False
+        self._thread = threading.Thread(
+            target=self._run, name="kinesumer-state-store", daemon=True
+        )
+
+    async def start(self) -> StateStore:
+        """Open the store; return one to use on any event loop but the thread's own.
+
+        Raises what opening the store raises.
+        """
+        self._thread.start()
+        # A caller that gives up must not cancel what the thread sets.
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+        return _RemoteStore(self)
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine on the thread, and cancel it there if cancelled here.
+
+        Raises what it raises, and StoreThreadEndedError.
+        """
+        try:
+            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # its loop is closed
+            work.close()
+            raise StoreThreadEndedError from None
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        if self._ended:
+            call.cancel()
+        try:
+            return await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StoreThreadEndedError from None
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call a function on the thread soon; not at all if the thread has ended."""
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    async def stop(self) -> None:
+        """Close the store and end the thread, whatever it is still asked for."""
+        is_told = False
+        while self._thread.is_alive():
+            # A thread that has just begun has no task to cancel yet.
+            if not is_told and self._main is not None:
+                is_told = True
+                self.call_soon(self._main.cancel)
+            await asyncio.sleep(STOP_STEP_SECONDS)
+
+    # --- on the thread --------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except asyncio.CancelledError:
+            pass  # stop() asked for it
+        finally:
+            self._ended = True
+            # What is left has no loop any more that could answer it.
+            for call in list(self._calls):
+                call.cancel()
+            if not self._opened.done():
+                self._opened.set_exception(StoreThreadEndedError())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
+        try:
+            async with self._open_store() as self.store:
+                self._opened.set_result(None)
+                await self._loop.create_future()
+        except Exception as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
+
+
+class _RemoteStore:
+    """The store of a thread, for other event loops: see ``ports.StateStore``."""
+
+    def __init__(self, thread: StoreThread) -> None:
+        self._call, self._store = thread.call, thread.store
+
+    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
+        """Return one row, or None."""
+        return await self._call(self._store.get(key, consistent=consistent))
+
+    async def query(
+        self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
+    ) -> list[Row]:
+        """Return all rows of a partition with first <= sk <= last, ordered by sk."""
+        return await self._call(
+            self._store.query(pk, first=first, last=last, consistent=consistent)
+        )
+
+    async def write(self, write: Write) -> Written:
+        """Apply one conditional write, without retries of its own."""
+        return await self._call(self._store.write(write))
+
+    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+        """Return the keys of a partition whose ``last_update`` is at or before moment.
+
+        Reads the index ``index-client-key-last-update``.
+        """
+        return await self._call(self._store.not_updated_since(pk, moment))
+
+    async def verify(self) -> str:
+        """Check that the table is there and has the keys and index; return its id."""
+        return await self._call(self._store.verify())

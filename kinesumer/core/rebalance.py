@@ -1,0 +1,71 @@
+"""When the leader makes a plan: at once, with others gathered, or after the last one.
+
+A plan that comes while shards of the one before still move may send a shard on to a
+client that doesn't know yet, when it is released already: then it would stand still.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kinesumer.core import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesumer.model.rows import MemberRow
+
+MOVING_BEATS = 2.5
+"""Heartbeats that a plan's moves take: one until all know of it, 1.1 until shards are
+released, and some for the rest."""
+
+
+class Agenda:
+    """What changed since the last plan, and whether it is time for another one."""
+
+    def __init__(self, gather_seconds: float) -> None:
+        self._gather_seconds = gather_seconds
+        self._planned: Sequence[MemberRow] | None = None
+        self._joined_at: float | None = None
+        self._asked = True
+        self._moving_until = -math.inf
+
+    def begin(self, moving_until: float) -> None:
+        """Plan anew; the plan of a leader before may be under way until then."""
+        self._planned, self._asked = None, True
+        self._moving_until = moving_until
+
+    def ask(self) -> None:
+        """Make a plan though the members are the same."""
+        self._asked = True
+
+    def is_due(
+        self, members: Sequence[MemberRow], streams: Iterable[str], now: float
+    ) -> bool:
+        """Tell whether to plan now for these live members.
+
+        What stands still is given away at once. Else everybody goes on reading what it
+        has, and joins are gathered.
+        """
+        changed = plan.change(self._planned, members)
+        if not changed.joined:
+            self._joined_at = None
+        elif self._joined_at is None:
+            self._joined_at = now
+        if not (changed.joined or changed.other or self._asked):
+            return False
+        if not plan.is_read(members, streams):
+            return True
+        if now < self._moving_until:
+            return False
+        gathered = (
+            self._joined_at is not None
+            and now - self._joined_at >= self._gather_seconds
+        )
+        return changed.other or self._asked or gathered
+
+    def planned(self, members: Sequence[MemberRow], moving_until: float) -> None:
+        """Note a plan made for these members, and until when its shards move."""
+        self._planned, self._joined_at, self._asked = members, None, False
+        self._moving_until = max(self._moving_until, moving_until)

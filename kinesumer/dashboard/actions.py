@@ -1,0 +1,175 @@
+"""What the page may change: told before it is done, and done as the commands do it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from kinesumer.admin import drain, seek, snapshot
+from kinesumer.admin.arguments import count_text, read_place, seek_lines, shards_text
+from kinesumer.admin.context import acting
+from kinesumer.admin.seek import Place, plan_seeks
+from kinesumer.admin.seek_counts import PACE_SECONDS, count_seek, in_total
+from kinesumer.admin.shard_reads import Asking
+from kinesumer.admin.wait import held_in
+from kinesumer.coordination import pauses
+from kinesumer.errors import ConfigurationError, shown
+from kinesumer.model.streams import stream_name
+from kinesumer.runtime.tasks import together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.admin.connect import Roles
+    from kinesumer.admin.seek import SeekPlan
+    from kinesumer.admin.snapshot import Snapshot
+    from kinesumer.aws.session import Clients
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ports import StateStore
+
+MOST_NAMED = 10
+
+
+class _Change(msgspec.Struct, tag_field="do", forbid_unknown_fields=True):
+    """What is asked for by whoever has the token."""
+
+
+class Pause(_Change, tag="pause"):
+    """Have nobody read everything, a stream, or a shard of it."""
+
+    stream: str | None = None
+    shard: str | None = None
+    reason: str = ""
+
+
+class Resume(_Change, tag="resume"):
+    """End that pause."""
+
+    stream: str | None = None
+    shard: str | None = None
+
+
+class Drain(_Change, tag="drain"):
+    """Keep a client free of shards."""
+
+    client: str
+
+
+class Undrain(_Change, tag="undrain"):
+    """Let it have shards again."""
+
+    client: str
+
+
+class Seek(_Change, tag="seek"):
+    """Read everything, a stream, or a shard of it on from elsewhere."""
+
+    to: str
+    stream: str | None = None
+    shard: str | None = None
+
+
+Change = Pause | Resume | Drain | Undrain | Seek
+
+
+class Foretold(NamedTuple):
+    """What a change will do."""
+
+    lines: list[str]
+    summary: str = ""
+    """What a seek skips and repeats altogether."""
+
+
+class Desk:
+    """Takes changes for one app."""
+
+    def __init__(
+        self, app: str, clients: Clients, store: StateStore, roles: Roles
+    ) -> None:
+        self._context = acting(app, store)
+        self._clients, self._roles = clients, roles
+
+    async def foretell(self, change: Change) -> Foretold:
+        """Return what a change will do; change nothing.
+
+        Raises ConfigurationError and other KinesumerErrors.
+        """
+        if isinstance(change, Seek):
+            return await self._foretell_seek(change)
+        return Foretold(await self._lines(change))
+
+    async def _foretell_seek(self, change: Seek) -> Foretold:
+        plans, asking = await self._plans(change), Asking(PACE_SECONDS)
+        counts = await together(count_seek(plan, asking) for plan in plans)
+        found = [
+            line
+            for plan, count in zip(plans, counts, strict=True)
+            for line in seek_lines(plan, count)
+        ]
+        every = [count for each in counts for count in each.values()]
+        return Foretold(found, count_text(in_total(every)))
+
+    async def _lines(self, change: Pause | Resume | Drain | Undrain) -> list[str]:
+        context = self._context
+        found = await snapshot.take(context.store, context.app)
+        if isinstance(change, Drain | Undrain):
+            return _draining(change, found)
+        target, _, _ = await pauses.marked_row(context, change.stream, change.shard)
+        if isinstance(change, Resume):
+            return ["clients may read it again, unless another pause covers it"]
+        return _pausing(held_in(target)(found))
+
+    async def carry_out(self, change: Change) -> str:
+        """Do it, and return what was done. Raises as ``foretell()``."""
+        context = self._context
+        if isinstance(change, Seek):
+            plans = await self._plans(change)
+            rows = [row for plan in plans for row in await seek.seek(context, plan)]
+            said = f"sought {shards_text(len(rows))} to {change.to}"
+            if moved := await seek.overtaken(context, plans, rows):
+                said += f"; another seek has moved {shards_text(len(moved))} since"
+            return said
+        if isinstance(change, Drain | Undrain):
+            undo = isinstance(change, Undrain)
+            await drain.drain(context, change.client, undo=undo)
+            said = "may have shards again" if undo else "is drained"
+            return f"{shown(change.client)} {said}"
+        if isinstance(change, Resume):
+            marked = await pauses.resume(context, change.stream, change.shard)
+            return f"{marked.target}: resumed"
+        marked = await pauses.pause(context, change.stream, change.shard, change.reason)
+        return f"{marked.target}: paused"
+
+    async def _plans(self, change: Seek) -> list[SeekPlan]:
+        to = read_place(change.to, change.shard)
+        place = Place(to, change.stream, change.shard)
+        return await plan_seeks(self._context, self._clients, place, self._roles)
+
+
+def _draining(change: Drain | Undrain, found: Snapshot) -> list[str]:
+    members = {member.client_id: member for member in found.alive}
+    if change.client not in members:
+        raise ConfigurationError(f"no client {shown(change.client)} is alive")
+    if isinstance(change, Undrain):
+        return ["it gets a part of every stream again, at the next plan"]
+    count = found.owned[members[change.client].session]
+    return [
+        f"its {shards_text(count)} move to the other clients",
+        "it stays in the group without shards, until that is undone or it is restarted",
+    ]
+
+
+def _pausing(held: Iterable[ShardRow]) -> list[str]:
+    owners = Counter((row.owner_id, row.key.stream_arn) for row in held)
+    lines = [
+        f"{shown(owner)} gives up {shards_text(count)} of {shown(stream_name(arn))}"
+        for (owner, arn), count in sorted(owners.items())[:MOST_NAMED]
+    ]
+    left = len(owners) - MOST_NAMED
+    return [
+        *(lines or ["nobody reads any of it now"]),
+        *([f"… and {left} more"] if left > 0 else []),
+        "nobody reads it until it is resumed, restarts or not; lag grows meanwhile",
+    ]

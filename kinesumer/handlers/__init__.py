@@ -1,0 +1,6 @@
+"""``client.run()``: user code as a function that is called with records or batches."""
+
+from kinesumer.handlers.middleware import Middleware
+from kinesumer.handlers.retry import Retries
+
+__all__ = ["Middleware", "Retries"]

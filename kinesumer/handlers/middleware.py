@@ -1,0 +1,86 @@
+"""Hooks around each call of a handler."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.handlers.signature import Handler
+    from kinesumer.model.records import Record
+
+HOOKS = ("before", "after", "on_error")
+
+
+class Middleware:
+    """What is done around each call of a handler: override what you need.
+
+    Hooks run where the handler runs: in its thread, if it is a plain function, or in
+    its task, where they may be ``async def``. Each gets what the handler gets: the
+    record, or the batch. What a hook raises counts as the handler's failure. Of several
+    the first is the outermost.
+    """
+
+    def before(self, item: Any) -> Any:
+        """Be called before the handler is."""
+
+    def after(self, item: Any) -> Any:
+        """Be called when the handler has returned."""
+
+    def on_error(self, item: Any, error: Exception) -> Any:
+        """Be called when the handler, or a hook further in, has raised."""
+
+
+def wrapped(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+    """Return a handler with its hooks around it. Raises ConfigurationError."""
+    for hooks in reversed(middleware):
+        if not isinstance(hooks, Middleware):
+            raise ConfigurationError(f"middleware={hooks!r} is no kinesumer.Middleware")
+        for name in HOOKS:
+            if inspect.iscoroutinefunction(getattr(hooks, name)) > handler.is_async:
+                raise ConfigurationError(
+                    f"{type(hooks).__name__}.{name} is async, but the handler isn't: "
+                    "it runs in a thread, and so do its hooks"
+                )
+        wrap = _around if handler.is_async else _around_in_thread
+        handler = handler._replace(call=wrap(handler.call, hooks))
+    return handler
+
+
+def _around(call: Callable[[Any], Any], hooks: Middleware) -> Callable[[Any], Any]:
+    async def hooked(item: Record | Batch) -> None:
+        try:
+            await _awaited(hooks.before(item))
+            await call(item)
+            await _awaited(hooks.after(item))
+        except Exception as error:
+            await _awaited(hooks.on_error(item, error))
+            raise
+
+    return hooked
+
+
+async def _awaited(found: Any) -> None:
+    if found is not None and inspect.isawaitable(found):
+        await found
+
+
+def _around_in_thread(
+    call: Callable[[Any], Any], hooks: Middleware
+) -> Callable[[Any], Any]:
+    def hooked(item: Record | Batch) -> object:
+        try:
+            hooks.before(item)
+            found = call(item)
+            hooks.after(item)
+        except Exception as error:
+            hooks.on_error(item, error)
+            raise
+        return found
+
+    return hooked

@@ -1,0 +1,98 @@
+"""Where a producer's trace stands in a record, and spans of the handling."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from kinesumer.handlers.signature import Handler
+    from kinesumer.handlers.work_item import Stint
+    from kinesumer.model.records import Record
+    from kinesumer.telemetry.api import Telemetry
+
+    Traceparent = Callable[[Record], str | None]
+
+
+def read_traceparent(told: object) -> Traceparent | None:
+    """Return what finds a record's W3C traceparent: a function, or a path into JSON.
+
+    ``"headers.traceparent"`` is that field of the object ``headers`` in the object that
+    a record's data is. Raises ConfigurationError.
+    """
+    if told is None:
+        return None
+    if isinstance(told, str) and all(told.split(".")):
+        return field_at(told)
+    if isinstance(told, str) or not callable(told):
+        raise ConfigurationError(
+            f"traceparent={told!r} is neither a path into JSON (such as "
+            "'headers.traceparent') nor a function of a record"
+        )
+    return told
+
+
+def field_at(path: str) -> Traceparent:
+    """Return what reads a field of JSON; records that don't have it have no trace."""
+    names, decode = path.split("."), msgspec.json.Decoder().decode
+
+    def find(record: Record) -> str | None:
+        try:
+            found: Any = decode(record.data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found if isinstance(found, str) else None
+
+    return find
+
+
+class Tracing:
+    """Tells of user code's calls."""
+
+    def __init__(
+        self, telemetry: Telemetry, traceparent: Traceparent | None, *, links: bool
+    ) -> None:
+        self._telemetry = telemetry
+        self._traceparent = traceparent if links else None
+
+    def span(self, stint: Stint, stop: int) -> AbstractContextManager[object]:
+        """Trace user code at the records of a stint up to ``stop``."""
+        arn, count = stint.batch.stream_arn, stop - stint.done
+        if (find := self._traceparent) is None:
+            return self._telemetry.handle(arn, count)
+        found = (find(record) for record in stint.records[stint.done : stop])
+        return self._telemetry.handle(arn, count, [text for text in found if text])
+
+    def failed(self, stint: Stint) -> None:
+        """Count a call that raised."""
+        self._telemetry.handler_failed(stint.batch.stream_arn)
+
+
+def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler:
+    """Return a handler of records whose calls are part of the producers' traces."""
+    call = handler.call
+
+    def span(record: Record) -> AbstractContextManager[object]:
+        text = find(record)
+        if not text:
+            return nullcontext()
+        return telemetry.handle_record(record.stream_arn, text)
+
+    async def awaited(record: Record) -> None:
+        with span(record):
+            await call(record)
+
+    def called(record: Record) -> object:
+        with span(record):
+            return call(record)
+
+    return handler._replace(call=awaited if handler.is_async else called)

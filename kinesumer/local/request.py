@@ -1,0 +1,60 @@
+"""What an HTTP request asks for, read from its headers and its body."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl
+
+from kinesumer.local.errors import AwsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
+_SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
+
+
+class Inquiry(NamedTuple):
+    """An AWS request before anybody looked at who sent it."""
+
+    service: str
+    operation: str
+    body: bytes
+    access_key: str = ""
+    region: str = ""
+    session_token: str | None = None
+    user_agent: str = ""
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of an STS request."""
+        return dict(parse_qsl(self.body.decode()))
+
+    def require_signature(self) -> None:
+        """Raise AwsError if the request isn't signed."""
+        if not self.access_key:
+            raise AwsError(
+                "MissingAuthenticationTokenException", "Missing Authentication Token"
+            )
+
+
+def read_inquiry(headers: Mapping[str, str], body: bytes) -> Inquiry:
+    """Return what is asked; which service, the target header says (none: STS)."""
+    prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
+    service = _SERVICES.get(prefix, "sts")
+    key, region = "", ""
+    if found := _CREDENTIAL.search(headers.get("Authorization", "")):
+        key, region = found.groups()
+    inquiry = Inquiry(
+        service,
+        operation,
+        body,
+        key,
+        region,
+        headers.get("X-Amz-Security-Token"),
+        headers.get("User-Agent", ""),
+    )
+    if service == "sts":
+        return inquiry._replace(operation=inquiry.form.get("Action", ""))
+    return inquiry

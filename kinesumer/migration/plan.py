@@ -1,0 +1,124 @@
+"""What taking positions over will do to a group, and what speaks against it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.admin.sampling import Found, peek
+from kinesumer.admin.shard_reads import Asking
+from kinesumer.core import lineage
+from kinesumer.errors import KinesumerError
+from kinesumer.migration.apply import compare
+from kinesumer.migration.shard_positions import lay_out
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.admin.sampling import Peek
+    from kinesumer.migration.apply import Adoption
+    from kinesumer.migration.shard_positions import Mark
+    from kinesumer.model.streams import StreamInfo
+    from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import Context
+
+
+class Draft(NamedTuple):
+    """One stream's part of a takeover."""
+
+    adoption: Adoption
+    notes: list[str]
+    """What one should know."""
+    problems: list[str]
+    """Why it isn't done."""
+
+
+async def draft(
+    context: Context, source: StreamSource, marks: Mapping[str, Mark]
+) -> Draft:
+    """Compare marks with the stream and with the group's rows; write nothing.
+
+    Positions within aggregates are looked up, and LATEST becomes the time of now.
+    Raises KinesumerError, also where no complete listing is to be had.
+    """
+    info = await source.describe()
+    shards = await source.list_shards()
+    if not lineage.is_complete(shards):
+        raise KinesumerError(
+            f"stream {info.arn}: its listing has holes, as in the middle of a reshard; "
+            "try again in a minute"
+        )
+    checked = await _check(info, source, marks, {s.shard_id for s in shards})
+    layout = lay_out(
+        info.arn, shards, {id_: mark for id_, (mark, _) in checked.items()}
+    )
+    said = [(f"{id_}: {_SAID[found]}", found) for id_, (_, found) in checked.items()]
+    notes = [text for text, found in said if found in (Found.EXPIRED, Found.GONE)]
+    problems = [text for text, found in said if found is Found.FOREIGN]
+    problems += [
+        f"{shard_id}: nothing tells how far it was read, nor its parents or children"
+        for shard_id in layout.uncovered
+    ]
+    problems += [
+        f"{id_}: its start lies {mark.start.timestamp - info.now:.0f} s in the future"
+        for id_, (mark, _) in checked.items()
+        if not mark.ended
+        and mark.position is None
+        and mark.start.timestamp is not None
+        and mark.start.timestamp > info.now + 1
+    ]
+    notes += [
+        f"{shard_id}: retention has passed the whole shard, unread records with it"
+        for shard_id in layout.expired
+        if not marks[shard_id].ended
+    ]
+    return Draft(await compare(context, info, layout.rows), notes, problems)
+
+
+_SAID = {
+    Found.THERE: "its position is there",
+    Found.FOREIGN: "Kinesis says that its position was never in this shard: is it "
+    "another stream's, or was the stream made anew?",
+    Found.EXPIRED: "retention has passed its position: unread records may be lost, it "
+    "goes on with the oldest one",
+    Found.GONE: "retention has passed the whole shard, unread records with it",
+}
+
+
+async def _check(
+    info: StreamInfo,
+    source: StreamSource,
+    marks: Mapping[str, Mark],
+    listed: set[str],
+) -> dict[str, tuple[Mark, Found]]:
+    """Return marks as they can be taken over, and what became of their positions."""
+    asking = Asking()
+
+    async def one(shard_id: str, mark: Mark) -> tuple[Mark, Found]:
+        if mark.ended or shard_id not in listed:
+            return mark, Found.THERE
+        if mark.position is None:
+            return mark._replace(start=_resolved(mark.start, info)), Found.THERE
+        key = ShardKey(info.arn, shard_id)
+        found = await peek(asking, source, key, mark.position.sequence_number)
+        position = settled(mark.position, found)
+        return mark._replace(position=position), found.found
+
+    done = await asyncio.gather(*(one(*item) for item in marks.items()))
+    return dict(zip(marks, done, strict=True))
+
+
+def settled(position: Position, found: Peek) -> Position:
+    """Return a position without its part where that is the whole record."""
+    sub = position.sub_sequence_number
+    if sub is None or found.parts is None or sub >= found.parts - 1:
+        return Position(position.sequence_number)
+    return position
+
+
+def _resolved(start: Start, info: StreamInfo) -> Start:
+    if start == Start.LATEST:
+        return Start(type="AT_TIMESTAMP", timestamp=info.now)
+    return start

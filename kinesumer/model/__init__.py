@@ -1,0 +1,1 @@
+"""Values: records, positions, streams and the rows of the state store."""

@@ -1,0 +1,136 @@
+"""The values that everything else speaks of: shards, positions, records, starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+HASH_KEYS = 1 << 128
+"""Size of a stream's hash space: hash keys are 0 … HASH_KEYS - 1."""
+
+
+def stream_name(arn: str) -> str:
+    """Return the name of the stream that an ARN, or a name itself, stands for."""
+    return arn.rpartition("/")[2]
+
+
+class ShardKey(NamedTuple):
+    """A shard's name among all streams: the stream's ARN and the shard's id."""
+
+    stream_arn: str
+    shard_id: str
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group begins to read a stream that it has no positions for."""
+
+    type: str
+    timestamp: float | None = None
+    """Seconds since 1970, for ``AT_TIMESTAMP`` only."""
+
+    LATEST: ClassVar[Start]
+    TRIM_HORIZON: ClassVar[Start]
+
+    def __post_init__(self) -> None:
+        """Refuse what no row could be read with. Raises ConfigurationError."""
+        if self.timestamp is not None and not 0 <= self.timestamp < YEAR_10000:
+            raise ConfigurationError(
+                f"a start {self.timestamp:g} s after 1970 lies outside 1970 to 9999; "
+                "Start.TRIM_HORIZON (TRIM_HORIZON) begins with the oldest one"
+            )
+
+    @classmethod
+    def at(cls, moment: datetime) -> Self:
+        """Start with the first record that arrived at or after an aware datetime.
+
+        Raises ConfigurationError if the datetime is naive. A moment in the future is
+        refused by ``consume()``.
+        """
+        if moment.tzinfo is None or moment.utcoffset() is None:
+            raise ConfigurationError(
+                f"Start.at({moment!r}) has no time zone; "
+                "use datetime.now(UTC) or moment.replace(tzinfo=UTC)"
+            )
+        return cls(type="AT_TIMESTAMP", timestamp=moment.timestamp())
+
+
+Start.LATEST = Start(type="LATEST")
+
+
+Start.TRIM_HORIZON = Start(type="TRIM_HORIZON")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream to consume: a name or an ARN, and how to reach it.
+
+    ``role_arn`` is assumed by STS (renewed before it expires) with ``external_id`` and
+    ``session_name``. ``start`` overrides the one given to ``consume()``.
+    ``pace_seconds`` is the shortest time between two reads of one shard. AWS allows one
+    every 0.2 seconds, by all apps together: by default, an app slows down to its share.
+    """
+
+    name: str
+    region: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = field(default=None, repr=False)
+    session_name: str | None = None
+    start: Start | None = None
+    pace_seconds: float = 0.2
+
+
+class StreamInfo(NamedTuple):
+    """A stream as Kinesis describes it."""
+
+    arn: str
+    status: str
+    created_at: float
+    """Seconds since 1970: tells a stream from one made anew under its name."""
+    retention_hours: int = 24
+    now: float = 0.0
+    """The service's own time at the answer, in seconds since 1970."""
+    max_record_bytes: int = 1 << 20
+    places_by_key: bool = True
+    """Whether partition keys decide on shards; otherwise keys have no order."""
+
+
+class Shard(NamedTuple):
+    """A shard as Kinesis lists it. Parents that have expired may still be named."""
+
+    shard_id: str
+    first_hash: int
+    last_hash: int
+    parents: tuple[str, ...] = ()
+    closed: bool = False
+
+
+class ChildShard(NamedTuple):
+    """A child named in the last GetRecords answer of its parent."""
+
+    shard_id: str
+    first_hash: int
+    last_hash: int
+    parents: tuple[str, ...]
+
+
+YEAR_10000 = 253_402_300_800.0
+"""Seconds since 1970 that no time reaches."""
+
+
+class Interval(NamedTuple):
+    """Hash keys first … last (inclusive) of one stream."""
+
+    stream_arn: str
+    first: int
+    last: int
+
+
+Range = tuple[Interval, ...]
+"""What one client consumes: intervals, sorted by stream and first hash key."""

@@ -1,1 +1,0 @@
-"""What ``kinesumer tail`` does: one stream read without a group, children last."""

@@ -1,1 +1,0 @@
-"""What ``kinesumer verify`` compares: stored positions, and the streams themselves."""

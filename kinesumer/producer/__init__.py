@@ -1,0 +1,1 @@
+"""Puts records into streams."""

@@ -1,0 +1,1 @@
+"""A group of clients in virtual time, with faults."""

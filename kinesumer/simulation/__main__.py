@@ -1,0 +1,196 @@
+"""``python -m kinesumer.simulation``: run seeds, or replay one that failed."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import secrets
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kinesumer.simulation import replay, results
+from kinesumer.simulation.run import Outcome, Run, carry_out, draw_run
+from kinesumer.simulation.scenarios import (
+    CALM,
+    DRAWN,
+    EACH,
+    LIMITED,
+    LIMITS,
+    NAMED,
+    shape_for,
+)
+from kinesumer.simulation.schedule import parse_rates
+from kinesumer.simulation.shrink import Shrinker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.simulation.world import Shape
+
+NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
+
+
+@click.command()
+@click.option("--members", type=click.IntRange(1), help="Clients at the start.  [3]")
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Shards; once for each stream.  [8]",
+)
+@click.option("--minutes", default=10.0, show_default=True, help="With faults.")
+@click.option("--seed", type=int, help="The first seed; drawn if not given.")
+@click.option(
+    "--faults",
+    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [what the shape says]",
+)
+@click.option(
+    "--replay",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Repeat the run in this file, and show its events.",
+)
+@click.option("--count", default=1, show_default=True, help="How many seeds.")
+@click.option(
+    "--shape",
+    default="plain",
+    show_default=True,
+    type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
+    help="What else the group is like; each: all in turns; drawn: from the seed.",
+)
+@click.option(
+    "--shrink/--no-shrink",
+    default=True,
+    show_default=True,
+    help="Look for the shortest run that shows a violation.",
+)
+@click.option("--jobs", default=1, show_default=True, help="Processes to run in.")
+@click.option("--quiet", is_flag=True, help="Only violations and the summary.")
+@click.option(
+    "--campaign",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the books in this directory; leave out seeds that are in them.",
+)
+def main(
+    *,
+    members: int | None,
+    shards: tuple[int, ...],
+    minutes: float,
+    seed: int | None,
+    faults: str | None,
+    file: Path | None,
+    count: int,
+    shape: str,
+    jobs: int,
+    shrink: bool,
+    quiet: bool,
+    campaign: Path | None,
+) -> None:
+    """Simulate groups of clients while everything goes wrong, and judge them."""
+    _be_quiet()
+    if file is not None:
+        _replay(file)
+        return
+    first = secrets.randbelow(10**9) if seed is None else seed
+    books = results.Ledger(campaign) if campaign else None
+    known = books.entries if books else {}
+    runs = (
+        _run(_sized(shape_for(shape, number), members, shards), number, minutes, faults)
+        for number in range(first, first + count)
+        if number not in known
+    )
+    entries = []
+    for outcome in _carry_out_all(runs, jobs):
+        entries.append(results.entry_of(outcome))
+        if books:
+            books.add(outcome)
+        if outcome.violation:
+            _show_violation(outcome, campaign or Path(), shrink=shrink)
+        elif not quiet:
+            click.echo(outcome.line)
+    click.echo(books.close() if books else results.summary(entries))
+    if any(entry.violation for entry in entries):
+        sys.exit(1)
+
+
+def _sized(shape: Shape, members: int | None, shards: tuple[int, ...]) -> Shape:
+    if members is not None:
+        shape = replace(shape, members=members)
+    return replace(shape, shards=shards) if shards else shape
+
+
+def _run(shape: Shape, seed: int, minutes: float, faults: str | None) -> Run:
+    try:
+        rates = parse_rates(faults or shape.faults, shape.faults_per_minute)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--faults") from error
+    return draw_run(shape, seed, minutes, rates)
+
+
+def _carry_out_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(carry_out, runs)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, _be_quiet) as pool:
+        yield from pool.imap(carry_out, runs)
+
+
+def _be_quiet() -> None:
+    logging.getLogger("kinesumer").setLevel(logging.ERROR)
+    logging.getLogger("kinesumer").propagate = False
+
+
+def _replay(file: Path) -> None:
+    try:
+        run = replay.load(file)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--replay") from error
+    outcome = carry_out(run)
+    _show(outcome)
+    if outcome.violation:
+        sys.exit(1)
+
+
+def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
+    run = outcome.run
+    click.echo(f"seed {run.seed} ({run.shape.name}): {outcome.violation}")
+    if shrink:
+        click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
+        outcome = Shrinker(outcome).shrink()
+    file = directory / f"violation-{run.seed}.json"
+    replay.save(outcome.run, file)
+    _show(outcome)
+    click.echo(f"replay it  {replay.command(file)}")
+
+
+def _show(outcome: Outcome) -> None:
+    run = outcome.run
+    click.echo(f"group      {_different(run.shape)}; seed {run.seed}")
+    for fault in run.faults:
+        click.echo(f"fault      {fault.at:.3f} s: {fault.kind}, {fault.lasts:.1f} s")
+    click.echo(f"ending     {run.ending}, after {run.minutes:g} minutes with faults")
+    click.echo("\n".join(outcome.events))
+    click.echo(f"VIOLATION  {outcome.violation or 'none'}")
+
+
+def _different(shape: Shape) -> str:
+    """Say what a shape is like, but for what it shares with all others."""
+    given = asdict(shape)
+    plain = asdict(NAMED[0])
+    sizes = ("members", "shards")
+    named = [n for n in given if n in sizes or given[n] != plain[n]]
+    return ", ".join(f"{name} {given[name]}" for name in named)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of strings are walked in the order of their hashes.
+        again = [sys.executable, "-m", "kinesumer.simulation", *sys.argv[1:]]
+        chosen = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, again, chosen)  # noqa: S606  this very program
+    main()

@@ -1,0 +1,390 @@
+"""Every fault of the protocol's list: what happens, and to whom."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.admin import drain
+from kinesumer.coordination import pauses
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.simulation.operator import Operator
+from kinesumer.simulation.trace import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.simulation.client import Process
+    from kinesumer.simulation.network import Weather
+    from kinesumer.simulation.operator import Work
+    from kinesumer.simulation.world import Simulation
+
+MOST_OPEN_SHARDS = 24
+DRIFT = 0.05
+
+
+class Mishap:
+    """One fault: what it draws is its own, so that others may be left out."""
+
+    def __init__(self, sim: Simulation, draw: int) -> None:
+        self.sim = sim
+        self.random = Random(draw)
+
+    def _victim(self) -> Process | None:
+        living = self.sim.living
+        return self.random.choice(living) if living else None
+
+    def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
+        def then() -> None:
+            if not self.sim.is_calm:
+                what(*args)
+
+        self.sim.loop.at_real(self.sim.loop.real + seconds, then)
+
+    def _restart(self, process: Process, client_id: str | None) -> None:
+        if self.sim.shape.static_ids or self.random.random() < 0.5:
+            client_id = process.client_id
+        if all(other.client_id != client_id for other in self.sim.living):
+            self.sim.start_process(client_id, process.streams)
+
+    # --- processes ---
+
+    def crash(self, lasts: float) -> None:
+        """Kill a process; start another after a while, with the same id or a new one.
+
+        The first by id is the leader more often than not: it dies every other time.
+        """
+        victim = self._victim()
+        if victim is None:
+            return
+        if self.random.random() < 0.5:
+            victim = min(self.sim.living, key=lambda process: process.client_id)
+        victim.kill()
+        self._later(lasts / 2 + 0.01, self._restart, victim, None)
+
+    def stall(self, lasts: float) -> None:
+        """Stop a process between any two steps, for up to a minute."""
+        if victim := self._victim():
+            victim.freeze(lasts)
+
+    def suspend(self, lasts: float) -> None:
+        """Put a computer to sleep: timers stand still, the clock doesn't."""
+        if victim := self._victim():
+            victim.freeze(lasts, suspend=True)
+
+    def jump(self, _lasts: float) -> None:
+        """Set a computer's wall clock by an hour."""
+        if victim := self._victim():
+            victim.set_wall_clock(self.random.choice((-3600, 3600)))
+
+    def drift(self, lasts: float) -> None:
+        """Let a computer's clocks run up to a twentieth faster or slower."""
+        if victim := self._victim():
+            before = victim.machine.rate
+            victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
+            self._later(lasts, victim.set_clock_rate, before)
+
+    def flap(self, lasts: float) -> None:
+        """Stop whoever leads for about a lease, several times: leaders come and go.
+
+        The one that wakes up still thinks that it leads: there are two.
+        """
+        if victim := self._leader():
+            victim.freeze(6 + 6 * self.random.random())
+        if lasts > 12:
+            self._later(12, self.flap, lasts - 12)
+
+    def _leader(self) -> Process | None:
+        rows = self.sim.store.rows(f"leader#{self.sim.shape.app}")
+        leading = {row["client_id"] for row in rows}
+        return next((p for p in self.sim.living if p.client_id in leading), None)
+
+    def leave(self, lasts: float) -> None:
+        """Stop a process in good order; another joins after a while."""
+        if victim := self._victim():
+            victim.leave()
+            self._later(lasts, self._restart, victim, None)
+
+    def join(self, lasts: float) -> None:
+        """Start one more process, which leaves after a while."""
+        if len(self.sim.living) < 2 * self.sim.shape.members:
+            self._later(lasts + 1, self.sim.start_process().leave)
+
+    def deploy(self, _lasts: float) -> None:
+        """Replace every process, one after the other, by one with other streams."""
+        for index, process in enumerate(self.sim.living):
+            self._later(3 * index, process.leave)
+            self._later(3 * index + 4 * self.random.random(), self._next, process)
+
+    def _next(self, process: Process) -> None:
+        streams = self._some_streams()
+        if len(self.sim.living) < 2 * self.sim.shape.members:
+            self.sim.start_process(None, streams)
+
+    def refresh(self, _lasts: float) -> None:
+        """Change what one process consumes."""
+        if victim := self._victim():
+            victim.refresh(self._some_streams())
+
+    def _some_streams(self) -> tuple[str, ...]:
+        return self.sim.some_streams(self.random)
+
+    # --- networks ---
+
+    def _weather(self, lasts: float, *places: Weather, **rates: float) -> None:
+        for weather in places:
+            weather.set(**rates)
+            self._later(lasts, weather.clear, *rates)
+
+    def _store_of_one(self, lasts: float, **rates: float) -> None:
+        if victim := self._victim():
+            self._weather(lasts, victim.store.weather, **rates)
+
+    def _kinesis_of_one(self, lasts: float, **rates: float) -> None:
+        if victim := self._victim():
+            self._weather(lasts, victim.sources, **rates)
+
+    def _store_of_all(self, lasts: float, **rates: float) -> None:
+        stores = (process.store.weather for process in self.sim.living)
+        self._weather(lasts, *stores, **rates)
+
+    def _kinesis_of_all(self, lasts: float, **rates: float) -> None:
+        sources = (process.sources for process in self.sim.living)
+        self._weather(lasts, *sources, **rates)
+
+    def store_cut(self, lasts: float) -> None:
+        """Cut one process off the store."""
+        self._store_of_one(lasts, lost=1.0)
+
+    def store_mute(self, lasts: float) -> None:
+        """One way only: the store gets requests and applies them, no answer returns."""
+        self._store_of_one(lasts, unanswered=1.0)
+
+    def kinesis_cut(self, lasts: float) -> None:
+        """Cut one process off Kinesis."""
+        self._kinesis_of_one(lasts, lost=1.0)
+
+    def kinesis_mute(self, lasts: float) -> None:
+        """One way only: Kinesis gets requests and counts them, no answer returns."""
+        self._kinesis_of_one(lasts, unanswered=1.0)
+
+    def both_cut(self, lasts: float) -> None:
+        """Cut one process off everything."""
+        if victim := self._victim():
+            self._weather(lasts, victim.store.weather, victim.sources, lost=1.0)
+
+    def store_down(self, lasts: float) -> None:
+        """The store answers nobody."""
+        self._store_of_all(lasts, lost=1.0)
+
+    def throttle(self, lasts: float) -> None:
+        """The store throttles everybody, Kinesis one."""
+        self._kinesis_of_one(lasts, throttled=0.5)
+        self._store_of_all(lasts, throttled=self.random.random())
+
+    def errors(self, lasts: float) -> None:
+        """Half of the answers are 500s."""
+        self._store_of_one(lasts, failing=0.5)
+        self._kinesis_of_one(lasts, failing=0.5)
+
+    def timeouts(self, lasts: float) -> None:
+        """A third of the requests get lost: they time out."""
+        self._store_of_one(lasts, lost=0.33)
+        self._kinesis_of_one(lasts, lost=0.33)
+
+    def unanswered(self, lasts: float) -> None:
+        """Half of the answers are lost after the write was applied."""
+        self._store_of_one(lasts, unanswered=0.5)
+
+    def flaky(self, lasts: float) -> None:
+        """Requests are lost, late, repeated; answers are lost."""
+        rates = {"lost": 0.1, "unanswered": 0.15, "late": 0.15, "twice": 0.2}
+        self._store_of_one(lasts, latency=0.2 * self.random.random(), **rates)
+
+    def late(self, lasts: float) -> None:
+        """Requests that seem lost arrive up to a minute later."""
+        self._store_of_one(lasts, late=0.7)
+
+    def twice(self, lasts: float) -> None:
+        """Requests arrive again, up to a minute later."""
+        self._store_of_one(lasts, twice=1.0)
+
+    def edge(self, lasts: float) -> None:
+        """Stop a process for about as long as a lease, while requests run late."""
+        if victim := self._victim():
+            victim.freeze(6 + 8 * self.random.random())
+        for process in self.sim.living:
+            if process is not victim:
+                self._weather(lasts, process.store.weather, late=0.5, twice=0.3)
+
+    def slow_net(self, lasts: float) -> None:
+        """The store takes seconds to answer."""
+        self._store_of_one(lasts, latency=3 * self.random.random())
+
+    def stale(self, lasts: float) -> None:
+        """Eventually consistent reads of table and index are seconds old."""
+        self._store_of_all(lasts, stale=0.7)
+
+    # --- Kinesis ---
+
+    def iterators(self, lasts: float) -> None:
+        """Iterators expire soon."""
+        self._kinesis_of_all(lasts, expired=0.1)
+
+    def short_pages(self, lasts: float) -> None:
+        """Pages hold fewer records than there are."""
+        self._kinesis_of_all(lasts, short=0.5)
+
+    def listing(self, lasts: float) -> None:
+        """Listings of shards are cut off."""
+        self._kinesis_of_all(lasts, cut_off=0.5)
+
+    def split(self, _lasts: float) -> None:
+        """Split a shard."""
+        name = self.random.choice(self.sim.streams)
+        stream = self.sim.kinesis.stream(name)
+        if len(stream.open) < max(MOST_OPEN_SHARDS, 2 * max(self.sim.shape.shards)):
+            shard = self.random.choice(stream.open).shard
+            if shard.first_hash + 2 < shard.last_hash:
+                self.sim.split(name, shard.shard_id)
+
+    def merge(self, _lasts: float) -> None:
+        """Merge two neighbours."""
+        name = self.random.choice(self.sim.streams)
+        opened = self.sim.kinesis.stream(name).open
+        if len(opened) > 1:
+            place = self.random.randrange(len(opened) - 1)
+            low, high = opened[place].shard, opened[place + 1].shard
+            self.sim.merge(name, low.shard_id, high.shard_id)
+
+    def chain(self, lasts: float) -> None:
+        """Reshard again and again, with crashes between."""
+        for index in range(self.random.randrange(2, 6)):
+            at = index * self.random.random() * 3
+            self._later(at, self.random.choice((self.split, self.merge)), lasts)
+        if self.random.random() < 0.5:
+            self._later(3 * self.random.random(), self.crash, lasts)
+
+    def expire(self, _lasts: float) -> None:
+        """Retention passes what is older than a few seconds, whole parents too."""
+        name = self.random.choice(self.sim.streams)
+        self.sim.expire(name, 5 + 60 * self.random.random())
+
+    # --- user code ---
+
+    def slow(self, lasts: float) -> None:
+        """User code takes up to a second for a record, now and then a minute."""
+        if victim := self._victim():
+            victim.slow_until = self.sim.loop.real + lasts
+
+    def block(self, lasts: float) -> None:
+        """User code blocks the event loop; the heart has a thread of its own."""
+        if victim := self._victim():
+            victim.block(lasts)
+
+    def fail(self, _lasts: float) -> None:
+        """User code raises."""
+        if victim := self._victim():
+            victim.fails = self.random.randrange(1, 4)
+
+    def hang(self, lasts: float) -> None:
+        """User code is stuck with a record."""
+        if victim := self._victim():
+            victim.hang()
+            self._later(lasts, victim.go_on)
+
+    # --- operators ---
+
+    def pause(self, lasts: float) -> None:
+        """Pause a shard, a stream or all, and resume it after a while."""
+        target = self._target()
+        self._order("pause", lambda o: pauses.pause(o.context, *target, "trial"))
+        self._later(lasts, self._resume, target)
+
+    def resume(self, _lasts: float) -> None:
+        """Resume all that is paused."""
+        self._order("resume", Operator.resume)
+
+    def _resume(self, target: tuple[str | None, str | None]) -> None:
+        self._order("resume", lambda o: pauses.resume(o.context, *target))
+
+    def _target(self) -> tuple[str | None, str | None]:
+        if self.random.random() < 0.2:
+            return None, None
+        name = self.random.choice(self.sim.streams)
+        if self.random.random() < 0.3:
+            return name, None
+        return name, self._shard(name)
+
+    def _shard(self, name: str) -> str:
+        """Draw an open shard, or now and then any that Kinesis has."""
+        stream = self.sim.kinesis.stream(name)
+        if self.random.random() < 0.3:
+            return self.random.choice(list(stream.shards))
+        return self.random.choice(stream.open).shard.shard_id
+
+    def drain(self, lasts: float) -> None:
+        """Drain a client, now and then the last one; undo that after a while."""
+        if victim := self._victim():
+            even_last = self.random.random() < 0.2
+            self._drain(victim.client_id, undo=False, even_last=even_last)
+            self._later(lasts, self._drain, victim.client_id)
+
+    def undrain(self, _lasts: float) -> None:
+        """Undo all drains."""
+        self._order("undrain", Operator.undrain)
+
+    def _drain(
+        self, client_id: str, *, undo: bool = True, even_last: bool = False
+    ) -> None:
+        self._order(
+            f"{'undo' if undo else 'drain'} {client_id}",
+            lambda o: drain.drain(o.context, client_id, undo=undo, even_last=even_last),
+        )
+
+    def seek(self, _lasts: float) -> None:
+        """Have a stream or one of its shards read on from elsewhere."""
+        name = self.random.choice(self.sim.streams)
+        shard_id = None
+        if self.random.random() < 0.6:
+            shard_id = self._shard(name)
+        to = self._somewhere(name, shard_id)
+        self._order(f"seek {to}", lambda o: o.seek(name, to, shard_id))
+
+    def _somewhere(self, name: str, shard_id: str | None) -> Position | Start:
+        if shard_id is not None and self.random.random() < 0.5:
+            log = self.sim.judge.shards[self.sim.arn(name), shard_id].log
+            if log:
+                _, number, part = self.random.choice(log)
+                return Position(number, None if part == WHOLE else part)
+        ago = 120 * self.random.random()
+        moment = max(0.0, self.sim.kinesis.clock.wall() - ago)
+        return self.random.choice(
+            (
+                Start.LATEST,
+                Start.TRIM_HORIZON,
+                Start(type="AT_TIMESTAMP", timestamp=moment),
+            )
+        )
+
+    def _order(self, what: str, work: Work) -> None:
+        """Have an operator do something; now and then it is killed, or stopped for up
+        to a minute, in the middle."""
+        operator = Operator(self.sim, what, work)
+        if self.random.random() < 0.2:
+            operator.die_after(self.random.randrange(60))
+        elif self.random.random() < 0.2:
+            operator.stop_after(self.random.randrange(60), 60 * self.random.random())
+        elif self.random.random() < 0.5:
+            operator.store.weather.set(lost=0.2, unanswered=0.2)
+
+
+MISHAPS: dict[str, Callable[[Mishap, float], None]] = {
+    name: made
+    for name, made in vars(Mishap).items()
+    if callable(made) and not name.startswith("_")
+}
+"""Every kind of fault by name; each may happen at any time, and lasts."""
+FINAL = ("table_deleted", "table_recreated", "table_restored", "stream_recreated")
+"""What nobody can go on after: at most one happens, at the end."""

@@ -1,0 +1,56 @@
+"""A heart on a thread of its own, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesumer.simulation.machine import MACHINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.coordination.heartbeat import Event, Heart
+    from kinesumer.coordination.heartbeat_thread import MakeHeart, Notify
+    from kinesumer.ports import StateStore
+    from kinesumer.runtime.context import Context
+    from kinesumer.simulation.event_loop import Task
+    from kinesumer.simulation.machine import Machine
+
+
+class SimulatedHeart:
+    """Runs a heart on a machine's second thread: it beats while the first is blocked.
+
+    Whatever passes between the two arrives later, as between real threads.
+    """
+
+    def __init__(self, context: Context, thread: Machine, store: StateStore) -> None:
+        self._context = replace(context, store=store)
+        self._thread = thread
+        self._heart: Heart | None = None
+        self._task: Task[None] | None = None
+        self._place = copy_context()
+        self._place.run(MACHINE.set, thread)
+
+    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+        """Start the heart; ``notify`` is called on the machine that calls this."""
+        loop, home = self._thread.loop, copy_context()
+
+        def pass_on(event: Event) -> None:
+            loop.call_soon(notify, event, context=home)
+
+        self._heart = make_heart(self._context, pass_on)
+        self._task = loop.create_task(self._heart.run(), context=self._place)
+
+    def tell(self, change: Callable[[Heart], None]) -> None:
+        """Change something of the heart, on its thread."""
+        if self._heart is not None:
+            self._thread.loop.call_soon(change, self._heart, context=self._place)
+
+    async def stop(self) -> None:
+        """Stop the heart; no beat is sent after this returns."""
+        if self._task is not None:
+            self._thread.loop.call_soon(self._task.cancel, context=self._place)
+            await asyncio.wait([self._task])

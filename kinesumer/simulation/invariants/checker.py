@@ -1,0 +1,371 @@
+"""The protocol's safety predicates, checked at every write and every delivery.
+
+The judge sees what the store applied, what was delivered and done, and the one true
+time. It knows nothing of how clients decide.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kinesumer.ports import All, Test
+from kinesumer.simulation.invariants.membership import Membership
+from kinesumer.simulation.invariants.pauses import Pauses
+from kinesumer.simulation.invariants.permits import TOLERANCE, Permits, number
+from kinesumer.simulation.invariants.seeks import Seeks
+from kinesumer.simulation.trace import ShardTrace, Tenure, row_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable
+
+    from kinesumer.model.records import Record
+    from kinesumer.model.rows import Row, Value
+    from kinesumer.ports import Write, Written
+    from kinesumer.simulation.event_loop import VirtualLoop
+    from kinesumer.simulation.machine import Machine
+
+EVENTS = 400
+_NO_ROW: Row = {}
+
+
+class ViolationError(AssertionError):
+    """A predicate of the protocol doesn't hold."""
+
+    def __init__(self, predicate: str, message: str, at: float) -> None:
+        self.predicate = predicate
+        super().__init__(f"{predicate} at {at:.3f} s: {message}")
+
+
+class Judge:
+    """Checks I1 to I12, and I14; the first violation stops the run."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        max_uncommitted: int = 1 << 60,
+        assignor: str = "range",
+    ) -> None:
+        self.loop = loop
+        self.max_uncommitted = max_uncommitted
+        self.shards: dict[tuple[str, str], ShardTrace] = {}
+        self.permits = Permits()
+        self.dead: dict[str, float] = {}
+        """Sessions marked dead, and since when."""
+        self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
+        self.takeovers = 0
+        self.handovers = 0
+        self.redelivered = 0
+        self.delivered_count = 0
+        self.retired = False
+        """The world was changed behind everybody's back: nothing is judged now."""
+        self.writer: Machine | None = None
+        """Whose write is being applied."""
+        self.is_by_key = False
+        """Only records of one partition key follow each other."""
+        self.delays: list[float] | None = None
+        """How long after their arrival records were delivered, if anybody asks."""
+        self.seeks = Seeks(self)
+        self.pauses = Pauses(self)
+        membership = Membership(self, assignor)
+        self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
+            "shard": self._shard_write,
+            "member": membership.member_write,
+            "leader": membership.leader_write,
+            "group": self.pauses.group_write,
+        }
+
+    def fail(self, predicate: str, message: str) -> None:
+        """Report a violation: the loop stops with it."""
+        if self.loop.halted is None and not self.retired:
+            self.loop.halted = ViolationError(predicate, message, self.loop.real)
+
+    def note(self, kind: str, who: object, what: object = "") -> None:
+        """Remember an event, to be shown if a predicate fails soon."""
+        self.events.append((self.loop.real, kind, who, what))
+
+    # --- what is produced and expires ---
+
+    def opened(self, arn: str, shard_id: str, parents: tuple[str, ...]) -> None:
+        """A shard was opened."""
+        self.shards[arn, shard_id] = ShardTrace(shard_id, parents)
+
+    def produced(
+        self,
+        arn: str,
+        shard_id: str,
+        places: Iterable[tuple[str, int | None]],
+        arrived: float,
+    ) -> None:
+        """User records were put into a shard."""
+        trace = self.shards[arn, shard_id]
+        for sequence_number, sub in places:
+            trace.append(sequence_number, sub, arrived)
+
+    def expired(self, arn: str, before: float, listed: Container[str]) -> None:
+        """Retention has passed a time; these shards are left."""
+        for (stream, shard_id), trace in self.shards.items():
+            if stream == arn:
+                trace.expire(before)
+                trace.forgotten = shard_id not in listed
+
+    # --- what members do (faults.Witness) ---
+
+    def writes(self, machine: Machine) -> None:
+        """The next applied write is this machine's."""
+        self.writer = machine
+
+    def sent(self, machine: Machine, write: Write) -> None:
+        """A machine tries a write."""
+        kind = write.key.pk.partition("#")[0]
+        if kind == "member" and not write.delete:
+            self.permits.sent(machine, write)
+        elif kind == "shard" and "owner" in write.remove:
+            self._check_given_up(machine, write)
+
+    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+        """An answer reached its machine."""
+        if self.loop.halted is None:
+            self.permits.answered(machine, write, written)
+
+    def delivered(self, machine: Machine, record: Record) -> None:
+        """A record was handed to user code, just now."""
+        if self.retired:
+            return
+        self.delivered_count += 1
+        if self.delays is not None and record.approximate_arrival_timestamp:
+            arrived = record.approximate_arrival_timestamp
+            self.delays.append(self.loop.services.wall() - arrived)
+        shard, epoch = record.fence[:2]
+        trace = self.shards[shard]
+        tenure = trace.tenures.get(epoch)
+        name = f"{shard.shard_id} epoch {epoch}"
+        if tenure is None or tenure.machine is not machine:
+            self.fail("I4", f"{machine.name} delivers {name}, which it never claimed")
+            return
+        if tenure.started_at is None:
+            if epoch >= trace.sought_epoch:
+                self._check_parents(shard.stream_arn, trace)
+            tenure.started_at = self.loop.real
+            self.note("first delivery", machine.name, name)
+        self._check_permit(machine, trace, tenure)
+        index = trace.index[record.sequence_number, record.sub_sequence_number]
+        key = record.partition_key if self.is_by_key else None
+        due = tenure.cursors.get(key, tenure.first)
+        if index < due or (not self.is_by_key and index > max(due, trace.expired)):
+            self.fail(
+                "I9",
+                f"{machine.name} delivers {name} record {index}, "
+                f"but {due} is next (expired: {trace.expired})",
+            )
+        tenure.cursors[key] = index + 1
+        if epoch < trace.sought_epoch:
+            return  # it was handed out before the seek was noticed
+        if trace.delivered[index]:
+            self.redelivered += 1
+        trace.delivered[index] = 1
+
+    def done(self, record: Record) -> None:
+        """User code has done a record."""
+        if self.retired:
+            return
+        trace = self.shards[record.fence.shard]
+        index = trace.index[record.sequence_number, record.sub_sequence_number]
+        trace.mark(index, record.fence.epoch)
+        trace.tenures[record.fence.epoch].mark(index)
+
+    def _check_permit(
+        self, machine: Machine, trace: ShardTrace, tenure: Tenure
+    ) -> None:
+        session = tenure.session
+        left = self.permits.left(session)
+        if left < -TOLERANCE:
+            self.fail(
+                "I3",
+                f"{machine.name} delivers {trace.shard_id} in session {session} "
+                f"{-left:.3f} s after its last moment",
+            )
+        row = trace.row or _NO_ROW
+        # A seek raises the epoch; until somebody claims that, nobody else delivers.
+        if row.get("owner") != session or max(trace.tenures) != tenure.epoch:
+            self.fail(
+                "I3",
+                f"{machine.name} delivers {trace.shard_id} in epoch {tenure.epoch} of "
+                f"{session}, but it belongs to {row.get('owner')} {row.get('epoch')}",
+            )
+
+    def _check_parents(self, arn: str, trace: ShardTrace) -> None:
+        for parent_id in trace.parents:
+            parent = self.shards.get((arn, parent_id))
+            if parent is None or parent.pruned or self._has_expired(parent):
+                continue
+            if trace.may_precede(parent):
+                continue
+            if parent.row is not None and not parent.row["ended"]:
+                self.fail("I8", f"{trace.shard_id} delivers before {parent_id} ended")
+            if parent.row is None and parent.log:
+                self.fail("I8", f"{trace.shard_id} delivers, {parent_id} has no row")
+
+    def _has_expired(self, trace: ShardTrace) -> bool:
+        return trace.expired == len(trace.log)
+
+    def _check_given_up(self, machine: Machine, write: Write) -> None:
+        """What a session did before it gives a shard up isn't done again (I10)."""
+        trace = self._trace(write)
+        if trace is None or trace.row is None:
+            return
+        owner, epoch = trace.row.get("owner"), trace.row.get("epoch")
+        tenure = trace.tenures.get(int(epoch)) if isinstance(epoch, int) else None
+        if tenure is None or tenure.session != owner or tenure.machine is not machine:
+            return
+        if _epochs_named(write) - {tenure.epoch}:
+            return  # a late try for an epoch before: it is refused
+        if tenure.given_up:
+            return  # a repeated try: more may be done by now
+        tenure.given_up = True
+        after = {**trace.row, **write.set}
+        for name in write.remove:
+            after.pop(name, None)
+        if trace.first_of(after) < tenure.done_until:
+            self.fail(
+                "I10",
+                f"{machine.name} gives {trace.shard_id} up at record "
+                f"{trace.first_of(after)}, but {tenure.done_until} are done",
+            )
+
+    # --- what the store applies ---
+
+    def applied(self, write: Write, before: Row | None, after: Row | None) -> None:
+        """A write was applied (hook for MemoryStore.on_write)."""
+        if self.retired:
+            return
+        self.note("write", self.writer and self.writer.name, write)
+        check = self._checks.get(write.key.pk.partition("#")[0])
+        if check is not None:
+            check(write, before, after)
+        self.writer = None
+
+    def _trace(self, write: Write) -> ShardTrace | None:
+        arn = write.key.pk.split("#", 2)[2]
+        return self.shards.get((arn, write.key.sk.partition("/")[2]))
+
+    def _shard_write(self, write: Write, before: Row | None, after: Row | None) -> None:
+        trace = self._trace(write)
+        if trace is None:
+            self.fail("I8", f"a row for a shard that never was: {write.key}")
+            return
+        trace.row = after
+        if after is None:
+            trace.pruned = True
+            if before is None or not before["ended"]:
+                self.fail("I1", f"{trace.shard_id} is pruned without having ended")
+            elif not trace.forgotten:
+                self.fail("I1", f"{trace.shard_id} is pruned, but Kinesis has it")
+            return
+        if before is None:
+            if trace.pruned and not trace.forgotten:
+                self.fail("I1", f"{trace.shard_id} is created again after its end")
+            self.seeks.created(trace, after)
+            return
+        if self.seeks.is_seek(write):
+            self.seeks.sought(trace, before, after)
+            return
+        self._check_forward(trace, before, after)
+        if self.loop.halted is not None:
+            return  # what follows from it would only hide it
+        if after["epoch"] != before["epoch"]:
+            self._claimed(trace, before, after)
+        else:
+            self._check_owner(trace, before, after)
+
+    def _check_forward(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        old, new = row_place(before), row_place(after)
+        if number(after["epoch"]) < number(before["epoch"]):
+            self.fail("I1", f"{trace.shard_id}: epoch goes back")
+        if before["ended"] and not after["ended"]:
+            self.fail("I1", f"{trace.shard_id}: its end is undone")
+        if old == new:
+            return
+        if old is not None and (new is None or new < old):
+            self.fail("I1", f"{trace.shard_id}: position goes back from {old} to {new}")
+            return
+        assert new is not None
+        undone = trace.undone(trace.first_due(before), trace.through(new))
+        if undone is not None:
+            self.fail(
+                "I2",
+                f"{trace.shard_id}: checkpoint passes record {undone}, "
+                "which user code hasn't done",
+            )
+
+    def _check_owner(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        names = ("owner", "sequence_number", "sub_sequence_number", "ended")
+        if all(before.get(name) == after.get(name) for name in names):
+            return
+        owner = str(before.get("owner", ""))
+        if not owner or self.permits.machines.get(owner) is not self.writer:
+            writer = self.writer.name if self.writer else "nobody"
+            self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
+        if after.get("owner", owner) != owner:
+            self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
+        tenure = trace.tenures.get(number(before["epoch"]))
+        if tenure is not None and "owner" not in after:
+            tenure.ended_at = self.loop.real
+        if after["ended"] and not before["ended"]:
+            self._check_end(trace, before)
+            trace.ended_at = self.loop.real
+
+    def _check_end(self, trace: ShardTrace, before: Row) -> None:
+        undone = trace.undone(trace.first_due(before), len(trace.log))
+        if undone is not None:
+            self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
+
+    def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
+        epoch, session = number(after["epoch"]), str(after.get("owner", ""))
+        if before["ended"]:
+            self.fail("I1", f"{trace.shard_id} is claimed after its end")
+        self.pauses.check_claim(before, session)
+        if epoch != number(before["epoch"]) + 1 or epoch in trace.tenures:
+            self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
+        if self.permits.machines.get(session) is not self.writer or self.writer is None:
+            self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
+            return
+        previous = str(before.get("owner", ""))
+        taken = bool(previous) and previous != session
+        if taken:
+            self._check_death(trace, previous)
+        first = trace.first_of(before)
+        now = self.loop.real
+        if previous and trace.tenures:
+            trace.tenures[max(trace.tenures)].ended_at = now
+        trace.tenures[epoch] = Tenure(
+            epoch, session, self.writer, first, now, done_until=first
+        )
+        # What has expired since it was delivered isn't delivered again.
+        repeats = sum(trace.delivered[max(first, trace.expired) :])
+        self.takeovers += taken
+        self.handovers += not previous and epoch > 1
+        if repeats > self.max_uncommitted:
+            self.fail(
+                "I10",
+                f"{trace.shard_id}: {repeats} records are delivered again, "
+                f"max_uncommitted is {self.max_uncommitted}",
+            )
+
+    def _check_death(self, trace: ShardTrace, session: str) -> None:
+        left = self.permits.left(session)
+        if session not in self.dead:
+            self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
+        if left > TOLERANCE:
+            self.fail(
+                "I6",
+                f"{trace.shard_id} is taken from {session} "
+                f"{left:.3f} s before its last moment",
+            )
+
+
+def _epochs_named(write: Write) -> set[Value]:
+    """Return the epoch that a write's condition asks for, if it does."""
+    parts = write.condition.parts if isinstance(write.condition, All) else ()
+    tests = [part for part in parts if isinstance(part, Test)]
+    return {test.value for test in tests if test.attribute == "epoch"}

@@ -1,0 +1,104 @@
+"""Faults of limits: narrow links, backlogs, blocked loops, busy tables and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import Start
+from kinesumer.simulation.faults import MISHAPS, Mishap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.simulation.memory_kinesis import MemorySource
+
+NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
+"""What a narrow link carries; any of it brings a page of 10 MB within 30 s."""
+MOST_BLOCKED_SECONDS = 8.0
+FOREIGN_READS_PER_SECOND = (1, 4)
+SKEW_SECONDS = 0.5
+SPARE_UNITS = (1.5, 4.0)
+"""How many times the write units of a calm group a busy table takes."""
+PAGE_RECORDS = 10_000
+
+
+class Limit(Mishap):
+    """One fault of a limit."""
+
+    def kinesis_down(self, lasts: float) -> None:
+        """Kinesis answers nobody, and takes records: there is a backlog then."""
+        self._kinesis_of_all(lasts, lost=1.0)
+
+    def narrow(self, lasts: float) -> None:
+        """A client's network carries little: its answers take many seconds."""
+        if victim := self._victim():
+            rate = self.random.randrange(*NARROW_BYTES_PER_SECOND)
+            victim.line.set_rate(rate)
+            usual = self.sim.shape.link_bytes_per_second
+            self._later(lasts, victim.line.set_rate, usual)
+
+    def block_each(self, lasts: float) -> None:
+        """User code blocks the event loop for seconds with each record."""
+        if victim := self._victim():
+            victim.block_each(MOST_BLOCKED_SECONDS * self.random.random(), lasts)
+
+    def foreign(self, lasts: float) -> None:
+        """Another consumer reads a stream's shards, and never backs off."""
+        name = self.random.choice(self.sim.streams)
+        reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
+        Foreign(self, name, 1 / reads, self.sim.loop.real + lasts).read()
+
+    def busy_table(self, lasts: float) -> None:
+        """The table takes hardly more writes than the calm group needs."""
+        sim, usual = self.sim, self.sim.shape.table_units_per_second
+        shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
+        beats = 2 * len(sim.living) / sim.config.heartbeat_seconds
+        calm = beats + shards / sim.config.commit_seconds
+        sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
+
+        def end() -> None:
+            sim.store.write_units_per_second = usual
+
+        self._later(lasts, end)
+
+    def skew(self, lasts: float) -> None:
+        """The clocks of Kinesis's servers, and one client's, are half a second off."""
+        self._kinesis_of_all(lasts, skew=SKEW_SECONDS)
+        if victim := self._victim():
+            off = SKEW_SECONDS * (2 * self.random.random() - 1)
+            victim.set_wall_clock(off)
+            self._later(lasts, victim.set_wall_clock, -off)
+
+
+class Foreign:
+    """A consumer of another make: it reads each shard so often, whatever it is told."""
+
+    def __init__(self, fault: Limit, name: str, every: float, until: float) -> None:
+        self._fault = fault
+        self._name = name
+        self._every, self._until = every, until
+        self._source: MemorySource = fault.sim.kinesis.source(name)
+
+    def read(self) -> None:
+        """Read each open shard once, and again after a while."""
+        sim = self._fault.sim
+        if sim.is_calm or sim.loop.real >= self._until:
+            return
+        for made in sim.kinesis.stream(self._name).open:
+            try:
+                latest = Start.LATEST
+                found = self._source.get_iterator_now(made.shard.shard_id, latest)
+                self._source.get_records_now(found, PAGE_RECORDS)
+            except KinesumerError:
+                continue  # refused: the next read comes as soon
+        sim.loop.at_real(sim.loop.real + self._every, self.read)
+
+
+LIMITS: dict[str, Callable[[Limit, float], None]] = {
+    name: made
+    for name, made in vars(Limit).items()
+    if callable(made) and not name.startswith("_")
+}
+KINDS: dict[str, Callable[[Limit, float], None]] = {**MISHAPS, **LIMITS}
+"""Every kind of fault by name."""

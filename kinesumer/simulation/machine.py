@@ -1,0 +1,170 @@
+"""A machine of the simulation: a process with clocks of its own, and its callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+    from kinesumer.simulation.event_loop import VirtualLoop
+
+EPOCH = 1_800_000_000.0
+"""What the services' clocks say at the start of a simulation."""
+
+
+class Machine:
+    """A process on a computer of its own: its clocks, and what it has to run."""
+
+    def __init__(self, loop: VirtualLoop, name: str, rate: float = 1.0) -> None:
+        self.loop = loop
+        self.name = name
+        self.rate = rate
+        """Seconds that its clocks count in one real second."""
+        self._ahead = 0.0
+        """What its clocks have gained by running at other rates before."""
+        self.wall_offset = 0.0
+        self.alive = True
+        self.queue: deque[Handle] = deque()
+        self.listed = False
+        self.frozen_until = 0.0
+        self.suspended = 0.0
+        """Seconds that timers missed while the computer slept."""
+        self.steps_left = -1
+        """Callbacks to run before ``then`` happens (-1: nothing is to happen)."""
+        self.then: Callable[[], None] | None = None
+        self.threads: list[Machine] = []
+        """Its process's other threads: they share its clocks and its fate."""
+
+    def thread(self, name: str) -> Machine:
+        """Return another thread of the same process, with an event loop of its own."""
+        made = Machine(self.loop, f"{self.name}/{name}", self.rate)
+        self.threads.append(made)
+        return made
+
+    def now(self) -> float:
+        """Return seconds on a clock that runs through suspend (ports.Clock)."""
+        return self._ahead + self.loop.real * self.rate
+
+    def wall(self) -> float:
+        """Return what this computer believes the time to be (ports.Clock)."""
+        return EPOCH + self.now() + self.wall_offset
+
+    def timers_now(self) -> float:
+        """Return the time of asyncio's timers, which stands still in suspend."""
+        return self._ahead + self.loop.real * self.rate - self.suspended
+
+    def set_rate(self, rate: float) -> None:
+        """Let the clocks of this thread run faster or slower from now on."""
+        self._ahead += self.loop.real * (self.rate - rate)
+        self.rate = rate
+
+    def freeze(self, seconds: float, *, suspend: bool = False) -> None:
+        """Run nothing for a time; in suspend timers don't count either."""
+        self.block(seconds, suspend=suspend)
+        for thread in self.threads:
+            thread.block(seconds, suspend=suspend)
+
+    def block(self, seconds: float, *, suspend: bool = False) -> None:
+        """Run nothing on this thread for a time."""
+        until = self.loop.real + seconds
+        if until <= self.frozen_until or not self.alive:
+            return
+        if suspend:
+            asleep = until - max(self.frozen_until, self.loop.real)
+            self.suspended += asleep * self.rate
+        self.frozen_until = until
+        self.loop.unlist(self)
+        self.loop.at_real(until, self._thaw)
+
+    @types.coroutine
+    def busy(self, seconds: float) -> Generator[None, None, None]:
+        """Have the current task block this thread: no other task runs meanwhile.
+
+        The task goes on before everything that has become due by then.
+        """
+        place = len(self.queue)  # where the task's next step goes
+        self.block(seconds)
+        self.loop.at_real(self.loop.real, self._go_first, place)
+        yield
+
+    def _go_first(self, place: int) -> None:
+        if place < len(self.queue):
+            step = self.queue[place]
+            del self.queue[place]
+            self.queue.appendleft(step)
+
+    def overslept(self, due: float) -> bool:
+        """Tell whether it is blocked, and a timer will be past due when it goes on."""
+        late = self.frozen_until - self.loop.real
+        return late > 0 and self.timers_now() + late * self.rate > due
+
+    def after_steps(self, steps: int, then: Callable[[], None]) -> None:
+        """Do something between two callbacks: after so many more have run."""
+        self.steps_left, self.then = steps, then
+
+    def kill(self) -> None:
+        """End at once: nothing of it ever runs again, no ``finally`` either."""
+        for thread in self.threads:
+            thread.kill()
+        self.alive = False
+        self.queue.clear()
+        self.loop.unlist(self)
+        self.loop.bury(self)
+
+    def _thaw(self) -> None:
+        if self.alive and self.loop.real >= self.frozen_until:
+            self.loop.list_if_ready(self)
+
+
+MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
+
+
+class Handle(asyncio.TimerHandle):
+    """A callback to run on a machine, now or at a time."""
+
+    __slots__ = ("args", "callback", "context", "due", "gone", "machine")
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context,
+        machine: Machine,
+    ) -> None:
+        # The parent's fields stay unset: nothing of the parent is used but its type.
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.machine = machine
+        self.gone = False
+        self.due = 0.0
+        """When to run it, on its machine's timers."""
+
+    def cancel(self) -> None:
+        """Never run the callback."""
+        self.gone = True
+        self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        """Tell whether it was cancelled."""
+        return self.gone
+
+    def when(self) -> float:
+        """Return the time it is due, on its machine's timers."""
+        return self.due
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.callback!r} on {self.machine.name}>"
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,387 @@
+"""Kinesis in memory: streams that split, merge, expire and limit reads."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections import deque
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardMissingError,
+    ShardThrottledError,
+    StartInFutureError,
+    StreamMissingError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import HASH_KEYS, ChildShard, Shard, StreamInfo
+from kinesumer.wire.records import JSON_PER_RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.model.streams import Start
+    from kinesumer.ports import Clock, Room
+
+ITERATOR_SECONDS = 300.0
+PAGE_BYTES = 10 * 1024 * 1024
+READS_PER_SECOND = 5
+
+
+class StoredRecord(NamedTuple):
+    """A record in a shard's log."""
+
+    sequence_number: str
+    data: bytes
+    partition_key: str | None
+    arrived_at: float
+
+
+class MemoryShard:
+    """One shard and its log. Places in the log count from the shard's beginning."""
+
+    def __init__(self, shard: Shard, serial: int) -> None:
+        self.shard = shard
+        self.serial = serial
+        self.log: list[StoredRecord] = []
+        self.trimmed = 0
+        """How many records of the log have expired."""
+        self.children: list[MemoryShard] = []
+        self.closed_at: float | None = None
+        self.reads: deque[float] = deque()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more records."""
+        return self.closed_at is not None
+
+    def place_after(self, sequence_number: str) -> int:
+        """Return the place of the first record after a sequence number."""
+        return bisect_right(self.log, _order(sequence_number), key=_record_order)
+
+    def place_at(self, sequence_number: str) -> int:
+        """Return the place of the first record not before a sequence number."""
+        return bisect_left(self.log, _order(sequence_number), key=_record_order)
+
+    def place_since(self, timestamp: float) -> int:
+        """Return the place of the first record that arrived at or after a time."""
+        return bisect_left(self.log, timestamp, key=_arrival)
+
+
+class MemoryStream:
+    """One stream: its shards, its sequence numbers, its retention."""
+
+    def __init__(self, arn: str, created_at: float, retention_hours: float) -> None:
+        self.arn = arn
+        self.created_at = created_at
+        self.retention_hours = retention_hours
+        self.status = "ACTIVE"
+        self.shards: dict[str, MemoryShard] = {}
+        self.open: list[MemoryShard] = []
+        """Open shards by first hash key."""
+        # Crosses a power of ten, so that comparing numbers as mere text would show.
+        self.next_number = 10**55 - 40
+        self._serial = 0
+
+    def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
+        """Open a shard over first … last."""
+        shard_id = f"shardId-{self._serial:012}"
+        made = MemoryShard(Shard(shard_id, first, last, parents), self._serial)
+        self._serial += 1
+        self.shards[shard_id] = made
+        self.open.append(made)
+        self.open.sort(key=lambda shard: shard.shard.first_hash)
+        return made
+
+    def close(self, shard: MemoryShard, at: float) -> None:
+        """Close an open shard."""
+        self.open.remove(shard)
+        shard.closed_at = at
+        shard.shard = shard.shard._replace(closed=True)
+
+    def route(self, hash_key: int) -> MemoryShard:
+        """Return the open shard that takes a hash key."""
+        place = bisect_right(self.open, hash_key, key=lambda s: s.shard.first_hash)
+        return self.open[place - 1]
+
+    def shard(self, shard_id: str) -> MemoryShard:
+        """Return a shard that hasn't expired. Raises ShardMissingError."""
+        found = self.shards.get(shard_id)
+        if found is None:
+            raise ShardMissingError(f"{self.arn} has no shard {shard_id}")
+        return found
+
+
+class MemoryKinesis:
+    """Any number of streams. ``reads_per_second`` limits reads of one shard (0: no)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        account: str = "123456789012",
+        region: str = "us-east-1",
+        reads_per_second: int = READS_PER_SECOND,
+    ) -> None:
+        self.clock = clock
+        self.reads_per_second = reads_per_second
+        self.throttled = 0
+        self._where = f"arn:aws:kinesis:{region}:{account}:stream/"
+        self._streams: dict[str, MemoryStream] = {}
+
+    def create_stream(
+        self, name: str, shards: int = 1, *, retention_hours: float = 24
+    ) -> MemoryStream:
+        """Create an active stream with evenly split shards."""
+        arn = self._where + name
+        stream = MemoryStream(arn, self.clock.wall(), retention_hours)
+        for index in range(shards):
+            first = index * HASH_KEYS // shards
+            stream.add(first, (index + 1) * HASH_KEYS // shards - 1)
+        self._streams[name] = stream
+        return stream
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream and its records."""
+        del self._streams[name]
+
+    def stream(self, name: str) -> MemoryStream:
+        """Return a stream by name or ARN. Raises StreamMissingError."""
+        stream = self._streams.get(name.rpartition("/")[2])
+        if stream is None or (name.startswith("arn:") and stream.arn != name):
+            raise StreamMissingError(
+                f"the stream {name} doesn't exist; create it or correct its name"
+            )
+        return stream
+
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        partition_key: str = "",
+        explicit_hash_key: int | None = None,
+    ) -> tuple[str, str]:
+        """Append a record; return its shard's id and its sequence number."""
+        stream = self.stream(name)
+        if explicit_hash_key is None:
+            digest = hashlib.md5(partition_key.encode(), usedforsecurity=False)
+            explicit_hash_key = int.from_bytes(digest.digest(), "big")
+        shard = stream.route(explicit_hash_key)
+        number = str(stream.next_number)
+        stream.next_number += 1
+        wall = self.clock.wall()
+        shard.log.append(StoredRecord(number, data, partition_key or None, wall))
+        return shard.shard.shard_id, number
+
+    def split(self, name: str, shard_id: str, at: int | None = None) -> list[str]:
+        """Split an open shard at a hash key (its middle); return the children's ids."""
+        stream = self.stream(name)
+        parent = stream.shard(shard_id)
+        first, last = parent.shard.first_hash, parent.shard.last_hash
+        middle = (first + last + 1) // 2 if at is None else at
+        if parent.closed or not first < middle <= last:
+            raise ValueError(f"{shard_id} can't be split at {middle}")
+        stream.close(parent, self.clock.wall())
+        halves = ((first, middle - 1), (middle, last))
+        parent.children = [stream.add(*half, (shard_id,)) for half in halves]
+        return [child.shard.shard_id for child in parent.children]
+
+    def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
+        """Merge two open neighbours, the lower first; return the child's id."""
+        stream = self.stream(name)
+        low, high = stream.shard(shard_id), stream.shard(adjacent_id)
+        if low.closed or high.closed:
+            raise ValueError(f"{shard_id} and {adjacent_id} aren't both open")
+        if low.shard.last_hash + 1 != high.shard.first_hash:
+            raise ValueError(f"{shard_id} and {adjacent_id} aren't neighbours")
+        for parent in (low, high):
+            stream.close(parent, self.clock.wall())
+        both = (shard_id, adjacent_id)
+        child = stream.add(low.shard.first_hash, high.shard.last_hash, both)
+        low.children = high.children = [child]
+        return child.shard.shard_id
+
+    def expire(self, name: str, before: float) -> None:
+        """Let records older than a time expire, and closed shards left empty."""
+        stream = self.stream(name)
+        for shard in list(stream.shards.values()):
+            shard.trimmed = max(shard.trimmed, shard.place_since(before))
+            if shard.closed_at is not None and shard.closed_at < before:
+                del stream.shards[shard.shard.shard_id]
+
+    def apply_retention(self) -> None:
+        """Let expire in every stream what its retention says."""
+        for name, stream in self._streams.items():
+            self.expire(name, self.clock.wall() - stream.retention_hours * 3600)
+
+    def source(self, name: str) -> MemorySource:
+        """Return the ports.StreamSource of a stream by name or ARN."""
+        return MemorySource(self, name)
+
+
+class MemorySource:
+    """A ports.StreamSource over one stream of a MemoryKinesis."""
+
+    def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
+        self.kinesis, self.name = kinesis, name
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream as it is now. Raises StreamMissingError."""
+        return self.describe_now()
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return every shard that hasn't expired."""
+        return self.list_shards_now()
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator. Raises ShardMissingError, TrimmedPositionError."""
+        return self.get_iterator_now(shard_id, after)
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
+        page = self.get_records_now(iterator, limit)
+        if room is not None and not room.covers(page.wire_bytes):
+            await room.grow(page.wire_bytes)
+        return page
+
+    # --- the same without a coroutine, for the simulator ---
+
+    def describe_now(self) -> StreamInfo:
+        """Return the stream as it is now. Raises StreamMissingError."""
+        stream = self.kinesis.stream(self.name)
+        now = self.kinesis.clock.wall()
+        info = StreamInfo(stream.arn, stream.status, stream.created_at, now=now)
+        # A simulation of minutes keeps records for a fraction of an hour.
+        return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
+
+    def list_shards_now(self) -> list[Shard]:
+        """Return every shard that hasn't expired."""
+        stream = self.kinesis.stream(self.name)
+        return [shard.shard for shard in stream.shards.values()]
+
+    def get_iterator_now(
+        self, shard_id: str, after: Position | Start, *, skew: float = 0.0
+    ) -> str:
+        """Return an iterator that expires in five minutes.
+
+        The server's clock is ``skew`` seconds ahead of Kinesis's.
+        """
+        shard = self.kinesis.stream(self.name).shard(shard_id)
+        return self._iterator(shard, self._place(shard, after, skew))
+
+    def get_records_now(self, iterator: str, limit: int) -> Page:
+        """Return the next page of a shard."""
+        clock = self.kinesis.clock
+        stream = self.kinesis.stream(self.name)
+        created, shard_id, at, issued = iterator.split("|")
+        now = clock.now()
+        if created != repr(stream.created_at):
+            raise ExpiredIteratorError(f"an iterator of another {stream.arn}")
+        if float(issued) < now - ITERATOR_SECONDS:
+            raise ExpiredIteratorError(f"iterator of {shard_id} is too old")
+        shard = stream.shard(shard_id)
+        self._limit_reads(shard, now)
+        place = max(int(at), shard.trimmed)
+        found = _page(shard.log, place, limit)
+        place += len(found)
+        at_end = place == len(shard.log)
+        behind = 0 if at_end else int(1000 * (clock.wall() - found[-1].arrived_at))
+        size = _body_bytes(found)
+        if shard.closed and at_end:
+            return Page(_records(found), None, 0, _children(shard), size)
+        following = self._iterator(shard, place)
+        return Page(_records(found), following, behind, (), size)
+
+    def _place(
+        self, shard: MemoryShard, after: Position | Start, skew: float = 0.0
+    ) -> int:
+        if isinstance(after, Position):
+            return self._place_of(shard, after)
+        if after.type == "LATEST":
+            return len(shard.log)
+        if after.type == "TRIM_HORIZON" or after.timestamp is None:
+            return shard.trimmed
+        now = self.kinesis.clock.wall() + skew
+        if after.timestamp > now:
+            raise StartInFutureError(
+                f"{self.name}/{shard.shard.shard_id}: {after.timestamp} is later than "
+                f"{now}, the time of Kinesis"
+            )
+        # As a service that knows whole seconds only: it begins early, never late.
+        return max(shard.trimmed, shard.place_since(after.timestamp // 1))
+
+    def _place_of(self, shard: MemoryShard, after: Position) -> int:
+        number = after.sequence_number
+        if shard.place_at(number) < shard.trimmed:
+            raise TrimmedPositionError(
+                f"{self.name}/{shard.shard.shard_id}: {number} has expired"
+            )
+        if after.sub_sequence_number is None:
+            return shard.place_after(number)
+        return shard.place_at(number)
+
+    def _iterator(self, shard: MemoryShard, place: int) -> str:
+        created = self.kinesis.stream(self.name).created_at
+        now = self.kinesis.clock.now()
+        return f"{created!r}|{shard.shard.shard_id}|{place}|{now!r}"
+
+    def _limit_reads(self, shard: MemoryShard, now: float) -> None:
+        limit, reads = self.kinesis.reads_per_second, shard.reads
+        while reads and reads[0] <= now - 1:
+            reads.popleft()
+        if limit and len(reads) >= limit:
+            self.kinesis.throttled += 1
+            raise ShardThrottledError(
+                f"{self.name}/{shard.shard.shard_id}: more than {limit} reads a second"
+            )
+        reads.append(now)
+
+
+def _page(log: list[StoredRecord], place: int, limit: int) -> list[StoredRecord]:
+    found = log[place : place + limit]
+    size = 0
+    for count, record in enumerate(found):
+        size += len(record.data)
+        if size > PAGE_BYTES and count:
+            return found[:count]
+    return found
+
+
+def _body_bytes(found: list[StoredRecord]) -> int:
+    """Return about how long the answer's body is: base64 within JSON."""
+    data = sum([len(record.data) for record in found])
+    return data * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(found)
+
+
+def _records(found: list[StoredRecord]) -> list[Record]:
+    return [Record(*record) for record in found]
+
+
+def _children(shard: MemoryShard) -> tuple[ChildShard, ...]:
+    return tuple(
+        ChildShard(child.shard_id, child.first_hash, child.last_hash, child.parents)
+        for child in (made.shard for made in shard.children)
+    )
+
+
+def _order(sequence_number: str) -> tuple[int, str]:
+    return len(sequence_number), sequence_number
+
+
+def _record_order(record: StoredRecord) -> tuple[int, str]:
+    return _order(record.sequence_number)
+
+
+def _arrival(record: StoredRecord) -> float:
+    return record.arrived_at

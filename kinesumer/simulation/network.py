@@ -1,0 +1,407 @@
+"""Both ports as one machine reaches them: over a network that delays, loses, repeats.
+
+A request travels, is carried out by the service, and its answer travels back. The
+machine may be frozen or dead meanwhile; the service doesn't care.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    SlowAnswerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
+from kinesumer.runtime.timeouts import timeout
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.rows import Key, Row
+    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.ports import Room, Write, Written
+    from kinesumer.simulation.bandwidth import SharedLink
+    from kinesumer.simulation.machine import Machine
+    from kinesumer.simulation.memory_kinesis import MemorySource
+    from kinesumer.simulation.memory_store import MemoryStore
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 30.0
+"""How long a client waits for a page to arrive, as the real one does …"""
+STORE_ANSWER_SECONDS = 5.0
+"""… and for an answer of the store."""
+SLOW_SECONDS = 0.5
+"""A network that takes longer excuses a client that is late."""
+LATE_SECONDS = 60.0
+"""How late a delayed or repeated request may be carried out."""
+STALE_SECONDS = 5.0
+"""How old an eventually consistent read may be."""
+
+
+@dataclass
+class Weather:
+    """What the network between one machine and one service does just now.
+
+    Rates are probabilities per request; those up to ``failing`` exclude each other, and
+    the first ones win.
+    """
+
+    latency: float = 0.01
+    lost: float = 0.0
+    """The request never arrives: a timeout."""
+    unanswered: float = 0.0
+    """It is carried out, the answer never arrives: a timeout."""
+    late: float = 0.0
+    """A timeout, and it is carried out up to a minute later."""
+    twice: float = 0.0
+    """Carried out and answered, and once more up to a minute later."""
+    throttled: float = 0.0
+    failing: float = 0.0
+    """Answered with a 500; every third was carried out."""
+    stale: float = 0.0
+    """Of eventually consistent reads: how many are old."""
+    expired: float = 0.0
+    """Of iterators: how many have expired."""
+    short: float = 0.0
+    """Of pages: how many hold a few records only."""
+    cut_off: float = 0.0
+    """Of listings: how many lack shards."""
+    skew: float = 0.0
+    """How many seconds the clocks of Kinesis's servers are off at most."""
+
+    def __post_init__(self) -> None:
+        """Start with a calm forecast."""
+        self.met_at = -math.inf
+        """When a request was last lost, or slow."""
+        self.update()
+
+    def update(self) -> None:
+        """Take in changed rates."""
+        self.bad = (
+            self.lost
+            + self.unanswered
+            + self.late
+            + self.twice
+            + self.throttled
+            + self.failing
+        )
+        self.is_rough = bool(self.bad) or self.latency > SLOW_SECONDS
+
+    def set(self, **rates: float) -> None:
+        """Change rates."""
+        for name, rate in rates.items():
+            if not hasattr(self, name):
+                raise AttributeError(name)
+            setattr(self, name, rate)
+        self.update()
+
+    def clear(self, *names: str) -> None:
+        """Make it a calm day again, or some rates of it (all if none is named)."""
+        for each in fields(self):
+            if not names or each.name in names:
+                setattr(self, each.name, each.default)
+        self.update()
+
+
+class Witness(Protocol):
+    """Who wants to know of writes: the judge."""
+
+    def sent(self, machine: Machine, write: Write) -> None:
+        """A machine tries a write."""
+
+    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+        """A write's answer reached its machine."""
+
+    def writes(self, machine: Machine) -> None:
+        """The next write that the store carries out is this machine's."""
+
+
+class MachineDeadError(RuntimeError):
+    """A killed machine's cleanup code asked for something; nobody answers."""
+
+
+class Link:
+    """One machine's way to one service; ``thread`` waits for its answers."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        throttled: type[KinesumerError],
+        unavailable: type[KinesumerError],
+        answer_seconds: float = math.inf,
+        thread: Machine | None = None,
+    ) -> None:
+        self.machine = machine
+        self.random = random
+        self.weather = Weather()
+        self._thread = thread or machine
+        self._answer_seconds = answer_seconds
+        self._throttled, self._unavailable = throttled, unavailable
+
+    async def call(self, act: Callable[[], T]) -> T:
+        """Have the service do something; return or raise what it answers."""
+        machine, weather = self.machine, self.weather
+        if not machine.alive:
+            raise MachineDeadError(machine.name)
+        loop = machine.loop
+        future: asyncio.Future[T] = loop.create_future()
+        draw = self.random.random
+        there = loop.real + weather.latency * (0.2 + draw())
+        due = self._thread.timers_now() + self._answer_seconds
+        if weather.is_rough:
+            weather.met_at = loop.real
+        if not weather.bad or (fate := draw()) >= weather.bad:
+            loop.at_real(there, self._serve, act, future, due)
+        else:
+            self._meet(fate, there, act, future, due)
+        return await future
+
+    def _meet(
+        self,
+        fate: float,
+        there: float,
+        act: Callable[[], T],
+        future: asyncio.Future[T],
+        due: float,
+    ) -> None:
+        weather, loop, draw = self.weather, self.machine.loop, self.random.random
+        timeout = loop.real + 0.5 + 5 * draw()
+        later = there + LATE_SECONDS * draw()
+        if (fate := fate - weather.lost) < 0:
+            self._fail_at(timeout, future, "timed out")
+        elif (fate := fate - weather.unanswered) < 0:
+            loop.at_real(there, _silently, act)
+            self._fail_at(timeout, future, "timed out, unanswered")
+        elif (fate := fate - weather.late) < 0:
+            loop.at_real(later, _silently, act)
+            self._fail_at(timeout, future, "timed out, late")
+        elif (fate := fate - weather.twice) < 0:
+            loop.at_real(there, self._serve, act, future, due)
+            loop.at_real(later, _silently, act)
+        elif (fate := fate - weather.throttled) < 0:
+            error = self._throttled("throttled")
+            loop.at_real(there + weather.latency, _answer, future, None, error)
+        else:
+            if draw() < 0.33:
+                loop.at_real(there, _silently, act)
+            self._fail_at(there + weather.latency, future, "internal error")
+
+    def _serve(
+        self, act: Callable[[], T], future: asyncio.Future[T], due: float
+    ) -> None:
+        result: T | None = None
+        error: KinesumerError | None = None
+        try:
+            result = act()
+        except KinesumerError as caught:
+            error = caught
+        loop = self.machine.loop
+        back = loop.real + self.weather.latency * (0.2 + self.random.random())
+        loop.at_real(back, self._take, future, due, result, error)
+
+    def _take(
+        self,
+        future: asyncio.Future[T],
+        due: float,
+        result: T | None,
+        error: KinesumerError | None = None,
+    ) -> None:
+        """Take an answer in, unless its time is over before the thread sees it."""
+        if self._thread.overslept(due):
+            error = self._unavailable("timed out, nobody took the answer in")
+        _answer(future, result, error)
+
+    def _fail_at(self, when: float, future: asyncio.Future[T], why: str) -> None:
+        self.machine.loop.at_real(when, _answer, future, None, self._unavailable(why))
+
+
+def _answer(
+    future: asyncio.Future[Any], result: object, error: KinesumerError | None
+) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _silently(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except KinesumerError:
+        return
+
+
+class LinkedStore(Link):
+    """The ports.StateStore of one machine."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        store: MemoryStore,
+        witness: Witness,
+        weather: Weather | None = None,
+        thread: Machine | None = None,
+    ) -> None:
+        super().__init__(
+            machine,
+            random,
+            StoreThrottledError,
+            StoreUnavailableError,
+            STORE_ANSWER_SECONDS,
+            thread,
+        )
+        self.weather = weather or self.weather
+        self._store = store
+        self._witness = witness
+
+    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
+        """Return one row; an old one now and then unless it must be consistent."""
+        age = 0.0 if consistent else self._age()
+        return await self.call(
+            lambda: self._store.get_now(key, consistent=consistent, age=age)
+        )
+
+    async def query(
+        self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
+    ) -> list[Row]:
+        """Return rows; old ones now and then unless they must be consistent."""
+        age = 0.0 if consistent else self._age()
+        return await self.call(
+            lambda: self._store.query_now(
+                pk, first=first, last=last, consistent=consistent, age=age
+            )
+        )
+
+    async def write(self, write: Write) -> Written:
+        """Apply one conditional write, once, later, twice or not at all."""
+        if not self.machine.alive:
+            raise MachineDeadError(self.machine.name)
+        self._witness.sent(self.machine, write)
+        written = await self.call(lambda: self._write(write))
+        self._witness.answered(self.machine, write, written)
+        return written
+
+    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+        """Query the index, which may be old."""
+        age = self._age()
+        return await self.call(
+            lambda: self._store.not_updated_since_now(pk, moment, age=age)
+        )
+
+    async def verify(self) -> str:
+        """Return the table's id."""
+        return await self.call(self._store.verify_now)
+
+    def _write(self, write: Write) -> Written:
+        self._witness.writes(self.machine)
+        return self._store.write_now(write)
+
+    def _age(self) -> float:
+        if self.random.random() >= self.weather.stale:
+            return 0.0
+        return STALE_SECONDS * self.random.random()
+
+
+class LinkedSource(Link):
+    """The ports.StreamSource of one machine and stream."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        source: MemorySource,
+        weather: Weather,
+        line: SharedLink | None = None,
+    ) -> None:
+        # A blocked thread takes in what has come: time-outs wait for that.
+        super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
+        self.weather = weather
+        self._source = source
+        self._line = line
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream, as a server knows it whose clock may be off."""
+        info = await self.call(self._source.describe_now)
+        if self.weather.skew:
+            info = info._replace(now=info.now + self._skew())
+        return info
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return the shards; now and then not all of them."""
+        shards = await self.call(self._source.list_shards_now)
+        if self.random.random() < self.weather.cut_off:
+            return shards[: self.random.randrange(len(shards))]
+        return shards
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator."""
+        skew = self._skew() if self.weather.skew else 0.0
+        return await self.call(
+            lambda: self._source.get_iterator_now(shard_id, after, skew=skew)
+        )
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        """Return a page; now and then a short one, or none."""
+        weather = self.weather
+        if weather.expired and self.random.random() < weather.expired:
+            raise ExpiredIteratorError("the iterator has expired")
+        if weather.short and self.random.random() < weather.short:
+            limit = min(limit, self.random.randrange(1, 4))
+        page = await self.call(lambda: self._source.get_records_now(iterator, limit))
+        if room is not None and not room.covers(page.wire_bytes):
+            await room.grow(page.wire_bytes)
+        if self._line is not None and self._line.bytes_per_second:
+            await self._carry(self._line, page)
+        return page
+
+    async def _carry(self, line: SharedLink, page: Page) -> None:
+        """Bring a page over the line. Raises SlowAnswerError if that takes too long."""
+        future: asyncio.Future[None] = self.machine.loop.create_future()
+        transfer = line.carry(
+            page.wire_bytes, lambda: _answer(future, None, error=None)
+        )
+        try:
+            async with timeout(ANSWER_SECONDS):
+                await future
+        except TimeoutError:
+            raise SlowAnswerError("timed out while the answer arrived") from None
+        finally:
+            line.drop(transfer)
+
+    def _skew(self) -> float:
+        return self.weather.skew * (2 * self.random.random() - 1)
+
+    def _serve(
+        self, act: Callable[[], T], future: asyncio.Future[T], due: float
+    ) -> None:
+        # Reads need no way back of their own: what they read changes nothing.
+        try:
+            result = act()
+        except KinesumerError as error:
+            self._take(future, due, None, error)
+        else:
+            self._take(future, due, result)

@@ -1,0 +1,129 @@
+"""An operator at a terminal of its own: pauses, drains and seeks, now and then half."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.admin import drain, seek
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination import pauses
+from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import Start, Stream
+from kinesumer.runtime.context import Context, Health
+from kinesumer.simulation.network import LinkedSource, LinkedStore, Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.model.positions import Position
+    from kinesumer.simulation.world import Simulation
+
+    Work = Callable[["Operator"], Awaitable[object]]
+
+
+AGAIN_SECONDS = 10.0
+"""A drained client whose session is dead just now comes back drained."""
+
+
+class Operator:
+    """One command of an operator, on a machine that may die in the middle of it."""
+
+    def __init__(self, sim: Simulation, what: str, work: Work) -> None:
+        self.sim, self.what = sim, what
+        self.name = f"operator-{len(sim.operators)}"
+        sim.operators.append(self)
+        self.random = sim.random_for(self.name)
+        self.machine = sim.loop.machine(self.name, 1.0)
+        self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
+        sim.judge.seeks.operators.add(self.machine)
+        self.context = Context(
+            app=sim.shape.app,
+            client_id=self.name,
+            config=sim.config,
+            store=PacedStore(self.store, self.machine, self.random),
+            clock=self.machine,
+            random=self.random,
+            new_id=sim.new_id,
+            health=Health(self.machine),
+        )
+        sim.judge.note("operator", self.name, what)
+        self.task = sim.loop.spawn(self.machine, self._run(work))
+
+    def die_after(self, steps: int) -> None:
+        """Be killed after so many callbacks."""
+        self.machine.after_steps(steps, self.machine.kill)
+
+    def stop_after(self, steps: int, seconds: float) -> None:
+        """Be stopped after so many callbacks, and go on later with what it has read."""
+        self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is at its command; not if it was killed."""
+        return self.machine.alive and not self.task.done()
+
+    def calm(self) -> None:
+        """Let its network be well, and nobody kill it."""
+        self.store.weather.clear()
+        self.machine.then = None
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await work(self)
+        except KinesumerError as error:
+            self.sim.judge.note("refused", self.name, str(error))
+        except Exception as error:
+            self.sim.crashed(self, error)
+        else:
+            self.sim.judge.note("done", self.name, self.what)
+
+    # --- commands -------------------------------------------------------------------
+
+    async def seek(self, name: str, to: Position | Start, shard_id: str | None) -> None:
+        """Do what ``kinesumer seek`` does."""
+        stream = await self._open(name)
+        planned = await seek.plan_seek(self.context, stream, to, shard_id)
+        await seek.seek(self.context, planned)
+
+    async def set_right(self) -> None:
+        """Take back what was ordered, once nobody orders anything any more."""
+        while any(other.busy for other in self.sim.operators if other is not self):
+            await asyncio.sleep(1)
+        await self.resume()
+        await self.undrain()
+        await pauses.notify(self.context)
+        for _ in range(3):
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self.undrain()
+
+    async def resume(self) -> None:
+        """Resume all that is paused."""
+        context, app = self.context, self.sim.shape.app
+        for row in self.sim.store.rows(f"group#{app}"):
+            if row.get("paused"):
+                arn = str(row["sk"]).removeprefix("stream#")
+                await pauses.resume(context, arn if arn != row["sk"] else None)
+        for name in self.sim.streams:
+            arn = self.sim.arn(name)
+            for row in self.sim.store.rows(f"shard#{app}#{arn}"):
+                if row.get("paused"):
+                    shard_id = str(row["sk"]).partition("/")[2]
+                    await pauses.resume(context, arn, shard_id)
+
+    async def undrain(self) -> None:
+        """Undo all drains."""
+        for row in self.sim.store.rows(f"member#{self.sim.shape.app}"):
+            if row.get("drained") and row.get("dead") is not True:
+                try:
+                    await drain.drain(self.context, str(row["sk"]), undo=True)
+                except KinesumerError as error:  # it has died meanwhile
+                    self.sim.judge.note("refused", self.name, str(error))
+
+    async def _open(self, name: str) -> OpenStream:
+        source = self.sim.kinesis.source(name)
+        # Its server's clock is right: what counts from its time on can be told then.
+        link = LinkedSource(self.machine, self.random, source, Weather())
+        info = await link.describe()
+        return OpenStream(Stream(info.arn), link, info, Start.LATEST)

@@ -1,0 +1,140 @@
+"""A campaign's books: a line for each run in a file, added up over many sessions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from kinesumer.simulation.run import Outcome
+
+RUNS, SUMMARY = "runs.jsonl", "summary.json"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What is kept of a run."""
+
+    seed: int
+    shape: str
+    members: int
+    shards: int
+    ending: str
+    faults: dict[str, int]
+    simulated: float
+    cpu_seconds: float
+    delivered: int
+    redelivered: int
+    takeovers: int
+    handovers: int
+    violation: str = ""
+
+
+def entry_of(outcome: Outcome) -> Entry:
+    """Return what is kept of a run."""
+    run = outcome.run
+    return Entry(
+        run.seed,
+        run.shape.name,
+        run.shape.members,
+        sum(run.shape.shards),
+        run.ending,
+        dict(sorted(outcome.faults.items())),
+        round(outcome.simulated, 3),
+        round(outcome.cpu_seconds, 3),
+        outcome.delivered,
+        outcome.redelivered,
+        outcome.takeovers,
+        outcome.handovers,
+        outcome.violation,
+    )
+
+
+class Ledger:
+    """The runs of a directory: what has been done is not done again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.entries: dict[int, Entry] = {}
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / RUNS
+        text = path.read_bytes() if path.exists() else b""
+        # A run that was cut off while its line was written is done again.
+        whole = text[: text.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            entry = msgspec.json.decode(line, type=Entry)
+            self.entries[entry.seed] = entry
+        path.write_bytes(whole)
+
+    def add(self, outcome: Outcome) -> None:
+        """Write a run down."""
+        entry = entry_of(outcome)
+        self.entries[entry.seed] = entry
+        with (self._directory / RUNS).open("ab") as lines:
+            lines.write(msgspec.json.encode(entry) + b"\n")
+
+    def close(self) -> str:
+        """Write the summary of all runs; return it in a line."""
+        entries = self.entries.values()
+        text = msgspec.json.format(msgspec.json.encode(added_up(entries)), indent=2)
+        (self._directory / SUMMARY).write_bytes(text + b"\n")
+        return summary(entries)
+
+
+def added_up(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return the totals of many runs."""
+    entries = sorted(entries, key=lambda entry: entry.seed)
+    faults = sum((Counter(entry.faults) for entry in entries), Counter[str]())
+    endings = Counter(entry.ending for entry in entries)
+    totals = {
+        name: round(sum(getattr(entry, name) for entry in entries))
+        for name in (
+            "simulated",
+            "cpu_seconds",
+            "delivered",
+            "redelivered",
+            "takeovers",
+            "handovers",
+        )
+    }
+    return {
+        "runs": len(entries),
+        "seeds": _ranges([entry.seed for entry in entries]),
+        **totals,
+        "most_members": max((entry.members for entry in entries), default=0),
+        "most_shards": max((entry.shards for entry in entries), default=0),
+        "faults": faults.total(),
+        "faults_by_kind": dict(faults.most_common()),
+        "endings": dict(endings.most_common()),
+        "violations": {
+            str(entry.seed): entry.violation for entry in entries if entry.violation
+        },
+    }
+
+
+def summary(entries: Iterable[Entry]) -> str:
+    """Return what many runs did, in a line."""
+    total = added_up(entries)
+    cpu = max(1, total["cpu_seconds"])
+    return (
+        f"{total['runs']} runs, {total['faults']} faults, "
+        f"{total['takeovers']} takeovers, {total['handovers']} hand-overs, "
+        f"{total['delivered']} records; {total['simulated']} s in {cpu} CPU s: "
+        f"{total['simulated'] / cpu:.0f} per second; "
+        f"{len(total['violations'])} violations"
+    )
+
+
+def _ranges(seeds: list[int]) -> list[str]:
+    """Return ascending numbers as ranges."""
+    found: list[tuple[int, int]] = []
+    for seed in seeds:
+        if found and found[-1][1] == seed - 1:
+            found[-1] = found[-1][0], seed
+        else:
+            found.append((seed, seed))
+    return [str(low) if low == high else f"{low}-{high}" for low, high in found]

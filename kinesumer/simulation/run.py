@@ -1,0 +1,196 @@
+"""One seed, one run, one outcome: faults, then rest, an ending, and the accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesumer.simulation.convergence import (
+    arrangement,
+    check_plan,
+    check_settled,
+    raise_first,
+    waiting,
+)
+from kinesumer.simulation.event_log import told
+from kinesumer.simulation.event_loop import SpinningError
+from kinesumer.simulation.final_phases import AT_REST, FATAL, LATENCY
+from kinesumer.simulation.invariants.checker import ViolationError
+from kinesumer.simulation.limit_faults import KINDS, Limit
+from kinesumer.simulation.scenarios import EACH, shape_for
+from kinesumer.simulation.schedule import Fault, draw_faults, parse_rates
+from kinesumer.simulation.world import Shape, Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.simulation.schedule import Rate
+
+SETTLE_SECONDS = 60.0
+"""After the faults: ownership must equal the plan by then (L2) …"""
+MOST_LOOKS = 9
+"""… or, while it still changes from one look to the next, two minutes later."""
+FINISH_SECONDS = 15.0
+"""After the last record: every record must be done by then, or soon after another such
+time in which some were (L3)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a simulation depends on."""
+
+    shape: Shape
+    seed: int
+    minutes: float
+    """With faults; then comes a time to settle, and the ending."""
+    faults: tuple[Fault, ...]
+    ending: str = "nothing"
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    run: Run
+    simulated: float = 0.0
+    cpu_seconds: float = 0.0
+    produced: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    takeovers: int = 0
+    handovers: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    ids_in_use: int = 0
+    predicate: str = ""
+    violation: str = ""
+    events: list[str] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """The outcome in a line."""
+        run = self.run
+        return (
+            f"seed {run.seed} {run.shape.name}: {self.faults.total()} faults, "
+            f"{self.takeovers} takeovers, {self.handovers} hand-overs, "
+            f"{self.delivered} delivered, {self.redelivered} again; "
+            f"{self.simulated:.0f} s in {self.cpu_seconds:.2f} s"
+        )
+
+
+def draw_run(shape: Shape, seed: int, minutes: float, rates: Sequence[Rate]) -> Run:
+    """Draw what goes wrong in a run, and how it ends."""
+    draw = random.Random(f"{seed} {shape.name} schedule")
+    faults = draw_faults(rates, 60 * minutes, draw)
+    fatal = [rate.kind for rate in rates if rate.kind in FATAL]
+    # What nobody survives shows less of the faults before than a time at rest.
+    endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
+    if shape.commit == "manual":
+        # It has no bound there: user code commits when it likes.
+        endings = [name for name in endings if name != "cost"]
+    if shape.apps > 1:
+        # Only one of the apps expects to end with its stream.
+        others = [name for name in AT_REST if name in endings]
+        endings = [*LATENCY] * len(others) + others
+    return Run(shape, seed, minutes, faults, draw.choice(endings))
+
+
+def dense(seed: int, *, minutes: float = 10.0) -> Run:
+    """Return a run in which everything goes wrong; shapes take turns."""
+    shape = shape_for(EACH, seed)
+    return draw_run(shape, seed, minutes, parse_rates("all"))
+
+
+def carry_out(run: Run) -> Outcome:
+    """Simulate one run; a violation is part of the outcome, not raised."""
+    sim = Simulation(run.shape, run.seed)
+    outcome = Outcome(run)
+    try:
+        play(sim, outcome)
+    except ViolationError as error:
+        outcome.predicate, outcome.violation = error.predicate, str(error)
+    except SpinningError as error:
+        outcome.predicate, outcome.violation = "spinning", str(error)
+    if outcome.violation:
+        outcome.events = told(sim.judge.events)
+    return outcome
+
+
+def play(sim: Simulation, outcome: Outcome) -> None:
+    """Play a run to its end, and fill in what came of it. Raises ViolationError."""
+    started = time.process_time()
+    try:
+        sim.run(lambda sim: _play(sim, outcome.run, outcome))
+    finally:
+        outcome.cpu_seconds = time.process_time() - started
+        outcome.simulated = sim.loop.real
+        outcome.ids_in_use = sim.ids_in_use
+        outcome.produced = sim.produced
+        judge = sim.judge
+        outcome.delivered = judge.delivered_count
+        outcome.redelivered = judge.redelivered
+        outcome.takeovers, outcome.handovers = judge.takeovers, judge.handovers
+
+
+async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
+    loop = asyncio.get_running_loop()
+    production = loop.create_task(sim.produce())
+    retention = loop.create_task(sim.apply_retention())
+    starting = [loop.create_task(app.start_all()) for app in sim.apps]
+    for app in sim.apps:
+        app.liveness.begin(run.faults)
+    for fault in run.faults:
+        await asyncio.sleep(fault.at - sim.loop.real)
+        sim.judge.note("fault", fault.kind, f"for {fault.lasts:.1f} s")
+        outcome.faults[fault.kind] += 1
+        KINDS[fault.kind](Limit(sim, fault.draw), fault.lasts)
+    await asyncio.sleep(60 * run.minutes - sim.loop.real)
+    await asyncio.gather(*starting)
+    for app in sim.apps:
+        app.calm()
+    await _settle(sim)
+    for app in sim.apps:
+        check_plan(app)
+    sim.judge.note("ending", run.ending)
+    if ending := (AT_REST | LATENCY).get(run.ending):
+        await ending(sim)
+    sim.producing = False
+    await production
+    await retention
+    sim.put_everywhere()
+    await _finish(sim)
+    for app in sim.apps:
+        check_settled(app)
+        await app.liveness.check_at_rest()
+    raise_first(sim)
+    if run.ending in FATAL:
+        outcome.faults[run.ending] += 1
+        await FATAL[run.ending](sim)
+
+
+async def _settle(sim: Simulation) -> None:
+    """Let plan and ownership come to rest: a reshard may be found late, and a backlog
+    before a shard's end takes its time."""
+    allowed = max(app.liveness.backlog_seconds() for app in sim.apps)
+    await asyncio.sleep(max(SETTLE_SECONDS, allowed))
+    for app in sim.apps:
+        app.liveness.check_backlog()
+        app.liveness.check_repeats()
+    before: object = None
+    for _ in range(MOST_LOOKS):
+        if before == (before := [arrangement(app) for app in sim.apps]):
+            return
+        await asyncio.sleep(FINISH_SECONDS)
+
+
+async def _finish(sim: Simulation) -> None:
+    """Let the clients do what is left, for as long as it gets less."""
+    before = math.inf
+    await asyncio.sleep(FINISH_SECONDS)
+    while 0 < (left := sum(waiting(app) for app in sim.apps)) < before:
+        before = left
+        await asyncio.sleep(FINISH_SECONDS)

@@ -1,0 +1,100 @@
+"""Which fault happens when: drawn from a seed, or read from a file, and then fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesumer.simulation.faults import FINAL
+from kinesumer.simulation.limit_faults import KINDS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable
+
+PER_MINUTE = 6.0
+"""Faults a minute, all kinds together."""
+MOST_SECONDS = 60.0
+"""How long a fault lasts at most; most are much shorter."""
+ALL = (*KINDS, *FINAL)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    at: float
+    """Seconds since the simulation's start."""
+    kind: str
+    lasts: float
+    draw: int
+    """Seeds whatever else is drawn for it: whom it hits, how hard."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often a kind of fault happens, and how long it lasts at most."""
+
+    kind: str
+    per_minute: float
+    seconds: float = MOST_SECONDS
+
+
+def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
+    """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``all`` is every kind, ``none`` is none.
+
+    Kinds without a rate of their own share ``per_minute`` equally, or what ``all`` has
+    as its rate. Raises ValueError.
+    """
+    found: dict[str, tuple[float | None, float]] = {}
+    for part in text.split(","):
+        kind, *figures = part.split(":")
+        rate, seconds = _figures(part, figures)
+        if kind == "all":
+            per_minute = rate or per_minute
+            found.update((name, (None, seconds)) for name in ALL)
+        elif kind != "none":
+            found[kind] = rate, seconds
+    unknown = sorted(found.keys() - {*ALL})
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(ALL))}"
+        )
+    sharing = [k for k, (own, _) in found.items() if own is None and k not in FINAL]
+    each = per_minute / max(1, len(sharing))
+    return tuple(
+        Rate(kind, each if own is None else own, seconds)
+        for kind, (own, seconds) in found.items()
+    )
+
+
+def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
+    if len(figures) > 2:
+        raise ValueError(f"{part}: write KIND:PER_MINUTE:SECONDS")
+    try:
+        values = [float(figure) if figure else None for figure in figures]
+    except ValueError:
+        raise ValueError(f"{part}: rate and length are numbers") from None
+    if any(value is not None and not value > 0 for value in values):
+        raise ValueError(f"{part}: rate and length must be greater than 0")
+    rate, seconds = [*values, None, None][:2]
+    return rate, MOST_SECONDS if seconds is None else seconds
+
+
+def draw_faults(
+    rates: Iterable[Rate], seconds: float, random: random.Random
+) -> tuple[Fault, ...]:
+    """Draw what goes wrong in a time; the last fault is over by its end."""
+    rates = [rate for rate in rates if rate.kind not in FINAL]
+    weights = [rate.per_minute for rate in rates]
+    if not rates:
+        return ()
+    mean, at = 60 / sum(weights), 0.0
+    faults: list[Fault] = []
+    while (at := at + 2 * mean * random.random()) < seconds:
+        (rate,) = random.choices(rates, weights)
+        # Mostly a few seconds, now and then a minute.
+        lasts = min(rate.seconds * random.random() ** 2, seconds - at)
+        draw = random.getrandbits(32)
+        faults.append(Fault(round(at, 3), rate.kind, round(lasts, 3), draw))
+    return tuple(faults)

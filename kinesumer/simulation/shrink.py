@@ -1,0 +1,119 @@
+"""From a run that violates a predicate to the shortest one that still does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesumer.simulation.run import Outcome, Run, carry_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesumer.simulation.schedule import Fault
+
+MOST_RUNS = 200
+
+
+class Shrinker:
+    """Tries smaller runs; keeps those that violate the same predicate.
+
+    First faults are left out, in halves, quarters, and so on (delta debugging), then
+    the time gets shorter, the faults and the group.
+    """
+
+    def __init__(
+        self, outcome: Outcome, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.best = outcome
+        self.runs = 0
+        self._tell = tell
+
+    def shrink(self) -> Outcome:
+        """Return the smallest run found that shows the violation."""
+        self._drop_what_came_later()
+        before: Run | None = None
+        while before != self.best.run and self.runs < MOST_RUNS:
+            before = self.best.run
+            self._drop_faults()
+            self._first_that_fails(_shorter_times(self.best.run))
+            self._first_that_fails(_calmer_faults(self.best.run))
+            self._first_that_fails(_smaller_groups(self.best.run))
+        return self.best
+
+    def _fails(self, run: Run) -> bool:
+        if self.runs >= MOST_RUNS or run == self.best.run:
+            return False
+        self.runs += 1
+        outcome = carry_out(run)
+        if outcome.predicate != self.best.predicate:
+            return False
+        self.best = outcome
+        self._tell(
+            f"{len(run.faults)} faults in {outcome.simulated:.0f} s still show it"
+        )
+        return True
+
+    def _drop_what_came_later(self) -> None:
+        """Leave out what never happened: a violation ends its run."""
+        run, end = self.best.run, self.best.simulated
+        faults = tuple(fault for fault in run.faults if fault.at <= end)
+        if end < 60 * run.minutes:
+            run = replace(run, minutes=round(end / 60 + 0.01, 3), ending="nothing")
+        self._fails(replace(run, faults=faults))
+
+    def _drop_faults(self) -> None:
+        """Delta debugging (ddmin, complements only)."""
+        parts = 2
+        while (faults := self.best.run.faults) and parts <= 2 * len(faults):
+            size = max(1, len(faults) // parts)
+            if self._first_that_fails(
+                replace(self.best.run, faults=faults[:at] + faults[at + size :])
+                for at in range(0, len(faults), size)
+            ):
+                parts = max(2, parts - 1)
+            else:
+                parts *= 2
+
+    def _first_that_fails(self, runs: Iterator[Run]) -> bool:
+        return any(self._fails(run) for run in runs)
+
+
+def _shorter_times(run: Run) -> Iterator[Run]:
+    last = max((fault.at + fault.lasts for fault in run.faults), default=0.0)
+    if last / 60 < run.minutes:
+        yield replace(run, minutes=round(last / 60 + 0.01, 3))
+    for share in (0.5, 0.8):
+        yield replace(run, minutes=round(run.minutes * share, 3))
+    if run.ending != "nothing":
+        yield replace(run, ending="nothing")
+    # Everything sooner, the group as it is by then.
+    for share in (0.5, 0.8):
+        faults = tuple(replace(f, at=round(f.at * share, 3)) for f in run.faults)
+        yield replace(run, faults=faults, minutes=run.minutes * share)
+
+
+def _calmer_faults(run: Run) -> Iterator[Run]:
+    for place, fault in enumerate(run.faults):
+        for lasts in (0.0, round(fault.lasts / 2, 1)):
+            if lasts < fault.lasts:
+                yield _with(run, place, replace(fault, lasts=lasts))
+
+
+def _with(run: Run, place: int, fault: Fault) -> Run:
+    faults = (*run.faults[:place], fault, *run.faults[place + 1 :])
+    return replace(run, faults=faults)
+
+
+def _smaller_groups(run: Run) -> Iterator[Run]:
+    shape = run.shape
+    for members in {shape.members // 2, shape.members - 1}:
+        if members > 0:
+            yield replace(run, shape=replace(shape, members=members))
+    for place, shards in enumerate(shape.shards):
+        others = shape.shards[:place], shape.shards[place + 1 :]
+        if others != ((), ()):
+            yield replace(run, shape=replace(shape, shards=(*others[0], *others[1])))
+        if shards > 1:
+            fewer = (*others[0], shards // 2, *others[1])
+            yield replace(run, shape=replace(shape, shards=fewer))

@@ -1,0 +1,1 @@
+"""Records of pages as Arrow columns."""

@@ -1,0 +1,122 @@
+"""Rows for Spark: the columns that a query asked for, and none besides."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pybase64 import b64decode
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kinesumer.model.streams import stream_name
+from kinesumer.spark.options.columns import requested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from kinesumer.model.streams import ShardKey
+
+
+MOST_ROWS = 10_000
+"""In one batch."""
+
+
+class Columns:
+    """The columns of one query. Raises ConfigurationError if there is no such one."""
+
+    def __init__(self, schema: StructType) -> None:
+        self.names = requested(schema)
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+
+    def batch(
+        self,
+        shard: ShardKey,
+        given: Mapping[str, pa.Array | Sequence[object]],
+        count: int,
+    ) -> pa.RecordBatch:
+        """Return rows of one shard. Columns that aren't given hold nulls."""
+        if not self.names:  # a query that only counts
+            return pa.RecordBatch.from_arrays([], schema=self.schema)
+        arrays = []
+        for field in self.schema:
+            if field.name in _OF_SHARD:
+                arrays.append(_repeated(_OF_SHARD[field.name](shard), count))
+            elif field.name in given:
+                values = given[field.name]
+                is_array = isinstance(values, pa.Array)
+                arrays.append(values if is_array else pa.array(values, field.type))
+            else:
+                arrays.append(pa.nulls(count, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+_OF_SHARD: dict[str, Callable[[ShardKey], str]] = {
+    "stream": lambda shard: stream_name(shard.stream_arn),
+    "stream_arn": lambda shard: shard.stream_arn,
+    "shard_id": lambda shard: shard.shard_id,
+}
+
+
+@lru_cache(maxsize=256)
+def _many(text: str) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), MOST_ROWS)
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    if count <= MOST_ROWS:
+        return _many(text).slice(0, count)
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches of one schema as one."""
+    if len(batches) == 1:
+        return batches[0]
+    [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces that aren't too large."""
+    for first in range(0, batch.num_rows, MOST_ROWS):
+        yield batch.slice(first, MOST_ROWS)
+
+
+_PADDING, _ZERO = ord("="), ord("A")
+
+
+def decode(texts: pa.Array) -> pa.Array:
+    """Return the bytes that each text stands for. Raises ValueError, as one does for
+    text that isn't strict Base64.
+
+    All texts are decoded as one: padding counts as zeros, which are cut off behind.
+    """
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
+    text = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
+    if (offsets & 3).any():
+        raise ValueError("Base64 comes in groups of four characters")
+    ends = offsets[1:][offsets[1:] > offsets[:-1]]
+    one = text[ends - 1] == _PADDING
+    if not one.any():
+        return _array(b64decode(text.data, validate=True), offsets // 4 * 3)
+    two = one & (text[ends - 2] == _PADDING)
+    text = text if text.flags.writeable else text.copy()
+    text[ends[one] - 1] = _ZERO
+    text[ends[two] - 2] = _ZERO
+    padding = np.zeros(len(texts), np.int32)
+    padding[offsets[1:] > offsets[:-1]] = one.astype(np.int32) + two
+    bounds = np.repeat(offsets // 4 * 3, 2)[:-1]
+    bounds[1::2] = bounds[2::2] - padding
+    every = _array(b64decode(text.data, validate=True), bounds)
+    return every.take(pa.array(np.arange(0, 2 * len(texts), 2, dtype=np.int32)))
+
+
+def _array(
+    data: bytes, offsets: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)

@@ -1,0 +1,1 @@
+"""A query's positions in the state store."""

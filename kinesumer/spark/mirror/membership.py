@@ -1,0 +1,157 @@
+"""A query as a member of its group: it has the group for itself, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.coordination.heartbeat import Alive, Died, Event, Failed, Heart
+from kinesumer.coordination.startup_checks import find_living
+from kinesumer.errors import ClientIdInUseError, GroupHeldError, shown
+from kinesumer.model.rows import QUERY
+from kinesumer.runtime.context import logger
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.model.rows import MemberRow, Pulse
+    from kinesumer.runtime.context import Context
+
+RETRY_SECONDS = 10.0
+
+
+class Membership:
+    """Sessions of a query, one after the other, on the event loop of who joins."""
+
+    def __init__(
+        self, context: Context, streams: frozenset[str], joined: Callable[[], None]
+    ) -> None:
+        self.member: MemberRow | None = None
+        """The session that holds the group; None while there is none."""
+        self.refused: GroupHeldError | None = None
+        """Why there will be no further session."""
+        self._context = context
+        self._streams = streams
+        self._joined = joined
+        self._heart: Heart | None = None
+        self._registered: MemberRow | None = None
+        self._first = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the state store throttled the last try of a heartbeat."""
+        return self._heart is not None and self._heart.is_throttled
+
+    async def join(self) -> None:
+        """Register and wait until nobody else is alive.
+
+        Raises GroupHeldError if somebody is, and what the state store raises.
+        """
+        loop = asyncio.get_running_loop()
+        task = self._task = loop.create_task(self._live(), name="kinesumer-mirror")
+        first = loop.create_task(self._first.wait())
+        try:
+            await asyncio.wait([task, first], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.leave()
+            raise
+        finally:
+            first.cancel()
+        if task.done():
+            await task
+        if self.refused is not None:
+            raise self.refused
+
+    async def leave(self) -> None:
+        """Stop beating, and tell the others that nobody need wait for this session."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._resign()
+
+    async def _resign(self) -> None:
+        session, self._registered = self._registered, None
+        if session is not None:
+            moment = rows.timestamp_text(self._context.clock.wall())
+            await self._context.write(writes.leave(self._context.app, session, moment))
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self._hold()
+            except (GroupHeldError, ClientIdInUseError) as error:
+                self.refused = self._refusal(error)
+                logger.error("%s", self.refused, extra={"error": str(error)})
+                await self._resign()
+                return
+            except Exception as error:
+                if not self._first.is_set():
+                    await self._resign()
+                    raise
+                self._context.health.failed("heartbeat", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _hold(self) -> None:
+        """Hold the group until the heart fails or others are alive. Raises why."""
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        heart = self._heart = Heart(
+            self._context,
+            streams=self._streams,
+            notify=events.put_nowait,
+            oldest_work=lambda: None,
+            kind=QUERY,
+        )
+        beating = asyncio.get_running_loop().create_task(heart.run())
+        try:
+            while True:
+                self._take(await events.get())
+                if self.member is None and self._registered is not None:
+                    await self._look(self._registered)
+        finally:
+            self.member = None
+            beating.cancel()
+            await asyncio.wait([beating])
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Failed(error):
+                raise error
+            case Died(lease):
+                logger.warning("session %s is over, registering anew", lease.session)
+                self.member = self._registered = None
+            case Alive(lease, row) if not lease.dead:
+                self._registered = row
+
+    async def _look(self, mine: MemberRow) -> None:
+        """Hold the group, unless a client lives that registered before or meanwhile."""
+        living = await find_living(self._context, self._read_others)
+        if living:
+            names = shown(", ".join(sorted(member.client_id for member in living)))
+            raise GroupHeldError(
+                f"clients of app {self._context.app!r} are alive: {names}; stop them "
+                "and start the query again, or give it another app name"
+            )
+        self.member = mine
+        self._first.set()
+        logger.info("holding %s", self._context.app, extra={"session": mine.session})
+        self._joined()
+
+    async def _read_others(self) -> list[Pulse]:
+        context = self._context
+        partition = rows.member_key(context.app, "").pk
+        found = await context.until_available(
+            lambda: context.store.query(partition, consistent=True)
+        )
+        members = map(rows.read_pulse, found)
+        return [m for m in members if m.client_id != context.client_id]
+
+    def _refusal(self, error: Exception) -> GroupHeldError:
+        if isinstance(error, GroupHeldError):
+            return error
+        return GroupHeldError(
+            f"another Spark query holds app {self._context.app!r} (member "
+            f"{self._context.client_id}); stop it and start this one again, or give "
+            "this one another app name"
+        )

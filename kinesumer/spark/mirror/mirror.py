@@ -1,0 +1,264 @@
+"""A query's positions in the state store, where it is a member of its group.
+
+What the driver calls, all on its background loop::
+
+    mirror = await open_mirror(options)  # registers; raises GroupHeldError, …
+    offset = await mirror.stored()  # where the group is: startingPosition=checkpoint
+    mirror.committed(offset)  # after each batch: its end, or the next one's start
+    await mirror.stop()  # in the reader's stop(): last positions, Leave
+
+``kinesumer.spark.runtime.jvm.stop_on_sigterm()``, called once in the main thread, makes
+Spark call the reader's ``stop()`` when it ends the driver's Python process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.config import Config
+from kinesumer.consuming.streams import open_streams
+from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.coordination.pauses import refuse_paused
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.startup_checks import check_group, refuse_go_fleet
+from kinesumer.model.arguments import checked_name
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.streams import Start
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import Context, Health, logger
+from kinesumer.spark.mirror.membership import Membership
+from kinesumer.spark.mirror.shard_row_mirror import StreamRows
+from kinesumer.spark.mirror.stored_positions import stored_offset
+from kinesumer.spark.runtime.sources import sources
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.coordination.startup_checks import Identity
+    from kinesumer.model.rows import MemberRow
+    from kinesumer.spark.options.parser import ReadOptions
+    from kinesumer.spark.planning.offsets import Offset
+
+STOP_SECONDS = 4.0
+"""How long the last positions may take: who ends the process may not wait longer."""
+LEAVE_SECONDS = 2.0
+PAUSE_FACTOR = 4
+"""Where writing takes long (a thousand shards: a second), pauses are longer still."""
+KEEP_SECONDS = 600.0
+"""How often rows of forgotten shards are looked for."""
+
+
+class Mirror:
+    """Keeps the group's shard rows in step with what a query has read."""
+
+    def __init__(
+        self, context: Context, table: str, streams: Mapping[str, OpenStream]
+    ) -> None:
+        self._membership = Membership(context, frozenset(streams), self._wake)
+        store = PacedStore(
+            context.store,
+            context.clock,
+            context.random,
+            lambda: self._membership.is_throttled,
+        )
+        self._context = context = replace(context, store=store)
+        self._table = table
+        self._streams = streams
+        self._rows = {arn: StreamRows(context, s) for arn, s in streams.items()}
+        self._offset: Offset = {}
+        self._changed = {arn: asyncio.Event() for arn in streams}
+        self._loop = asyncio.get_running_loop()
+        self._identity: Identity | None = None
+        self._checked = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Register, unless others hold the group or a stream was made anew.
+
+        Raises GroupHeldError also where an operator has paused what it would read.
+        """
+        context = self._context
+        self._identity = await check_group(context, None)
+        await refuse_go_fleet(context)
+        for stream in self._streams.values():
+            row = await context.read(rows.stream_key(context.app, stream.arn))
+            if row is not None:
+                check_identity(rows.read_stream(row), stream.info)
+        await self._membership.join()
+        try:
+            # From now on operators see the query, and pause nothing.
+            await refuse_paused(context, self._streams)
+        except BaseException:
+            await self._membership.leave()
+            raise
+        self._tasks = [
+            self._loop.create_task(self._run(arn), name="kinesumer-mirror")
+            for arn in self._streams
+        ]
+
+    async def stored(self) -> Offset:
+        """Return where the group is in every stream of the query.
+
+        Raises ConfigurationError for a stream that the group has no rows of.
+        """
+        return await stored_offset(self._context, self._table, self._streams)
+
+    def committed(self, offset: Offset) -> None:
+        """Note how far the query has read; written soon, and now and then only.
+
+        Returns at once, on any thread. Raises GroupHeldError if plain clients (or
+        another query) have taken the group over while this process was suspended; what
+        fails otherwise is only logged.
+        """
+        if self._membership.refused is not None:
+            raise self._membership.refused
+        if offset != self._offset:
+            self._offset = offset
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def stop(self) -> None:
+        """Write the last positions and leave the group; takes a few seconds at most."""
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._write_last()
+        except Exception as error:
+            logger.warning(
+                "not all last positions could be stored (%s): clients repeat what "
+                "isn't, queries go by Spark's log",
+                str(error) or f"no answer within {STOP_SECONDS:g} s",
+            )
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._membership.leave()
+        except Exception as error:
+            logger.warning(
+                "the group couldn't be left (%s): it is free when the lease is over",
+                str(error) or f"no answer within {LEAVE_SECONDS:g} s",
+            )
+
+    # --- in the background ------------------------------------------------------------
+
+    async def _run(self, arn: str) -> None:
+        """Write a stream's positions when there are new ones, at most every interval.
+
+        What can't be written is tried again; only a group taken over ends the query.
+        """
+        clock, interval = self._context.clock, self._context.config.commit_seconds
+        changed, next_keep = self._changed[arn], clock.now() + KEEP_SECONDS
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_keep - clock.now())):
+                    await changed.wait()
+            changed.clear()
+            began = clock.now()
+            keeps = began >= next_keep
+            if keeps:
+                next_keep = began + KEEP_SECONDS
+            if self._membership.member is None or arn not in self._offset:
+                continue  # joining, or the first batch, sets it again
+            if not await self._try(arn, keeps):
+                changed.set()
+            took = min(clock.now() - began, interval)
+            await asyncio.sleep(max(interval, took * PAUSE_FACTOR))
+
+    def _wake(self) -> None:
+        for changed in self._changed.values():
+            changed.set()
+
+    async def _try(self, arn: str, keeps: bool) -> bool:
+        """Bring a stream's rows in step; False: try again soon."""
+        what = f"storing positions of {self._streams[arn].label}"
+        try:
+            if keeps:
+                await self._rows[arn].keep()
+            done = await self._write(arn)
+        except Exception as error:
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
+            self._context.health.failed(what, error)
+            return False
+        self._context.health.works(what)
+        return done
+
+    async def _write(self, arn: str) -> bool:
+        member = self._membership.member
+        if member is None:
+            return True
+        await self._check_group(member)
+        return await self._rows[arn].follow(member, self._offset[arn].shards)
+
+    async def _check_group(self, member: MemberRow) -> None:
+        """Note another state store under a new session: it is filled anew."""
+        if member.session == self._checked:
+            return
+        found = await check_group(self._context, None)
+        if self._identity not in (None, found):
+            logger.warning(
+                "the state store of app %s was made anew or restored: it gets the "
+                "positions of this query",
+                self._context.app,
+            )
+        self._identity, self._checked = found, member.session
+
+    async def _write_last(self) -> None:
+        member, offset = self._membership.member, self._offset
+        if member is None:
+            return
+        todo = (
+            self._rows[arn].finish(member, of_stream.shards)
+            for arn, of_stream in offset.items()
+            if arn in self._rows
+        )
+        # Waits for all, also beside one that fails.
+        found = await asyncio.gather(*todo, return_exceptions=True)
+        for answer in found:
+            if answer is not None:
+                raise answer
+
+
+async def open_mirror(options: ReadOptions) -> Mirror:
+    """Register a query with ``app`` and ``table`` as its group's only member.
+
+    An unclean predecessor costs its lease (8 s). Raises GroupHeldError if plain clients
+    or another query are alive, StreamReplacedError, GoFleetAliveError,
+    ConfigurationError for a name that can't be a key, and what opening a state store
+    raises.
+    """
+    assert options.app is not None
+    assert options.table is not None
+    app = checked_name("app", options.app)
+    shared = sources(options.connection)
+    store = await open_store(shared.clients, checked_name("table", options.table))
+    host, clock = socket.gethostname(), SystemClock()
+    context = Context(
+        app=app,
+        client_id=QUERY_ID,
+        config=Config(),
+        store=store,
+        clock=clock,
+        random=random.Random(),
+        # All queries have one client id: sessions tell where they run.
+        new_id=lambda: f"{host}-{uuid.uuid4().hex}",
+        health=Health(clock),
+    )
+    streams = await open_streams(
+        context, options.streams, Start.TRIM_HORIZON, shared.open
+    )
+    mirror = Mirror(context, options.table, streams)
+    await mirror.start()
+    return mirror

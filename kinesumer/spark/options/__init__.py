@@ -1,0 +1,1 @@
+"""The options of ``format("kinesumer")``, read and checked."""

@@ -1,0 +1,1 @@
+"""Decides on the driver which ranges a batch reads."""

@@ -1,0 +1,275 @@
+"""A query's driver side, on the event loop: opened once, asked for every batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import Start, Stream
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.spark.options.parser import FromStore
+from kinesumer.spark.planning.bounds import Ending, bounds
+from kinesumer.spark.planning.data_loss import (
+    DataLoss,
+    is_whole,
+    may_be_trimmed,
+    seen_at,
+    unproven,
+)
+from kinesumer.spark.planning.lag_report import report
+from kinesumer.spark.planning.limits import Limits
+from kinesumer.spark.planning.offsets import After, At, StreamOffset
+from kinesumer.spark.planning.packing import pack
+from kinesumer.spark.planning.planner import Planner
+from kinesumer.spark.planning.shard_plan import Context
+from kinesumer.spark.planning.start_offsets import (
+    anchor,
+    given_for,
+    require_known_streams,
+)
+from kinesumer.spark.planning.stream_state import Watched
+from kinesumer.spark.planning.targets import targets
+from kinesumer.spark.planning.tasks import ShardRange, Task, between
+from kinesumer.spark.runtime.service_clock import ServiceClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.options.parser import ReadOptions
+    from kinesumer.spark.planning.offsets import Offset, Place
+    from kinesumer.spark.planning.planner import Targets
+
+logger = logging.getLogger("kinesumer.spark")
+
+PROBE_SECONDS = 0.45
+"""Between two plans: a shard has five reads a second, and readers need most of them."""
+UNKNOWN_BYTES_PER_SECOND = 100_000.0
+MOST_BYTES_PER_RANGE = 1 << 30
+BEGINNING_SECONDS = 600.0
+"""A query that begins with the oldest records races with retention: for so long, what
+retention takes of them on time is not a loss."""
+
+
+class Driver:
+    """Plans batches for Spark. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
+        clock: Clock | None = None,
+        *,
+        pause_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self.options = options
+        self.loss = DataLoss(fail=options.fail_on_data_loss)
+        self.stored: Callable[[], Awaitable[Offset]] | None = None
+        """Tells what the state store holds, for ``startingPosition=checkpoint``."""
+        self._stored: Offset = {}
+        self._open_source = open_source
+        self._clock = SystemClock() if clock is None else clock
+        self._service = ServiceClock(self._clock)
+        self._streams: dict[str, Watched] = {}
+        self._pause_seconds = pause_seconds
+        self._planned_at: float | None = None
+        self._targets: Targets | None = None
+
+    async def latest(self, start: Offset, limits: Limits) -> Offset | None:
+        """Return the end of the batch after ``start``; None if nothing is new."""
+        context = self._context._replace(skew_seconds=self.options.max_skew_per_batch)
+        return await self._plan(start, limits, context)
+
+    async def _plan(
+        self, start: Offset, limits: Limits, context: Context
+    ) -> Offset | None:
+        await self._pause()
+        streams = await self._refreshed()
+        gone = start.keys() - {stream.info.arn for stream in streams}
+        for arn in gone:
+            logger.warning("the query no longer reads stream %s", arn)
+        if isinstance(self.options.starting, FromStore) and self.stored is not None:
+            if any(stream.info.arn not in start for stream in streams):
+                self._stored = await self.stored()
+        return await Planner(context).plan(
+            start, streams, self._starting, limits, self._targets
+        )
+
+    async def all_there_is(self, start: Offset) -> Offset | None:
+        """Return the end of a query's only batch: ``Trigger.Once``."""
+        await self.fix_targets()
+        return await self._plan(start, Limits(), self._context)
+
+    async def fix_targets(self) -> None:
+        """Let batches end at what is there now: ``Trigger.AvailableNow``."""
+        streams = await self._refreshed(now=True)
+        self._targets = {
+            stream.info.arn: await targets(stream, self._context) for stream in streams
+        }
+
+    async def partitions(self, start: Offset, end: Offset) -> list[Task]:
+        """Return the tasks of a batch. Which records they read, the offsets say."""
+        streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        ranges: list[ShardRange] = []
+        for arn, pairs in between(start, end).items():
+            stream = streams.get(arn)
+            until = end[arn].anchored_at + BEGINNING_SECONDS
+            if stream is not None:
+                if self._is_other(stream, end[arn]):
+                    continue
+                await self._check_retention(stream, pairs, until)
+            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
+        return self._tasks(ranges, streams)
+
+    async def bounded(self) -> list[Task]:
+        """Return the tasks of a read between two places: ``spark.read``."""
+        ranges: list[ShardRange] = []
+        streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        self._require_known("endingPosition", self.options.ending)
+        for arn, stream in sorted(streams.items()):
+            first = anchor(stream.info, stream.shards, self._starting(stream))
+            ending = _ending_of(self.options.ending, stream)
+            pairs = await bounds(stream, first, ending, self._context)
+            until = first.anchored_at + BEGINNING_SECONDS
+            await self._check_retention(stream, pairs, until)
+            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
+        return self._tasks(ranges, streams)
+
+    def _tasks(
+        self, ranges: list[ShardRange], streams: dict[str, Watched]
+    ) -> list[Task]:
+        most = self.options.max_partitions or _cores()
+        return [_task(part, streams) for part in pack(ranges, most)]
+
+    def report(self) -> dict[str, Any]:
+        """Return what the query's progress shows."""
+        return report(self._streams.values(), self.loss.count)
+
+    async def _pause(self) -> None:
+        now = self._clock.now()
+        if self._planned_at is not None:
+            wait = self._planned_at + self._pause_seconds - now
+            if wait > 0:
+                await asyncio.sleep(wait)
+        self._planned_at = self._clock.now()
+
+    @property
+    def _context(self) -> Context:
+        insist = self._targets is not None
+        return Context(self._clock, self._service, self.loss, insist=insist)
+
+    async def _refreshed(self, *, now: bool = False) -> list[Watched]:
+        async def refresh(asked: Stream) -> Watched:
+            stream = self._streams.get(asked.name)
+            if stream is None:
+                source = await self._open_source(asked)
+                stream = Watched(asked, source, self._clock, self._service)
+                await stream.refresh()
+                self._streams[asked.name] = stream
+            else:
+                await stream.refresh(now=now)
+            return stream
+
+        return list(await asyncio.gather(*map(refresh, self.options.streams)))
+
+    def _starting(self, stream: Watched) -> Start | StreamOffset:
+        asked, arn = stream.asked, stream.info.arn
+        starting = self.options.starting
+        if isinstance(starting, FromStore):
+            found = self._stored.get(arn)
+            if found is None:
+                raise ConfigurationError(
+                    f"startingPosition=checkpoint: the state store holds no positions "
+                    f"of stream {arn}"
+                )
+            return found
+        positions = self.options.starting_positions
+        self._require_known("startingPosition", positions)
+        given = positions and given_for(positions, [asked.name], arn)
+        return given or asked.start or starting
+
+    def _require_known(self, option: str, positions: Start | Offset | None) -> None:
+        if isinstance(positions, dict):
+            streams = self._streams.values()
+            names = [(stream.asked.name, stream.info.arn) for stream in streams]
+            require_known_streams(option, positions, names)
+
+    async def _check_retention(
+        self,
+        stream: Watched,
+        pairs: Mapping[str, tuple[Place, Place]],
+        expiring_until: float,
+    ) -> None:
+        """Notice what was lost between planning a batch and computing it again."""
+        now, retention = self._service.latest(), stream.retention_seconds
+        for shard_id, (first, _) in pairs.items():
+            seen = seen_at(first)
+            if seen is None or not may_be_trimmed(seen, retention, now):
+                continue
+            if now < expiring_until and not isinstance(first, After):
+                continue
+            if not await is_whole(stream.source, shard_id, first):
+                self.loss.found(stream.info.arn, shard_id, first, unproven(seen))
+
+    def _is_other(self, stream: Watched, planned: StreamOffset) -> bool:
+        """Tell whether a batch that was planned before is of a stream now gone."""
+        if stream.info.created_at == planned.created_at:
+            return False
+        self.loss.found(stream.info.arn, "", None, "the stream was made anew")
+        return True
+
+
+def _ending_of(ending: Start | Offset | None, stream: Watched) -> Ending:
+    """Return where a read ends in a stream. Raises ConfigurationError."""
+    if ending is None or isinstance(ending, Start):
+        return ending
+    found = given_for(ending, [stream.asked.name], stream.info.arn)
+    if found is None:
+        raise ConfigurationError(
+            f"endingPosition doesn't say where to end in stream {stream.info.arn}"
+        )
+    return found
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _range(
+    arn: str,
+    shard_id: str,
+    pair: tuple[Place, Place],
+    stream: Watched | None,
+    expiring_until: float,
+) -> ShardRange:
+    first, last = pair
+    rate = UNKNOWN_BYTES_PER_SECOND
+    retention = 86_400.0
+    if stream is not None:
+        rate = stream.bytes_per_second.get(shard_id, rate)
+        retention = stream.retention_seconds
+    span = 10.0
+    if isinstance(first, After | At) and isinstance(last, After):
+        span = max(0.0, last.seen - first.seen)
+    size = int(min(rate * span, MOST_BYTES_PER_RANGE))
+    return ShardRange(arn, shard_id, first, last, retention, size, expiring_until)
+
+
+def _task(ranges: tuple[ShardRange, ...], streams: dict[str, Watched]) -> Task:
+    arns = sorted({item.stream_arn for item in ranges})
+    return Task(tuple(_reached(arn, streams.get(arn)) for arn in arns), ranges)
+
+
+def _reached(arn: str, stream: Watched | None) -> Stream:
+    if stream is None:
+        return Stream(arn)
+    asked = stream.asked
+    return Stream(
+        arn,
+        role_arn=asked.role_arn,
+        external_id=asked.external_id,
+        session_name=asked.session_name,
+    )

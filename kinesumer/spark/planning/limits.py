@@ -1,0 +1,141 @@
+"""Limits of a batch: where to cut each shard so that all go on evenly in time.
+
+A shard that goes ahead of the others would move a query's watermark past their records,
+so what a batch may hold is given to the oldest records of all shards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesumer.spark.planning.probe import Found
+
+MOST_ROWS_PER_SECOND = 1_000.0
+MOST_BYTES_PER_SECOND = 1_000_000.0
+"""What Kinesis lets into a shard: a burst doesn't last."""
+PROVEN_ROWS = 500
+"""So many at once were let in by a server without limits."""
+
+
+class Limits(NamedTuple):
+    """What a batch should hold at most."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit."""
+        return self.rows is not None or self.bytes is not None
+
+
+class Sample(NamedTuple):
+    """The next records of a shard; ``whole`` if it holds no others."""
+
+    records: Sequence[Found]
+    whole: bool
+
+
+class Share(NamedTuple):
+    """What a shard may contribute: some records of its sample, or all up to a time."""
+
+    records: int
+    until: float | None = None
+
+
+Key = tuple[str, str]
+
+
+def admit(
+    samples: Mapping[Key, Sample], limits: Limits, until: float = inf
+) -> dict[Key, Share]:
+    """Return each shard's share of what arrived up to a time.
+
+    At least one record of all is admitted if any arrived up to then.
+    """
+    samples = {key: _up_to(sample, until) for key, sample in samples.items()}
+    horizon = min(
+        (s.records[-1].arrived_at for s in samples.values() if not s.whole),
+        default=inf,
+    )
+    known = sorted(
+        chain.from_iterable(
+            ((found.arrived_at, key, found) for found in sample.records)
+            for key, sample in samples.items()
+        )
+    )
+    counts = dict.fromkeys(samples, 0)
+    budget = _Budget(limits)
+    for place, (arrived_at, key, found) in enumerate(known):
+        if arrived_at > horizon:
+            return _by_time(samples, counts, known[place:], budget, until)
+        if not budget.take(1, found.size):
+            return {key: Share(count) for key, count in counts.items()}
+        counts[key] += 1
+    return _by_time(samples, counts, [], budget, until)
+
+
+def _up_to(sample: Sample, until: float) -> Sample:
+    """Return a sample without what arrived later than a time."""
+    records = sample.records
+    later = (i for i, found in enumerate(records) if found.arrived_at > until)
+    count = next(later, len(records))
+    return Sample(records[:count], sample.whole or count < len(records))
+
+
+class _Budget:
+    def __init__(self, limits: Limits) -> None:
+        self.rows: float = inf if limits.rows is None else limits.rows
+        self.bytes: float = inf if limits.bytes is None else limits.bytes
+        self._first = True
+
+    def take(self, rows: int, size: int) -> bool:
+        if not self._first and (rows > self.rows or size > self.bytes):
+            return False
+        self._first = False
+        self.rows -= rows
+        self.bytes -= size
+        return True
+
+
+def _by_time(
+    samples: Mapping[Key, Sample],
+    counts: Mapping[Key, int],
+    known: Sequence[tuple[float, Key, Found]],
+    budget: _Budget,
+    most: float,
+) -> dict[Key, Share]:
+    """Choose a time up to which about the rest of the budget has arrived."""
+    going_on = {key: sample for key, sample in samples.items() if not sample.whole}
+    if not going_on:
+        return {key: Share(count) for key, count in counts.items()}
+    horizon = min(sample.records[-1].arrived_at for sample in going_on.values())
+    until = min(most, horizon + _seconds(list(going_on.values()), budget))
+    more = Counter(key for arrived_at, key, _ in known if arrived_at <= until)
+    shares = {}
+    for key, sample in samples.items():
+        count = counts[key] + more[key]
+        reaches = not sample.whole and count == len(sample.records)
+        shares[key] = Share(count, until if reaches else None)
+    return shares
+
+
+def _seconds(samples: Sequence[Sample], budget: _Budget) -> float:
+    """Return about how long it took the rest of the budget to arrive."""
+    rows = size = 0.0
+    for sample in samples:
+        first, last = sample.records[0], sample.records[-1]
+        span = max(last.arrived_at - first.arrived_at, 1e-6)
+        count, held = len(sample.records), sum(found.size for found in sample.records)
+        if count > PROVEN_ROWS and count > 4 * MOST_ROWS_PER_SECOND * span:
+            rows, size = rows + count / span, size + held / span
+        else:
+            rows += min(MOST_ROWS_PER_SECOND, count / span)
+            size += min(MOST_BYTES_PER_SECOND, held / span)
+    return min(budget.rows / rows, budget.bytes / max(size, 1e-6))

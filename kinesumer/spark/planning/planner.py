@@ -1,0 +1,167 @@
+"""The next batch's end, over all streams: listed, looked at, limited, cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from kinesumer.spark.planning.horizon import horizon
+from kinesumer.spark.planning.limits import Limits, admit
+from kinesumer.spark.planning.offsets import BEGINNING, End, StreamOffset
+from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
+from kinesumer.spark.planning.shard_plan import Advance, Context
+from kinesumer.spark.planning.start_offsets import anchor
+from kinesumer.spark.runtime.event_loop import each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kinesumer.model.streams import Start
+    from kinesumer.spark.planning.limits import Share
+    from kinesumer.spark.planning.offsets import Offset, Place
+    from kinesumer.spark.planning.stream_state import Watched
+
+Targets = dict[str, dict[str, "Place"]]
+"""Where Trigger.AvailableNow ends, by stream and shard. A shard that has no target is
+left for the next run."""
+
+
+class Planner:
+    """Plans a query's batches. What it remembers only saves calls."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    async def plan(
+        self,
+        start: Offset,
+        streams: Sequence[Watched],
+        starting: Callable[[Watched], Start | StreamOffset],
+        limits: Limits,
+        targets: Targets | None = None,
+    ) -> Offset | None:
+        """Return the end of the batch that begins at a committed offset.
+
+        None if there is nothing new.
+        """
+        before = {}
+        for stream in streams:
+            before[stream.info.arn] = self._begin(start, stream, starting)
+        work = {
+            stream.info.arn: self._advances(stream, before[stream.info.arn], targets)
+            for stream in streams
+        }
+        all_of_them = [item for items in work.values() for item in items]
+        together = self.context.skew_seconds < inf
+        parents = together and any(item.ends_whole for item in all_of_them)
+        await each(all_of_them, lambda item: item.look(limits, together=parents))
+        until = await horizon(streams, before, work, self.context)
+        shares = _shares(work, limits, until)
+        await each(all_of_them, lambda item: item.cut(shares(item)))
+        after = {
+            stream.info.arn: self._finish(
+                stream, before[stream.info.arn], work[stream.info.arn]
+            )
+            for stream in streams
+        }
+        is_new = set(start) != set(after)
+        if not is_new and all(offset is None for offset in after.values()):
+            return None
+        return {
+            arn: _refreshed(before[arn], work[arn]) if offset is None else offset
+            for arn, offset in after.items()
+        }
+
+    def _begin(
+        self,
+        start: Offset,
+        stream: Watched,
+        starting: Callable[[Watched], Start | StreamOffset],
+    ) -> StreamOffset:
+        info = stream.info
+        before = start.get(info.arn)
+        if before is None:
+            return anchor(info, stream.shards, starting(stream))
+        if before.created_at != info.created_at:
+            self.context.loss.found(info.arn, "", None, "the stream was made anew")
+            return anchor(info, stream.shards, BEGINNING)
+        return replace(before, origin={})
+
+    def _advances(
+        self, stream: Watched, before: StreamOffset, targets: Targets | None
+    ) -> list[Advance]:
+        arn = stream.info.arn
+        found = []
+        for item in readable(before, stream.shards):
+            target = None
+            if targets is not None:
+                target = targets.get(arn, {}).get(item.shard.shard_id)
+                if target is None:
+                    continue
+            begins = bool(before.origin)
+            found.append(Advance(stream, item, self.context, target, begins=begins))
+        return found
+
+    def _finish(
+        self, stream: Watched, before: StreamOffset, work: Sequence[Advance]
+    ) -> StreamOffset | None:
+        """Return a stream's places after the batch; None if they are the same."""
+        lost = {item.shard_id for item in work if item.lost}
+        for shard_id in vanished(before, stream.shards):
+            place = before.shards[shard_id]
+            reason = "Kinesis no longer knows the shard"
+            self.context.loss.found(stream.info.arn, shard_id, place, reason)
+            lost.add(shard_id)
+        if any(isinstance(item.place, End) for item in work):
+            stream.reshards()
+        open_ones = [item for item in work if not isinstance(item.place, End)]
+        stream.keep_only(item.shard_id for item in open_ones)
+        for item in open_ones:
+            if item.look_taken is not None or item.moved:
+                stream.lag_seconds[item.shard_id] = item.behind_seconds
+        changed = (
+            lost
+            or before.origin
+            or any(
+                item.moved or (item.is_stale and item.rested is not None)
+                for item in work
+            )
+        )
+        if not changed:
+            return None
+        places = still_needed(_refreshed(before, work), stream.shards)
+        for item in work:
+            if item.moved:
+                places[item.shard_id] = item.place
+        for shard_id in lost:
+            places.pop(shard_id, None)
+        anew = {i.shard_id: i.began_anew for i in work if i.began_anew is not None}
+        return replace(before, shards=places, origin={**before.origin, **anew})
+
+
+def _refreshed(before: StreamOffset, work: Sequence[Advance]) -> StreamOffset:
+    rested: dict[str, Place] = {}
+    for item in work:
+        place = item.rested
+        if place is not None:
+            rested[item.shard_id] = place
+    return replace(before, shards={**before.shards, **rested})
+
+
+def _shares(
+    work: Mapping[str, Sequence[Advance]], limits: Limits, until: float
+) -> Callable[[Advance], Share | None]:
+    if not limits.any and until == inf:
+        return lambda item: None
+    by_key = {
+        (arn, item.shard_id): item for arn, items in work.items() for item in items
+    }
+    samples = {
+        key: sample
+        for key, item in by_key.items()
+        if (sample := item.sample) is not None
+    }
+    admitted = admit(samples, limits, until) if samples else {}
+    shares = {id(by_key[key]): share for key, share in admitted.items()}
+    return lambda item: shares.get(id(item))

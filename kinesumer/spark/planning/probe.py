@@ -1,0 +1,256 @@
+"""Looking at a shard without reading it: what comes next, where the tip is.
+
+A probe costs few calls, since readers need the shard's five reads a second, and
+searches that can wait go on at the next trigger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardThrottledError,
+    StartInFutureError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.spark.planning.offsets import After, At, End
+from kinesumer.spark.reading.pace import Pace
+from kinesumer.wire.records import payload_bytes
+
+if TYPE_CHECKING:
+    from kinesumer.model.records import Page, Record
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.runtime.service_clock import ServiceClock
+
+FRESH_SECONDS = 240.0
+"""Kinesis forgets iterators after five minutes."""
+EMPTY_PAGES = 20
+"""Empty pages on the way to the next record that are followed in one go."""
+EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
+CALLS_PER_SECOND = 4
+"""Of five that a shard allows."""
+PERIOD_SECONDS = 0.25
+"""Looks come as fast as this while the shard isn't shared."""
+TRIES = 3
+"""So often a look is asked for that Kinesis refuses as too fast."""
+
+
+class Found(NamedTuple):
+    """A record, as far as planning needs it."""
+
+    position: Position
+    arrived_at: float
+    size: int
+
+
+class Look:
+    """What lies just after a place, or at a time."""
+
+    __slots__ = ("at_tip", "closed", "iterator", "near_tip", "records")
+
+    def __init__(
+        self, records: list[Found], iterator: str | None, *, at_tip: bool
+    ) -> None:
+        self.records = records
+        self.iterator = iterator
+        """Continues after the records. None: the shard is closed and ends here."""
+        self.closed = iterator is None
+        self.at_tip = at_tip
+        """Whether nothing more has arrived."""
+        self.near_tip = at_tip
+        """Whether Kinesis calls this the tip, though there may be a little more."""
+
+    def up_to(self, last: Position) -> Look:
+        """Return this without what comes after a position; at the tip if it ends so."""
+        return self._cut(sum(found.position <= last for found in self.records), last)
+
+    def before(self, moment: float | None) -> Look:
+        """Return this without what arrived at a time or later."""
+        if moment is None:
+            return self
+        late = (i for i, f in enumerate(self.records) if f.arrived_at >= moment)
+        return self._cut(next(late, len(self.records)), None)
+
+    def _cut(self, count: int, last: Position | None) -> Look:
+        kept = self.records[:count]
+        dropped = count < len(self.records)
+        reached = dropped or (bool(kept) and kept[-1].position == last)
+        # After what was dropped, the iterator isn't the one behind the kept records.
+        iterator = None if dropped else self.iterator
+        look = Look(kept, iterator, at_tip=reached or self.at_tip)
+        look.closed = self.closed and not reached
+        return look
+
+
+class ShardProbe:
+    """Looks at one shard, not too often."""
+
+    def __init__(
+        self, source: StreamSource, shard_id: str, clock: Clock, service: ServiceClock
+    ) -> None:
+        self.shard_id = shard_id
+        self.failing_since: float | None = None
+        self.quiet: tuple[float, float] | None = None
+        """Nothing arrived between these times."""
+        self.records_per_second: float | None = None
+        """How fast records came when the shard was last sampled. None: never yet."""
+        self._source, self._clock, self._service = source, clock, service
+        self._place: Place | None = None
+        self._iterator, self._since = "", 0.0
+        self._tip: tuple[object, float] = (None, -math.inf)
+        self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
+        self._pace = Pace()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a look needs no waiting."""
+        asked = self._asked
+        return len(asked) < CALLS_PER_SECOND or self._clock.now() - asked[0] >= 1.0
+
+    async def after(self, place: Place, limit: int) -> Look:
+        """Look at what comes just after a place.
+
+        Raises TrimmedPositionError, ShardMissingError, SourceUnavailableError.
+        """
+        try:
+            look = await self._look(await self._after(place), limit, _since(place))
+        except ExpiredIteratorError:
+            self._place = None
+            look = await self._look(await self._after(place), limit, _since(place))
+        if not look.records:
+            self.keep(place, look)
+        return look
+
+    async def next_after(self, place: Place, limit: int) -> Look:
+        """Look at what comes after a place, however many empty pages lie before it."""
+        look = await self.after(place, limit)
+        while not (look.records or look.at_tip):
+            look = await self.after(place, limit)
+        return look
+
+    async def at(self, moment: float, limit: int) -> Look:
+        """Look at the first records that arrived at a time or later.
+
+        A time that Kinesis refuses, because its clock is behind ours, is asked for
+        again up to EARLIER_SECONDS earlier: then there are older records, too.
+        """
+        return await self._look(await self._iterator_at(moment), limit, None)
+
+    async def _iterator_at(self, moment: float) -> str:
+        for earlier in EARLIER_SECONDS:
+            start = Start(type="AT_TIMESTAMP", timestamp=moment - earlier)
+            with suppress(StartInFutureError):
+                return await self._source.get_iterator(self.shard_id, start)
+        raise StartInFutureError(
+            f"{self.shard_id}: Kinesis refuses {moment} as later than its own clock"
+        )
+
+    async def further(self, look: Look, limit: int) -> Look:
+        """Look at what follows what was seen, and return both as one."""
+        assert look.iterator is not None
+        following = await self._look(look.iterator, limit, None)
+        both = look.records + following.records
+        found = Look(both, following.iterator, at_tip=following.at_tip)
+        found.near_tip = following.near_tip
+        return found
+
+    def saw_tip(self, place: Place, moment: float) -> None:
+        """Remember that nothing that arrived before a time lies after a place."""
+        self._tip = _key(place), moment
+
+    def empty_until(self, place: Place) -> float:
+        """Return a time before which nothing after a place arrived; -inf: unknown."""
+        key, moment = self._tip
+        return moment if key == _key(place) else -math.inf
+
+    def keep(self, place: Place, look: Look) -> None:
+        """Remember that a look's iterator is the one just after a place."""
+        if look.iterator is None or isinstance(place, End):
+            self._place = None
+        else:
+            self._place, self._iterator = place, look.iterator
+            self._since = self._clock.now()
+
+    def keep_after(self, found: Found, look: Look) -> None:
+        """Remember that a look's iterator is the one just after a record."""
+        self.keep(After(found.position, found.arrived_at), look)
+
+    async def _after(self, place: Place) -> str:
+        fresh = self._clock.now() - self._since < FRESH_SECONDS
+        if fresh and self._place is not None and _key(self._place) == _key(place):
+            return self._iterator
+        start = place.position if isinstance(place, After) else place
+        assert not isinstance(start, At | End)
+        return await self._source.get_iterator(self.shard_id, start)
+
+    async def _look(self, iterator: str, limit: int, since: float | None) -> Look:
+        for _ in range(EMPTY_PAGES):
+            page = await self._ask(iterator, limit)
+            found = _found(page, since)
+            following = page.next_iterator
+            near = following is None or not page.millis_behind
+            if found or near:
+                # Servers reckon in milliseconds: a full page may be short of the tip.
+                full = following is not None and len(page.records) >= limit
+                look = Look(found, following, at_tip=near and not full)
+                look.near_tip = near
+                return look
+            assert following is not None
+            iterator = following
+        return Look([], iterator, at_tip=False)
+
+    async def _ask(self, iterator: str, limit: int) -> Page:
+        if not self.may_ask:
+            await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
+        page = await self._shared(iterator, limit)
+        if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
+            self._service.saw_arrival(arrived)
+        return page
+
+    async def _shared(self, iterator: str, limit: int) -> Page:
+        """Ask at the pace that other consumers of the shard leave."""
+        clock, pace = self._clock, self._pace
+        next_at = pace.starts_at(clock.now())
+        for left in reversed(range(TRIES)):
+            await asyncio.sleep(max(0.0, next_at - clock.now()))
+            started = clock.now()
+            self._asked.append(started)
+            try:
+                page = await self._source.get_records(iterator, limit)
+            except ShardThrottledError:
+                next_at = pace.after_throttle(clock.now(), PERIOD_SECONDS, 0.5)
+                if not left:
+                    raise
+            else:
+                pace.after_page(started, PERIOD_SECONDS, payload_bytes(page))
+                return page
+        raise AssertionError("unreachable")
+
+
+def _found(page: Page, since: float | None) -> list[Found]:
+    found = [_record(record) for record in page.records]
+    if since is not None:
+        found = [record for record in found if record.arrived_at >= since]
+    return found
+
+
+def _record(record: Record) -> Found:
+    # A whole Kinesis record each: aggregates are never cut.
+    arrived = record.approximate_arrival_timestamp
+    return Found(Position(record.sequence_number), arrived or 0.0, len(record.data))
+
+
+def _since(place: Place) -> float | None:
+    """Servers that know whole seconds only give what came before the start, too."""
+    return place.timestamp if isinstance(place, Start) else None
+
+
+def _key(place: Place) -> object:
+    return place.position if isinstance(place, After) else place

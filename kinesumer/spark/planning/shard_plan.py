@@ -1,0 +1,416 @@
+"""One shard's next place: looked at, limited, cut."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model.streams import Start
+from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, unproven
+from kinesumer.spark.planning.limits import Sample
+from kinesumer.spark.planning.offsets import BEGINNING, After, At, End
+from kinesumer.spark.planning.targets import last_until
+from kinesumer.spark.planning.tip_search import Bound, Reached, reach
+from kinesumer.spark.runtime.event_loop import patiently
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Clock
+    from kinesumer.spark.planning.data_loss import DataLoss
+    from kinesumer.spark.planning.limits import Limits, Share
+    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.planning.probe import Found, Look, ShardProbe
+    from kinesumer.spark.planning.shard_order import Readable
+    from kinesumer.spark.planning.stream_state import Watched
+    from kinesumer.spark.runtime.service_clock import ServiceClock
+
+MOST_SAMPLED = 2_000
+JUMP_RECORDS = 3
+FRESH_SECONDS = 10.0
+"""A place that was left so long ago may have much behind it."""
+CUT_SECONDS = 0.25
+"""What arrived so recently waits for the next batch where a shard has much."""
+STALE_SHARE = 1 / 24
+"""A quiet shard's place is stored again after this share of the retention. A query that
+stops may stay away for the rest of it."""
+SEEN_SLACK_SECONDS = 60.0
+"""A record's time of arrival and the clock that we know may differ by less."""
+
+
+class Context(NamedTuple):
+    """What planning needs besides the streams."""
+
+    clock: Clock
+    service: ServiceClock
+    loss: DataLoss
+    insist: bool = False
+    """Never leave a shard out because Kinesis refuses for now."""
+    skew_seconds: float = math.inf
+    """How far apart shards may get in arrival time; inf: as far as they do."""
+
+
+class Advance:
+    """One shard in one trigger."""
+
+    def __init__(
+        self,
+        stream: Watched,
+        readable: Readable,
+        context: Context,
+        target: Place | None,
+        *,
+        begins: bool = False,
+    ) -> None:
+        self.shard_id = readable.shard.shard_id
+        self.place: Place = readable.place
+        """Where the batch ends in this shard; not moved: where it begins."""
+        self.lost = False
+        """Whether Kinesis no longer knows the shard."""
+        self.look_taken: Look | None = None
+        self.behind_seconds = 0.0
+        self.refused = False
+        """Whether Kinesis did not say what comes next."""
+        self.lags = False
+        """Whether there may have been a backlog before the look."""
+        self.ended_by = math.inf
+        """A time before which the last record of a closed shard arrived."""
+        self._stream, self._readable, self._context = stream, readable, context
+        self._target = target
+        self._begins = begins
+        """Whether the query begins with this batch: nothing before it can be lost."""
+        self._begin: Place = readable.place
+        self._sample = 0
+        self._quiet_since: float | None = None
+        self._is_quiet = False
+        """Whether Kinesis holds nothing after the place, whatever the target is."""
+
+    # --- looking ---------------------------------------------------------------------
+
+    async def look(self, limits: Limits, *, together: bool = False) -> None:
+        """Find out what comes next in the shard.
+
+        ``together``: even where nothing limits the batch, other shards may.
+        """
+        if limits.any:
+            most = MOST_SAMPLED if limits.rows is None else limits.rows
+            self._sample = min(most + 1, MOST_SAMPLED)
+        if isinstance(self._target, Start) and not self.is_stale:
+            return
+        try:
+            await self._check_retention()
+            self.lags = self._may_lag
+            shortcut = not (limits.any or together or self.lags)
+            if shortcut and self.ends_whole:
+                await self._find_beginning()
+                if not self.lost:
+                    self.place = End(self._readable.seen)
+                return
+            if shortcut and await self._jump():
+                await self._find_beginning()
+                return
+            self.look_taken = await self._ask()
+        except SourceUnavailableError as error:
+            if self._context.insist:
+                raise
+            self._stream.refused(self._probe, error)
+            self.refused = True
+            return
+        self._probe.failing_since = None
+        look = self.look_taken
+        if isinstance(self._target, Start) and not self._is_quiet:
+            self.look_taken = None  # the records came after the target was chosen
+            return
+        if look is not None and look.records:
+            self._stream.learn(self.shard_id, look)
+            self._begin_at(look)
+        elif look is not None and look.closed:
+            self.place = End(self._readable.seen)
+
+    @property
+    def _probe(self) -> ShardProbe:
+        return self._stream.probe(self.shard_id)
+
+    @property
+    def since(self) -> float:
+        """A time before which nothing that is still to be read arrived."""
+        look, stream = self.look_taken, self._stream
+        if look is not None and look.records:
+            return look.records[0].arrived_at
+        oldest = self._context.service.earliest() - stream.retention_seconds
+        oldest = max(oldest, stream.info.created_at)
+        place = self._readable.place
+        if place == BEGINNING:
+            return oldest
+        return max(oldest, self._readable.seen, self._probe.empty_until(place))
+
+    @property
+    def _may_lag(self) -> bool:
+        age = self._context.service.earliest() - self.since
+        return age > self._context.skew_seconds
+
+    @property
+    def ends_whole(self) -> bool:
+        """A closed shard is read to its end unless a limit or a target forbids it."""
+        if self._target is not None:
+            return isinstance(self._target, End)
+        return self._readable.shard.closed
+
+    async def _jump(self) -> bool:
+        """Go to what has just arrived, unseen what lies between, if that is much."""
+        if self._target is not None or not self._expects_much():
+            return False
+        now = self._context.service.earliest()
+        fresh = self._probe.records_per_second is None
+        few = self._stream.sample() if fresh else JUMP_RECORDS
+        try:
+            there = await self._probe.at(now - CUT_SECONDS, few)
+            if fresh and there.near_tip and not there.at_tip:
+                there = await self._probe.further(there, MOST_SAMPLED)
+        except (ShardMissingError, ExpiredIteratorError):
+            return False
+        if not there.records or not self._is_new(there.records[-1]):
+            if there.at_tip:
+                self._quiet_since = now - CUT_SECONDS
+            return False
+        last = there.records[-1]
+        self._end_at(Reached(last, there.at_tip, there.closed))
+        self._probe.keep_after(last, there)
+        if fresh:
+            self._stream.learn(self.shard_id, there)
+        return True
+
+    def _expects_much(self) -> bool:
+        age = self._context.service.earliest() - self._readable.seen
+        rate = self._probe.records_per_second
+        if rate is None:
+            return age > FRESH_SECONDS
+        return age * rate > 2 * self._stream.sample()
+
+    def _is_new(self, found: Found) -> bool:
+        place = self._begin
+        if isinstance(place, After):
+            return found.position > place.position
+        since = place.timestamp if isinstance(place, Start) else None
+        return since is None or found.arrived_at >= since
+
+    async def _ask(self) -> Look | None:
+        try:
+            look = await self._patiently_after()
+        except TrimmedPositionError as error:
+            self._begin = self._begin_anew(error)
+            look = await self._patiently_after()
+        except ShardMissingError:
+            self._lose("Kinesis no longer knows the shard")
+            self.lost = True
+            return None
+        self._is_quiet = look.at_tip and not look.records
+        if self._is_quiet:
+            now = self._context.service.earliest()
+            self._probe.saw_tip(self._readable.place, now)
+        if isinstance(self._target, After):
+            return look.up_to(self._target.position)
+        return look
+
+    def _begin_anew(self, error: TrimmedPositionError) -> Start:
+        """Return where to go on after a record that has expired itself."""
+        readable, now = self._readable, self._context.service.latest()
+        if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
+            self._lose(f"retention has passed them ({error})")
+            return BEGINNING
+        # Whatever came after it arrived later than what is known to lie before it.
+        return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
+
+    async def _find_beginning(self) -> None:
+        """Look at the first record of a batch that goes past it unseen."""
+        if isinstance(self._begin, Start) and (look := await self._ask()) is not None:
+            self._begin_at(look)
+
+    def _begin_at(self, look: Look) -> None:
+        """Begin at the first record that was seen: it must still be there later."""
+        if isinstance(self._begin, Start) and look.records:
+            first = look.records[0]
+            self._begin = At(first.position.sequence_number, first.arrived_at)
+
+    async def _patiently_after(self) -> Look:
+        async def ask() -> Look:
+            find = self._probe.next_after if self.lags else self._probe.after
+            return await self._look_further(
+                await find(self._begin, self._stream.sample())
+            )
+
+        if self._context.insist or self._begins:
+            return await patiently(ask, self._context.clock)
+        return await ask()
+
+    async def _look_further(self, look: Look) -> Look:
+        """Look at more if a limit may be met in it: so it is kept exactly."""
+        if look.records and not look.at_tip and self._sample:
+            self._stream.learn(self.shard_id, look)
+            wanted = self._stream.sample(self._sample) - len(look.records)
+            if wanted > 0:
+                return await self._probe.further(look, wanted)
+        return look
+
+    async def _check_retention(self) -> None:
+        """Make sure that nothing was lost."""
+        readable, stream = self._readable, self._stream
+        if self._begins and not isinstance(readable.place, After):
+            return
+        now = self._context.service.latest()
+        if may_be_trimmed(readable.seen, stream.retention_seconds, now):
+            if not await is_whole(stream.source, self.shard_id, self._begin):
+                self._lose(unproven(readable.seen))
+
+    def _lose(self, reason: str) -> None:
+        arn = self._stream.info.arn
+        self._context.loss.found(arn, self.shard_id, self._begin, reason)
+
+    # --- limits ----------------------------------------------------------------------
+
+    @property
+    def sample(self) -> Sample | None:
+        """What limits are reckoned from; None if there is nothing to read."""
+        look = self.look_taken
+        if look is None or not look.records:
+            return None
+        return Sample(look.records, look.at_tip)
+
+    # --- cutting ---------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Leave for a later batch what was chosen without regard to other shards."""
+        if self.look_taken is None:
+            self.place = self._begin = self._readable.place
+
+    async def cut(self, share: Share | None) -> None:
+        """Choose the batch's end, within a share if limits apply."""
+        look = self.look_taken
+        if look is None:
+            return
+        if not look.records or (share is not None and share.records == 0):
+            self._note_lag(look)
+            return
+        if share is not None and share.records < len(look.records):
+            self._end_at(Reached(look.records[share.records - 1]))
+        elif look.at_tip:
+            last = look.records[-1]
+            self._end_at(Reached(last, at_tip=True, closed=look.closed))
+            self._probe.keep_after(last, look)
+        else:
+            await self._go_beyond(look, share)
+
+    async def _go_beyond(self, look: Look, share: Share | None) -> None:
+        until = math.inf if share is None else share.until
+        if until is None:
+            self._end_at(Reached(look.records[-1]))
+        elif until > self._context.service.earliest():
+            await self._go_to_tip(look)
+        else:
+            await self._go_up_to(look, until)
+
+    async def _go_to_tip(self, look: Look) -> None:
+        if self.ends_whole:
+            self.place = End(look.records[-1].arrived_at)
+            return
+        if isinstance(self._target, After):
+            self.place = self._target
+            return
+        quiet = self._quiet_since is not None
+        now = self._quiet_since or self._context.service.earliest() - CUT_SECONDS
+        stream = self._stream
+        bound = Bound(now, stream.sample(), stream.ahead, known_quiet=quiet)
+        try:
+            reached = await reach(self._probe, look, bound)
+        except (SourceUnavailableError, ExpiredIteratorError):
+            reached = Reached(look.records[-1])
+        self._end_at(reached)
+
+    async def _go_up_to(self, look: Look, until: float) -> None:
+        """Go to about the last record that arrived up to a time.
+
+        Insists on an answer: other shards go on to the same time.
+        """
+        if self.ends_whole and self.ended_by <= until:
+            self.place = End(look.records[-1].arrived_at)
+            return
+        if isinstance(self._target, After) and self._target.seen <= until:
+            self.place = self._target
+            return
+        there = await last_until(
+            self._stream, self.shard_id, self._context, look, until
+        )
+        last, more = there.records[-1], there.iterator
+        if more is not None:
+            self._probe.keep_after(last, there)
+        at_tip = there.at_tip and more is not None
+        self._end_at(self._within_target(Reached(last, at_tip, there.closed)))
+
+    def _within_target(self, reached: Reached) -> Reached:
+        target = self._target
+        if isinstance(target, After) and (
+            reached.closed or reached.last.position > target.position
+        ):
+            self.place = target
+            return Reached(
+                reached.last._replace(position=target.position, arrived_at=target.seen)
+            )
+        return reached
+
+    def _end_at(self, reached: Reached) -> None:
+        arrived = reached.last.arrived_at
+        now = self._context.service.earliest()
+        if reached.closed:
+            self.place = End(arrived)
+            return
+        if reached.at_tip and not isinstance(self._target, After):
+            seen = max(arrived, now - SEEN_SLACK_SECONDS)
+            self._probe.saw_tip(After(reached.last.position, seen), now)
+        else:
+            seen = arrived
+            self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)
+        self.place = After(reached.last.position, seen)
+
+    def _note_lag(self, look: Look) -> None:
+        if look.records:
+            now = self._context.service.earliest()
+            self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
+
+    # --- what stays ------------------------------------------------------------------
+
+    @property
+    def began_anew(self) -> Place | None:
+        """Return where the batch begins, if that is not where the one before ended."""
+        if self._begin is self._readable.place or not self.moved:
+            return None
+        return self._begin
+
+    @property
+    def moved(self) -> bool:
+        """Whether the batch reads anything of this shard, or ends it."""
+        return self.place is not self._readable.place
+
+    @property
+    def rested(self) -> Place | None:
+        """Return the same place, seen just now; None unless surely nothing is new."""
+        readable = self._readable
+        if self.moved or not self._is_quiet:
+            return None
+        seen = self._context.service.earliest() - SEEN_SLACK_SECONDS
+        seen = math.floor(seen * 1000) / 1000  # short in the offset's text
+        if isinstance(readable.place, After):
+            return After(readable.place.position, max(readable.place.seen, seen))
+        if not (self.is_stale or self._begins):
+            return None
+        start = getattr(readable.place, "timestamp", None) or 0.0
+        return Start(type="AT_TIMESTAMP", timestamp=max(start, seen))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a place's age begins to hide what retention does."""
+        age = self._context.service.earliest() - self._readable.seen
+        return age > self._stream.retention_seconds * STALE_SHARE

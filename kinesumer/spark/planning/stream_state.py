@@ -1,0 +1,128 @@
+"""One stream as the planner knows it: its description, its shards, its probes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.spark.planning.probe import ShardProbe
+from kinesumer.spark.runtime.event_loop import PATIENCE_SECONDS, patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesumer.errors import SourceUnavailableError
+    from kinesumer.model.streams import Shard, Stream, StreamInfo
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.planning.probe import Look
+    from kinesumer.spark.runtime.service_clock import ServiceClock
+
+REFRESH_SECONDS = 30.0
+"""Reshards are seen when a shard ends; this finds what else has changed."""
+SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
+FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
+AHEAD_BYTES, MOST_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
+FLEET_RECORDS = 20_000
+"""Most records that one trigger looks at, over all shards."""
+
+
+class Watched:
+    """A stream, from the query's first trigger to its last."""
+
+    info: StreamInfo
+    shards: Sequence[Shard]
+
+    def __init__(
+        self, asked: Stream, source: StreamSource, clock: Clock, service: ServiceClock
+    ) -> None:
+        self.asked, self.source = asked, source
+        self.lag_seconds: dict[str, float] = {}
+        """How far behind a shard is after the last plan."""
+        self.bytes_per_second: dict[str, float] = {}
+        """What a shard was seen to take: for sharing work out, not for choosing it."""
+        self.first_arrivals: dict[str, float] = {}
+        """When the first record arrived in shards that wait for their parents' end."""
+        self._clock, self._service = clock, service
+        self._probes: dict[str, ShardProbe] = {}
+        self._refreshed: float | None = None
+        self._record_bytes = 0.0
+
+    @property
+    def retention_seconds(self) -> float:
+        """How long the stream keeps its records."""
+        return self.info.retention_hours * 3600.0
+
+    async def refresh(self, *, now: bool = False) -> None:
+        """Ask again what the stream is and which shards it has, if it is time to."""
+        due = self._refreshed is None or (
+            self._clock.now() - self._refreshed > REFRESH_SECONDS
+        )
+        if due or now:
+            # In this order: what is open in the listing has all that comes after.
+            self.shards = await patiently(self.source.list_shards, self._clock)
+            self.info = await patiently(self._describe, self._clock)
+            self._refreshed = self._clock.now()
+
+    async def _describe(self) -> StreamInfo:
+        asked_at = self._clock.now()
+        info = await self.source.describe()
+        self._service.heard(info.now, asked_at)
+        return info
+
+    def reshards(self) -> None:
+        """Look at the shards again at the next trigger."""
+        self._refreshed = None
+
+    def probe(self, shard_id: str) -> ShardProbe:
+        """Return what looks at a shard."""
+        if shard_id not in self._probes:
+            self._probes[shard_id] = ShardProbe(
+                self.source, shard_id, self._clock, self._service
+            )
+        return self._probes[shard_id]
+
+    def keep_only(self, shard_ids: Iterable[str]) -> None:
+        """Forget the shards that have been read."""
+        kept = set(shard_ids)
+        for known in (self._probes, self.lag_seconds, self.bytes_per_second):
+            for shard_id in known.keys() - kept:
+                del known[shard_id]
+
+    def sample(self, most: int = SAMPLE_RECORDS) -> int:
+        """Return how many records one look should bring."""
+        if not self._record_bytes:
+            return FIRST_SAMPLE
+        fits = int(SAMPLE_BYTES / self._record_bytes)
+        share = FLEET_RECORDS // max(1, len(self.shards))
+        return max(SMALLEST_SAMPLE, min(most, share, fits))
+
+    @property
+    def record_bytes(self) -> float:
+        """How large records are, about; 1 before any was seen."""
+        return max(1.0, self._record_bytes)
+
+    @property
+    def ahead(self) -> int:
+        """How many records may be read only to find the tip."""
+        fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
+        share = AHEAD_RECORDS // max(1, len(self.shards))
+        return max(SMALLEST_SAMPLE, min(MOST_AHEAD, share, fits))
+
+    def learn(self, shard_id: str, look: Look) -> None:
+        """Take note of how large records are, and how many come."""
+        records, probe = look.records, self.probe(shard_id)
+        size = sum(found.size for found in records)
+        self._record_bytes = max(1.0, size / len(records))
+        span = records[-1].arrived_at - records[0].arrived_at
+        if len(records) >= FIRST_SAMPLE and span > 0:
+            self.bytes_per_second[shard_id] = size / span
+            probe.records_per_second = len(records) / span
+        elif probe.records_per_second is None:
+            probe.records_per_second = 0.0
+
+    def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
+        """Note that a shard can't be asked now. Raises when that lasts."""
+        now = self._clock.now()
+        if probe.failing_since is None:
+            probe.failing_since = now
+        if now - probe.failing_since > PATIENCE_SECONDS:
+            raise error

@@ -1,0 +1,93 @@
+"""What a batch reads: exactly (a, b] of some shards, packed into Spark's tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from kinesumer.errors import CorruptOffsetError
+from kinesumer.model.streams import Start
+from kinesumer.spark.planning.offsets import BEGINNING, After, End
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.model.streams import Stream
+    from kinesumer.spark.planning.offsets import Offset, Place, StreamOffset
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """The records of one shard after ``first`` up to and including ``last``."""
+
+    stream_arn: str
+    shard_id: str
+    first: Place
+    """Exclusive if it is an After; never an End."""
+    last: Place
+    """Inclusive: an After, or END to read a closed shard to its end."""
+    retention_seconds: float
+    """The stream's retention when the batch was planned."""
+    estimated_bytes: int = 0
+    expiring_until: float = 0.0
+    """Until this time of Kinesis's clock, records that are older than the retention
+    may be missing at the beginning: the query has just begun with the oldest ones."""
+
+
+class Task(InputPartition):
+    """Contiguous ranges of shards that one Spark task reads concurrently."""
+
+    def __init__(
+        self, streams: tuple[Stream, ...], ranges: tuple[ShardRange, ...]
+    ) -> None:
+        super().__init__(None)
+        self.streams = streams
+        """How to reach the streams of the ranges; their names are ARNs here."""
+        self.ranges = ranges
+
+
+def between(start: Offset, end: Offset) -> dict[str, dict[str, tuple[Place, Place]]]:
+    """Return what a batch reads of each stream and shard: just after, up to.
+
+    Depends on nothing else: Spark asks again after a restart. A stream that the start
+    doesn't name (or that was made anew since) begins where the end says.
+    """
+    return {
+        arn: _between(_firsts(start, arn, stream.created_at, stream.origin), stream)
+        for arn, stream in sorted(end.items())
+    }
+
+
+def _firsts(
+    start: Offset, arn: str, created_at: float, origin: Mapping[str, Place]
+) -> Mapping[str, Place]:
+    before = start.get(arn)
+    if before is None or before.created_at != created_at:
+        return origin
+    return {**before.shards, **origin}
+
+
+def _between(
+    firsts: Mapping[str, Place], end: StreamOffset
+) -> dict[str, tuple[Place, Place]]:
+    pairs = {
+        shard_id: (firsts.get(shard_id, BEGINNING), last)
+        for shard_id, last in sorted(end.shards.items())
+    }
+    return {shard_id: pair for shard_id, pair in pairs.items() if _holds_any(*pair)}
+
+
+def _holds_any(first: Place, last: Place) -> bool:
+    """Tell whether there may be a record after one place up to another."""
+    if isinstance(first, End) or isinstance(last, Start):
+        return False
+    if isinstance(first, After) and isinstance(last, After):
+        if last.position < first.position:
+            raise CorruptOffsetError(
+                f"a batch would go back from {first.position} to {last.position}: the "
+                "query's checkpoint was changed, or belongs to another query"
+            )
+        return first.position != last.position
+    return True

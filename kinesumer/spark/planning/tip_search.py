@@ -1,0 +1,123 @@
+"""Where a shard's tip is that isn't in sight: found by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kinesumer.spark.planning.probe import Found, Look, ShardProbe
+
+RESOLUTION_SECONDS = 0.002
+MOST_LOOKS = 40
+WALK_RECORDS, WALK_PAGES = 10_000, 5
+"""A piece of a backlog that time can't divide is walked through, so many pages at once:
+servers without limits take many records in one moment."""
+BURST_PER_SECOND = 4_000.0
+SLACK_SECONDS = 2.0
+"""Clocks may differ so much."""
+
+
+class Bound(NamedTuple):
+    """What is known of a tip, and how much is looked at in one call."""
+
+    now: float
+    sample: int
+    ahead: int
+    """How many records may be read ahead, in case the tip is that near."""
+    known_quiet: bool = False
+    """Whether nothing has arrived since ``now``: it needn't be asked."""
+
+
+class Reached(NamedTuple):
+    """The furthest record that was found."""
+
+    last: Found
+    at_tip: bool = False
+    closed: bool = False
+    """The shard is closed, and nothing follows."""
+
+
+async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Go on from a look that ended short of the tip, to about the tip."""
+    look = await probe.further(look, bound.ahead)
+    if look.at_tip:
+        return Reached(look.records[-1], at_tip=True, closed=look.closed)
+    if bound.known_quiet:
+        return await _bisect(probe, look, bound)
+    there = await probe.at(bound.now, bound.sample)
+    if _is_newer(there, look):
+        return told(probe, there)
+    if there.at_tip and there.closed:
+        return Reached(look.records[-1], closed=True)
+    if there.at_tip and there.records:
+        return Reached(look.records[-1], at_tip=True)
+    if not there.at_tip:
+        return await _walk(probe, look, bound)
+    return await _bisect(probe, look, bound)
+
+
+async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Find the tip between the last known record and a time that has nothing after it.
+
+    The first search of a quiet shard ends as soon as waiting would begin; the next
+    one goes on where it ended, to the tip: an old tip takes two batches at most.
+    """
+    high, resumed = bound.now, False
+    best = look
+    if probe.quiet is not None and probe.quiet[0] < high:
+        there = await probe.at(probe.quiet[1] - SLACK_SECONDS, bound.sample)
+        if _is_newer(there, best):
+            best = there
+        elif there.at_tip:
+            high, resumed = probe.quiet[0], True
+    for _ in range(MOST_LOOKS):
+        low = best.records[-1].arrived_at
+        if best.at_tip or high - low <= RESOLUTION_SECONDS:
+            break
+        if not resumed and not probe.may_ask:
+            break
+        middle = (low + high) / 2
+        there = await probe.at(middle, bound.sample)
+        if _is_newer(there, best):
+            best = there
+        elif there.at_tip:
+            high = middle
+        else:
+            break
+    probe.quiet = (high, bound.now)
+    low = best.records[-1].arrived_at
+    if best.at_tip:
+        return told(probe, best)
+    if best is look or high - low <= RESOLUTION_SECONDS:
+        return await _walk(probe, best, bound)
+    return told(probe, best)
+
+
+async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+    """Read ahead: time doesn't divide what is left, or there was no time for it."""
+    look = await probe.further(look, bound.ahead)
+    for _ in range(WALK_PAGES):
+        if look.at_tip or look.iterator is None or not _is_burst(look):
+            break
+        look.records = look.records[-1:]
+        look = await probe.further(look, WALK_RECORDS)
+    return told(probe, look)
+
+
+def told(probe: ShardProbe, look: Look) -> Reached:
+    """Return the last record of a look, and remember what continues after it."""
+    last = look.records[-1]
+    if look.iterator is not None:
+        probe.keep_after(last, look)
+    return Reached(last, look.at_tip, look.closed)
+
+
+def _is_newer(there: Look, than: Look) -> bool:
+    return bool(there.records) and there.records[-1] > than.records[-1]
+
+
+def _is_burst(look: Look) -> bool:
+    """Tell whether records came faster than AWS takes them."""
+    first, last = look.records[0], look.records[-1]
+    span = last.arrived_at - first.arrived_at
+    return len(look.records) > 1 and span * BURST_PER_SECOND < len(look.records)

@@ -1,0 +1,1 @@
+"""Reads the ranges of a task on an executor."""

@@ -1,0 +1,319 @@
+"""Fetches one range of a shard: exactly it, at Kinesis's pace, through its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
+from kinesumer.errors import (
+    DataLossError,
+    ExpiredIteratorError,
+    ShardMissingError,
+    ShardThrottledError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.spark.columnar.rows import RecordRows, parse
+from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, seen_at
+from kinesumer.spark.planning.offsets import After, At, End
+from kinesumer.spark.reading.range_filter import Cut
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    import pyarrow as pa
+
+    from kinesumer.model.records import Page
+    from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.columnar.arrow import Columns
+    from kinesumer.spark.columnar.rows import Rows
+    from kinesumer.spark.options.parser import ReadOptions
+    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.planning.tasks import ShardRange
+    from kinesumer.spark.reading.iterator_cache import Iterators
+    from kinesumer.spark.reading.pace import Paces
+
+logger = logging.getLogger("kinesumer.spark")
+
+CAUGHT_UP_SECONDS = 0.25
+"""Between reads at the shard's tip, where what is left of a range is about to come."""
+GIVE_UP_SECONDS = 600.0
+"""Without any answer for so long, the task fails."""
+CAUGHT_UP_READS = 4
+"""So many empty pages at the shard's tip mean that nothing will come any more."""
+CLOCK_ERROR_SECONDS = 3600.0
+"""How wrong an executor's clock may be."""
+FIRST_LIMIT, MOST_RECORDS = 2_000, 10_000
+
+
+class World:
+    """What fetching needs besides its range."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: random.Random,
+        iterators: Iterators,
+        paces: Paces,
+        options: ReadOptions,
+        columns: Columns,
+    ) -> None:
+        self.clock, self.random = clock, random
+        self.iterators, self.paces = iterators, paces
+        self.options, self.columns = options, columns
+        self.paused = 0.0
+        """Seconds in which Spark took nothing, so that nothing could be fetched."""
+
+    def running(self) -> float:
+        """Return the time on a clock that stands still while nothing can be fetched."""
+        return self.clock.now() - self.paused
+
+
+class Fetch:
+    """One range's fetching."""
+
+    def __init__(
+        self,
+        world: World,
+        given: ShardRange,
+        open_source: Callable[[], Awaitable[StreamSource]],
+    ) -> None:
+        self._world, self._range, self._open = world, given, open_source
+        self._key = ShardKey(given.stream_arn, given.shard_id)
+        self._cut = Cut(given)
+        self._iterator: str | None = None
+        self._limit = FIRST_LIMIT
+        self._caught_up = 0
+        self._over = self._cut.reached
+        self._failures = 0
+        self._pace = world.paces.of(self._key)
+        self._next_at = self._pace.starts_at(world.clock.now())
+        self._answered = world.running()
+        self._whole = False
+        """Whether nothing between the beginning and the first record can be missing."""
+        self.page_bytes = given.estimated_bytes
+        """What the next page may take while it is decoded."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the range has been read."""
+        return self._over
+
+    async def wait(self) -> None:
+        """Wait until Kinesis may be asked again."""
+        delay = self._next_at - self._world.clock.now()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    async def turn(self) -> pa.RecordBatch | None:
+        """Ask Kinesis once; return the range's next rows if there are any."""
+        clock = self._world.clock
+        started = clock.now()
+        try:
+            page, rows = await self._read(started)
+        except ExpiredIteratorError:
+            self._iterator = None
+            return None
+        except ShardMissingError as error:
+            self._lost(f"Kinesis no longer knows the shard ({error})")
+            self._over = True
+            return None
+        except SourceUnavailableError as error:
+            self._next_at = self._later(error)
+            return None
+        self._answered, self._failures = self._world.running(), 0
+        return self._take(started, page, rows)
+
+    async def _read(self, now: float) -> tuple[Page, Rows]:
+        after, iterators = self._cut.after, self._world.iterators
+        deaggregate = self._world.options.deaggregate
+        source = await self._open()
+        if self._iterator is None and isinstance(after, Position):
+            self._iterator = iterators.take(self._key, after, now)
+        if self._iterator is None:
+            self._iterator = await self._begin(source)
+        if isinstance(source, KinesisSource):
+            body = await source.get_body(self._iterator, self._limit)
+            names = self._world.columns.names
+            return parse(body, names, deaggregate=deaggregate)
+        page = await source.get_records(self._iterator, self._limit)
+        return page, RecordRows(page.records, deaggregate=deaggregate)
+
+    async def _begin(self, source: StreamSource) -> str:
+        """Return an iterator where reading goes on."""
+        await self._prove(source)
+        try:
+            return await source.get_iterator(self._key.shard_id, self._cut.after)
+        except TrimmedPositionError as error:
+            await self._begin_anew(source, error)
+        return await source.get_iterator(self._key.shard_id, self._cut.after)
+
+    async def _prove(self, source: StreamSource) -> None:
+        """Find out if retention has passed the beginning of an old range.
+
+        Kinesis doesn't tell: it goes on with the first record that it still has. A
+        range that begins at a record needs no proof: that record comes, or it is lost.
+        """
+        first = self._range.first
+        seen = seen_at(first)
+        if self._whole or seen is None or isinstance(first, At):
+            return
+        if await self._may_be_trimmed(source, seen) and not await is_whole(
+            source, self._key.shard_id, first
+        ):
+            hours = self._range.retention_seconds / 3600
+            self._lost(f"retention, {hours:g} hours, has passed it")
+        self._whole = True
+
+    async def _may_be_trimmed(self, source: StreamSource, seen: float) -> bool:
+        """Tell whether retention has passed a time, by Kinesis's clock.
+
+        This machine's clock only saves the call where its error cannot matter.
+        """
+        retention, wall = self._range.retention_seconds, self._world.clock.wall()
+        if not may_be_trimmed(seen, retention, wall + CLOCK_ERROR_SECONDS):
+            return False
+        now = (await source.describe()).now + 1  # a Date has whole seconds
+        is_new = now < self._range.expiring_until
+        if is_new and not isinstance(self._range.first, After):
+            return False
+        return may_be_trimmed(seen, retention, now)
+
+    async def _begin_anew(
+        self, source: StreamSource, error: TrimmedPositionError
+    ) -> None:
+        """Go on where a record was that has expired itself."""
+        first, cut = self._range.first, self._cut
+        if isinstance(first, After) and cut.after == first.position:
+            if not await self._may_be_trimmed(source, first.seen):
+                # What comes after it arrived later than what is known to lie before.
+                cut.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
+                return
+        if not isinstance(first, At):
+            self._lost(f"retention has passed it ({error})")
+        cut.after = Start.TRIM_HORIZON
+
+    def _judge_beginning(self) -> None:
+        """Find out if the record that the range begins with came."""
+        if not self._cut.lacks_first:
+            return
+        self._cut.lacks_first = False
+        given = self._range
+        age = self._world.clock.wall() - (seen_at(given.first) or 0.0)
+        is_new = self._world.clock.wall() < given.expiring_until
+        if is_new and age > given.retention_seconds - CLOCK_ERROR_SECONDS:
+            logger.warning(
+                "the oldest records expired while the query began: %s, %s",
+                given.stream_arn,
+                given.shard_id,
+            )
+            return
+        self._lost("retention has passed its first record")
+
+    def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
+        cut, columns = self._cut, self._world.columns
+        payload = rows.payload
+        period = self._period(page, payload)
+        self._next_at = self._pace.after_page(started, period, payload)
+        if len(rows):
+            size = max(1, payload // len(rows))
+            most = self._pace.share.page_bytes
+            self._limit = max(1, min(MOST_RECORDS, most // size))
+            self.page_bytes = 3 * payload
+        taken = cut.take(rows)
+        self._judge_beginning()
+        self._iterator = page.next_iterator
+        self._judge(page, rows)
+        if taken.first == taken.stop:
+            return None
+        return rows.batch(self._key, columns, taken)
+
+    def _period(self, page: Page, payload: int) -> float:
+        """Return how long Kinesis is left alone after a page, from its asking on."""
+        options = self._world.options
+        period = options.min_fetch_period
+        if not page.millis_behind:
+            period = max(period, CAUGHT_UP_SECONDS)
+        return max(period, payload / (options.max_fetch_rate * 1e6))
+
+    def _judge(self, page: Page, rows: Rows) -> None:
+        """Find out if the range is over, and whether all of it came."""
+        cut = self._cut
+        if cut.reached:
+            self._over = True
+            self._keep(page, rows)
+        elif cut.passed:
+            self._over = True
+            self._lost("records up to there are gone, but later ones came")
+        elif page.next_iterator is None:
+            self._over = True
+            if cut.last is not None:
+                self._lost("the shard ends before it")
+        elif len(rows) or page.millis_behind:
+            self._caught_up = 0
+        else:
+            self._caught_up += 1
+            if self._caught_up >= CAUGHT_UP_READS:
+                self._over = True
+                self._lost("the shard holds nothing more")
+
+    def _keep(self, page: Page, rows: Rows) -> None:
+        """Let the next batch go on with the iterator if it continues this range."""
+        last, now = self._cut.last, self._world.clock.now()
+        if (
+            page.next_iterator is not None
+            and last is not None
+            and last.sub_sequence_number is None
+            and len(rows)
+            and rows.number(len(rows) - 1) == last.sequence_number
+        ):
+            self._world.iterators.keep(self._key, last, page.next_iterator, now)
+
+    def _later(self, error: SourceUnavailableError) -> float:
+        """Return when to try again. Raises the error if it has lasted for too long."""
+        world = self._world
+        now = world.clock.now()
+        if world.running() - self._answered > GIVE_UP_SECONDS:
+            raise error
+        if isinstance(error, ShardThrottledError):
+            period, jitter = world.options.min_fetch_period, world.random.random()
+            return self._pace.after_throttle(now, period, jitter)
+        longest = BACKOFF_SECONDS * 2.0 ** min(self._failures, 9)
+        most = min(BACKOFF_LIMIT_SECONDS, longest)
+        self._failures += 1
+        jitter = world.random.random() * most
+        return now + max(world.options.min_fetch_period, jitter)
+
+    def _lost(self, why: str) -> None:
+        given = self._range
+        message = (
+            f"{given.stream_arn}, {given.shard_id}: records after "
+            f"{_said(given.first)} up to {_said(given.last)} can't all be read: {why}; "
+            "they are lost to this query. To go on with what is left, set the option "
+            "failOnDataLoss=false; to read the stream anew, start with a new checkpoint"
+        )
+        if self._world.options.fail_on_data_loss:
+            raise DataLossError(message)
+        logger.error("%s", message)
+
+
+def _said(place: Place) -> str:
+    match place:
+        case At(sequence_number=number):
+            return f"the beginning of {number}"
+        case After(position=position):
+            sub = position.sub_sequence_number
+            part = "" if sub is None else f", part {sub}"
+            return f"{position.sequence_number}{part}"
+        case End():
+            return "the shard's end"
+        case Start(timestamp=None):
+            return "the shard's beginning"
+        case Start(timestamp=timestamp):
+            return f"the time {timestamp}"

@@ -1,0 +1,105 @@
+"""Exactly the records of one range: which of each page lie within it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from kinesumer.model.positions import Position
+from kinesumer.spark.columnar.rows import Slice
+from kinesumer.spark.planning.offsets import After, At, End
+
+if TYPE_CHECKING:
+    from kinesumer.model.streams import Start
+    from kinesumer.spark.columnar.rows import Rows
+    from kinesumer.spark.planning.tasks import ShardRange
+
+
+class Cut:
+    """Takes the pages of a shard one after the other and knows where it is."""
+
+    def __init__(self, given: ShardRange) -> None:
+        first, last = given.first, given.last
+        if isinstance(first, End):
+            raise ValueError(f"{given.shard_id}: nothing comes after the shard's end")
+        self.after: Position | Start
+        """Where reading goes on: nothing up to here is taken again."""
+        self.after = _beginning(first)
+        self.last = last.position if isinstance(last, After) else None
+        """The last position to take; None: all up to the shard's end."""
+        self.reached = self.last is not None and _is_at_least(self.after, self.last)
+        """Whether the last position has been taken."""
+        self.passed = False
+        """Whether a record after the last position came, but not that one itself."""
+        self.lacks_first = False
+        """Whether the record that the range begins with did not come."""
+        self._first = first.sequence_number if isinstance(first, At) else None
+        self._begun = False
+
+    def take(self, rows: Rows) -> Slice:
+        """Return what belongs to the range of the shard's next records."""
+        first, stop = 0 if self._begun else self._skip(rows), len(rows)
+        if first == stop:
+            return Slice(0, 0)
+        before = _if_part(self.after)
+        if not self._begun and self._first is not None:
+            self.lacks_first = rows.number(first) != self._first
+            before = None
+        self._begun = True
+        self.after = Position(rows.number(stop - 1))
+        end = self.last
+        if end is not None and self.after >= end:
+            stop = bisect_right(
+                range(len(rows)), _order(end), first, key=lambda n: _number(rows, n)
+            )
+            self.reached = stop > first and rows.number(stop - 1) == end.sequence_number
+            self.passed = not self.reached
+            self.after = end
+        last = end if self.reached else None
+        return Slice(first, stop, before, _if_part(last))
+
+    def _skip(self, rows: Rows) -> int:
+        """Return the first record that comes after the beginning."""
+        after = self.after
+        if isinstance(after, Position):
+            find = bisect_right if after.sub_sequence_number is None else bisect_left
+            return find(
+                range(len(rows)), _order(after), key=lambda place: _number(rows, place)
+            )
+        since = after.timestamp
+        if since is None:
+            return 0
+        for place in range(len(rows)):
+            arrived = rows.arrived(place)
+            if arrived is None or arrived >= since:
+                return place
+        return len(rows)
+
+
+def _beginning(first: After | At | Start) -> Position | Start:
+    match first:
+        case After(position=position):
+            return position
+        case At(sequence_number=number):
+            return Position(number, 0)  # a part: Kinesis is asked for all of the record
+        case _:
+            return first
+
+
+def _is_at_least(after: Position | Start, last: Position) -> bool:
+    return isinstance(after, Position) and after >= last
+
+
+def _if_part(position: Position | Start | None) -> Position | None:
+    if isinstance(position, Position) and position.sub_sequence_number is not None:
+        return position
+    return None
+
+
+def _order(position: Position) -> tuple[int, str]:
+    return len(position.sequence_number), position.sequence_number
+
+
+def _number(rows: Rows, place: int) -> tuple[int, str]:
+    number = rows.number(place)
+    return len(number), number

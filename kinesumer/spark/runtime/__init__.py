@@ -1,0 +1,1 @@
+"""Event loop, JVM, memory and clients of Spark's processes."""

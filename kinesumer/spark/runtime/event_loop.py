@@ -1,0 +1,101 @@
+"""One event loop on a thread of its own, for code that Spark calls synchronously."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from concurrent.futures import Future
+
+    from kinesumer.ports import Clock
+
+
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop that runs until the process ends."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="kinesumer-spark", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine there and return what it returns or raises."""
+        return self.submit(work).result()
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function there and return what it returns or raises."""
+
+        async def work() -> T:
+            return function(*arguments)
+
+        return self.run(work())
+
+    def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
+        """Start a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+
+def background() -> Background:
+    """Return this process's loop, started when first asked for.
+
+    Spark forks its workers: a thread isn't there after a fork, so each process has one.
+    """
+    return _background(os.getpid())
+
+
+@cache
+def _background(_process: int) -> Background:
+    return Background()
+
+
+PARALLEL = 256
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+    """Do something with all items, many at once. The first error ends it."""
+    waiting = list(items)
+    queue = iter(waiting)
+
+    async def worker() -> None:
+        for item in queue:
+            await work(item)
+
+    tasks = [asyncio.ensure_future(worker()) for _ in waiting[:PARALLEL]]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+PATIENCE_SECONDS = 120.0
+"""How long Kinesis may go without an answer before the query fails."""
+
+
+FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
+
+
+async def patiently(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
+    """Return what a call returns, trying again for a bounded time."""
+    deadline = clock.now() + PATIENCE_SECONDS
+    wait = FIRST_WAIT
+    while True:
+        try:
+            return await call()
+        except (SourceUnavailableError, ExpiredIteratorError):
+            if clock.now() + wait > deadline:
+                raise
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT)

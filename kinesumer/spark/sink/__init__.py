@@ -1,0 +1,1 @@
+"""The sink: rows of a query become records of a stream."""

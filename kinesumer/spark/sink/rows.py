@@ -1,0 +1,94 @@
+"""Rows of a query as records to be put, and rows that Kinesis can't take."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.types import BinaryType, StringType
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.wire.put_records import Entry, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+TAKEN = {
+    "data": (BinaryType, StringType),
+    "partition_key": (StringType,),
+    "explicit_hash_key": (StringType,),
+}
+"""The columns that a sink puts, and their types. The last one may be missing."""
+
+
+class Refused(NamedTuple):
+    """A row that Kinesis can't take, and why."""
+
+    reason: str
+    partition_key: str | None
+    explicit_hash_key: str | None
+    data: bytes | None
+
+
+def check_columns(schema: StructType) -> None:
+    """Refuse a query whose columns aren't those of a sink. Raises ConfigurationError.
+
+    The source's other columns are ignored: one stream is copied into another as it is.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
+    for name in ("data", "partition_key"):
+        if name not in types:
+            raise ConfigurationError(
+                f"column {name} is missing: a sink puts the columns data (binary or "
+                "string), partition_key and, if there, explicit_hash_key (string)"
+            )
+    for name, kind in types.items():
+        if name not in TAKEN and name not in COLUMNS:
+            close = get_close_matches(name.lower(), TAKEN, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigurationError(
+                f"column {name} has no place in a Kinesis record{hint} "
+                "(drop it, or put it into data)"
+            )
+        if name in TAKEN and not isinstance(kind, TAKEN[name]):
+            wanted = " or ".join(kind.typeName() for kind in TAKEN[name])
+            raise ConfigurationError(
+                f"column {name} is {kind.simpleString()}, not {wanted}"
+            )
+
+
+def read_rows(batch: pa.RecordBatch, record_bytes: int) -> Iterator[Entry | Refused]:
+    """Yield each row as a record, or why it can't be one.
+
+    ``record_bytes`` is the most that the stream allows for data and partition key.
+    """
+    import pyarrow as pa
+
+    columns = {
+        name: batch.column(name)
+        for name in TAKEN
+        if batch.schema.get_field_index(name) >= 0
+    }
+    data = columns["data"]
+    if pa.types.is_large_string(data.type):
+        data = data.cast(pa.large_binary())
+    elif pa.types.is_string(data.type):
+        data = data.cast(pa.binary())
+    hash_keys = (
+        columns["explicit_hash_key"].to_pylist()
+        if "explicit_hash_key" in columns
+        else [None] * len(batch)
+    )
+    rows = zip(
+        data.to_pylist(), columns["partition_key"].to_pylist(), hash_keys, strict=True
+    )
+    for content, key, hash_key in rows:
+        reason = refusal(content, key, hash_key, record_bytes)
+        if reason is None:
+            yield Entry(content, key, hash_key)
+        else:
+            yield Refused(reason, key, hash_key, content)

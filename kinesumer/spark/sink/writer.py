@@ -1,0 +1,208 @@
+"""The sink: rows are put into one stream, at least once.
+
+A task that fails, or that Spark runs twice, puts its rows again: consumers have to
+tolerate repeated records. A record that was refused is tried again until it is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from kinesumer.errors import StreamMissingError
+from kinesumer.producer.aggregation import Packer
+from kinesumer.producer.batching import Counts, Putter, Unit
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.spark.runtime.event_loop import background, patiently
+from kinesumer.spark.runtime.sources import sources
+from kinesumer.spark.sink.dead_letters import DeadLetters, open_directory
+from kinesumer.spark.sink.rows import Refused, check_columns, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kinesumer.model.streams import Shard, Stream
+    from kinesumer.spark.options.parser import WriteOptions
+    from kinesumer.spark.runtime.sources import Sources
+    from kinesumer.wire.put_records import Entry
+
+LOGGER = logging.getLogger("kinesumer")
+
+ROWS_AT_ONCE = 2_000
+"""Rows handed to the loop together."""
+DESCRIBED_SECONDS = 60.0
+"""AWS allows 20 descriptions a second: a worker asks for one a minute."""
+CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task has put."""
+
+    counts: Counts
+    dead_letters: int = 0
+    dead_letter_file: str | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write``: puts the rows of one query."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check(options, schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Put a task's rows."""
+        return write(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was put."""
+        LOGGER.info("%s: put %s", self._options.stream.name, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was put although the query failed."""
+        LOGGER.error(
+            "%s: the query failed; tasks that had finished put %s, which stays",
+            self._options.stream.name,
+            summary(messages),
+        )
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream``: puts the rows of each batch."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check(options, schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Put a task's rows."""
+        return write(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Say what was put."""
+        name = self._options.stream.name
+        LOGGER.info("%s: batch %d: put %s", name, batchId, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Say what was put and will be put again."""
+        LOGGER.error(
+            "%s: batch %d failed; tasks that had finished put %s, which will be put "
+            "again",
+            self._options.stream.name,
+            batchId,
+            summary(messages),
+        )
+
+
+def check(options: WriteOptions, schema: StructType) -> None:
+    """Refuse what can't work before anything is put. Raises ConfigurationError."""
+    check_columns(schema)
+    if options.dead_letter_path is not None:
+        open_directory(options.dead_letter_path)
+
+
+def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
+    """Say in a line what the tasks have put."""
+    written = [message for message in messages if isinstance(message, Written)]
+
+    def total(name: str) -> int:
+        return sum(getattr(message.counts, name) for message in written)
+
+    text = (
+        f"{total('rows'):,} rows as {total('records'):,} records "
+        f"({total('bytes'):,} bytes) in {total('requests'):,} requests, "
+        f"{total('retried'):,} records again"
+    )
+    files = [m.dead_letter_file for m in written if m.dead_letter_file is not None]
+    if files:
+        rows = sum(message.dead_letters for message in written)
+        text += f"; {rows:,} rows can't be put: {', '.join(sorted(files))}"
+    return text
+
+
+def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Put a task's rows; return when Kinesis has taken all of them."""
+    loop = background()
+    task = loop.run(_open(options))
+    try:
+        with DeadLetters(options.dead_letter_path) as dead:
+            for batch in batches:
+                entries = _entries(batch, task.record_bytes, dead)
+                units = task.units(entries)
+                while part := list(islice(units, ROWS_AT_ONCE)):
+                    loop.run(task.putter.add(part))
+            loop.run(task.putter.add(task.rest()))
+            counts = loop.run(task.putter.finish())
+        return Written(counts, dead.rows, dead.name)
+    except BaseException:
+        loop.run(task.putter.abandon())
+        raise
+
+
+def _entries(
+    batch: pa.RecordBatch, record_bytes: int, dead: DeadLetters
+) -> Iterator[Entry]:
+    for row in read_rows(batch, record_bytes):
+        if isinstance(row, Refused):
+            dead.add(row)
+        else:
+            yield row
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    putter: Putter
+    record_bytes: int
+    packer: Packer | None
+
+    def units(self, entries: Iterator[Entry]) -> Iterator[Unit]:
+        """Return rows as what is put: themselves, or aggregates."""
+        if self.packer is not None:
+            return self.packer.pack(entries)
+        return (Unit(e, e.size, lane=e.partition_key) for e in entries)
+
+    def rest(self) -> Iterator[Unit]:
+        """Return what is left when there are no more rows."""
+        return iter(()) if self.packer is None else self.packer.flush()
+
+
+async def _open(options: WriteOptions) -> _Task:
+    stream = options.stream
+    shared = sources(options.connection)
+    source = await shared.open(stream)
+    record_bytes = await _record_bytes(shared, stream)
+    shards: Sequence[Shard] = ()
+    if options.aggregate:
+        shards = await patiently(source.list_shards, CLOCK)
+    chance = random.Random()
+    return _Task(
+        Putter(source.put_records, ordered=options.ordered, chance=chance),
+        record_bytes,
+        Packer(shards) if options.aggregate else None,
+    )
+
+
+async def _record_bytes(shared: Sources, stream: Stream) -> int:
+    """Return the most that the stream allows a record, as of a minute ago at most."""
+    at, found = shared.record_bytes.get(stream, (0.0, 0))
+    if not found or CLOCK.now() - at >= DESCRIBED_SECONDS:
+        source = await shared.open(stream)
+        info = await patiently(source.describe, CLOCK)
+        if info.status == "DELETING":
+            raise StreamMissingError(f"stream {info.arn} is being deleted")
+        found = info.max_record_bytes
+        shared.record_bytes[stream] = CLOCK.now(), found
+    return found

@@ -1,0 +1,35 @@
+"""Who calls, and an account's limits: also where something else answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.aws import account
+from kinesumer.aws.account import read_caller, read_limits
+from kinesumer.errors import SourceUnavailableError
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Clients
+    from tests.integration.aws.stub import AwsStub
+
+
+async def test_a_page_of_a_proxy_is_no_answer(aws: AwsStub, clients: Clients) -> None:
+    for operation in ("GetCallerIdentity", "DescribeLimits"):
+        aws.answer_raw(operation, b"<html><body>Log in</body></html>", 200)
+    with pytest.raises(SourceUnavailableError, match="GetCallerIdentity isn't one of"):
+        await read_caller(clients)
+    with pytest.raises(SourceUnavailableError, match="DescribeLimits isn't one of"):
+        await read_limits(clients)
+
+
+async def test_an_answer_that_never_ends_is_given_up(
+    aws: AwsStub, clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "ANSWER_SECONDS", 0.2)
+    aws.drip("GetCallerIdentity")
+    with pytest.raises(SourceUnavailableError, match="sts:GetCallerIdentity"):
+        async with asyncio.timeout(4.0):
+            await read_caller(clients)

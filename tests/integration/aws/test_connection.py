@@ -1,0 +1,339 @@
+"""One connection and its answers, however they are written and cut to pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.aws.http.connection import HEAD_BYTES, Answer, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+BODY = bytes(range(256)) * 300
+ASK = b"POST / HTTP/1.1\r\n\r\n"
+
+
+def sized(body: bytes = BODY, status: str = "200 OK", more: str = "") -> bytes:
+    """Return an answer with its length."""
+    head = f"HTTP/1.1 {status}\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def chunked(body: bytes = BODY, size: int = 10_000, trailer: bytes = b"") -> bytes:
+    """Return an answer in chunks."""
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    chunks = b"".join(b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + chunks + b"0\r\n" + trailer + b"\r\n"
+
+
+class Sink(asyncio.Transport):
+    """A connection's other side that takes everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+
+    def write(self, data: object) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def fed(pieces: list[bytes], *, ends: bool = False) -> Answer:
+    """Return what a connection makes of an answer that comes in pieces."""
+    connection = Connection(read_seconds=60)
+    sink = Sink()
+    connection.connection_made(sink)
+    asking = asyncio.ensure_future(connection.ask(ASK))
+    await asyncio.sleep(0)
+    for piece in pieces:
+        rest = piece
+        while rest and not sink.aborted:
+            room = connection.get_buffer(-1)
+            size = min(len(room), len(rest))
+            room[:size], rest = rest[:size], rest[size:]
+            room.release()
+            connection.buffer_updated(size)
+    if ends:
+        connection.eof_received()
+    async with asyncio.timeout(10):
+        return await asking
+
+
+@given(data=st.data())
+@pytest.mark.parametrize(
+    "answer",
+    [
+        sized(),
+        sized(b""),
+        b"HTTP/1.1 100 Continue\r\n\r\n" + sized(),
+        chunked(),
+        chunked(trailer=b"X-Checksum: 1\r\n"),
+        chunked(b""),
+    ],
+)
+def test_an_answer_is_whole_however_it_is_cut(
+    answer: bytes, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(answer)), max_size=8))
+    bounds = [0, *sorted(cuts), len(answer)]
+    pieces = [answer[a:b] for a, b in itertools.pairwise(bounds)]
+    status, body = asyncio.run(fed(pieces))
+    assert status == 200
+    assert body in (BODY, b"")
+    assert bool(body) == (BODY[:100] in answer)
+
+
+@pytest.mark.parametrize("answer", [sized(b"abc"), chunked(b"abc", 1)])
+async def test_an_answer_is_whole_byte_by_byte(answer: bytes) -> None:
+    pieces = [answer[at : at + 1] for at in range(len(answer))]
+    assert (await fed(pieces)).body == b"abc"
+
+
+async def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+    answer = b"HTTP/1.0 503 Slow\r\n\r\n" + BODY
+    assert await fed([answer], ends=True) == Answer(503, bytearray(BODY))
+
+
+@pytest.mark.parametrize("answer", [sized(), chunked(), b"HTTP/1.1 2", b""])
+async def test_an_answer_that_is_cut_off_is_an_error(answer: bytes) -> None:
+    with pytest.raises(ConnectionResetError, match="before the answer's end"):
+        await fed([answer[:-1]], ends=True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * HEAD_BYTES,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 40_000,
+        sized(b"abc") + b"more",
+    ],
+)
+async def test_what_is_no_answer_is_refused_and_closes_the_connection(
+    answer: bytes,
+) -> None:
+    with pytest.raises(ConnectionError):
+        await fed([answer])
+
+
+# --- with a real socket --------------------------------------------------------------
+
+
+async def connected(serve: Serve, read_seconds: float = 5) -> Connection:
+    """Return a connection to a server that is stopped with the test's loop."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: Connection(read_seconds), "127.0.0.1", port
+    )
+    connection.lost.add_done_callback(lambda _: server.close())
+    return connection
+
+
+async def test_a_large_answer_arrives_and_the_next_one_too() -> None:
+    bodies = [BODY * 100, b"", BODY, b"x"]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for body in bodies:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(sized(body))
+        await reader.read()
+        writer.close()
+
+    connection = await connected(serve)
+    for body in bodies:
+        assert (await connection.ask(ASK)).body == body
+        assert connection.reusable
+    connection.abort()
+    await connection.lost
+
+
+async def test_silence_is_waited_for_only_so_long_but_a_slow_answer_longer() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in sized(b"slowly", more="X: y\r\n")[:-1]:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.01)
+        await reader.read(100)
+        await reader.read()
+        writer.close()
+
+    connection = await connected(serve, read_seconds=0.3)
+    with pytest.raises(TimeoutError, match=r"no byte for 0\.3 s"):
+        await connection.ask(ASK)
+    assert connection.get_buffer(-1).nbytes == 1  # all but the last byte had come
+    await connection.lost
+
+
+async def test_a_call_that_is_given_up_closes_its_connection() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    connection = await connected(serve)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await connection.ask(ASK)
+    await connection.lost
+    assert not connection.reusable
+
+
+async def test_what_nobody_asked_for_closes_the_connection() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sized(b"early"))
+        await reader.read()
+        writer.close()
+
+    connection = await connected(serve)
+    await connection.lost
+    assert not connection.reusable
+
+
+# --- answers that there is no room for yet -------------------------------------------
+
+
+class Room:
+    """Room for some bytes, which grows when the test says so."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.asked: list[int | None] = []
+        self.may_grow = asyncio.Event()
+
+    def covers(self, size: int | None) -> bool:
+        return size is not None and size <= self.size
+
+    def shrink(self, size: int) -> None:
+        self.size = size
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        await self.may_grow.wait()
+
+
+def until_closed(body: bytes = BODY) -> bytes:
+    """Return an answer that ends with its connection."""
+    return b"HTTP/1.1 200 OK\r\n\r\n" + body
+
+
+class Service:
+    """Sends one answer to each request, and counts what the kernel has taken of it."""
+
+    def __init__(self, answer: bytes, *, closes: bool = False) -> None:
+        self.answer, self.closes = answer, closes
+        self.taken = 0
+
+    async def __call__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                for at in range(0, len(self.answer), 65_536):
+                    writer.write(self.answer[at : at + 65_536])
+                    await writer.drain()
+                    self.taken += 65_536
+                if self.closes:
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        writer.close()
+
+
+MUCH = BODY * 400  # more than sockets hold
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [(sized(MUCH), len(MUCH)), (chunked(MUCH), None), (until_closed(MUCH), None)],
+)
+async def test_an_answer_waits_in_tcp_until_there_is_room_for_it(
+    answer: bytes, asked: int | None
+) -> None:
+    service = Service(answer, closes=b"ength" not in answer[:60])
+    connection, room = await connected(service, read_seconds=0.2), Room(100_000)
+    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    await asyncio.sleep(0.5)  # longer than the connection waits for a byte
+    assert room.asked == [asked]
+    assert not asking.done()
+    assert service.taken < len(MUCH)
+    room.may_grow.set()
+    assert (await asking).body == MUCH
+    assert room.asked == [asked]
+    connection.abort()
+    await connection.lost
+
+
+@pytest.mark.parametrize("answer", [sized(), chunked(), until_closed()])
+async def test_an_answer_that_there_is_room_for_does_not_wait(answer: bytes) -> None:
+    service, room = Service(answer, closes=answer == until_closed()), Room(1 << 20)
+    connection = await connected(service)
+    assert (await connection.ask(ASK, room)).body == BODY
+    assert room.asked == []
+    assert room.size == (len(BODY) if answer == sized() else 1 << 20)
+    connection.abort()
+    await connection.lost
+
+
+async def test_an_answer_that_came_whole_with_its_head_waits_all_the_same() -> None:
+    connection, room = await connected(Service(sized(b"abc"))), Room(2)
+    room.may_grow.set()
+    for _ in range(2):
+        assert (await connection.ask(ASK, room)).body == b"abc"
+    assert room.asked == [3, 3]
+    connection.abort()
+    await connection.lost
+
+
+async def test_a_call_given_up_while_its_answer_waits_closes_the_connection() -> None:
+    connection, room = await connected(Service(sized(MUCH))), Room(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await connection.ask(ASK, room)
+    await connection.lost
+    assert not connection.reusable
+
+
+async def test_a_connection_that_breaks_while_its_answer_waits_fails_it() -> None:
+    connection, room = await connected(Service(sized(MUCH))), Room(0)
+    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    await asyncio.sleep(0.1)
+    connection.abort()
+    await connection.lost
+    room.may_grow.set()
+    with pytest.raises(ConnectionResetError, match="waited for memory"):
+        await asking
+
+
+async def test_a_closed_connection_keeps_nothing_of_an_answer() -> None:
+    connection = await connected(Service(sized(MUCH)))
+    asking = asyncio.ensure_future(connection.ask(ASK))
+    while connection._filled < 100_000:
+        await asyncio.sleep(0)
+    asking.cancel()
+    await connection.lost
+    assert connection._room.nbytes == 0
+    with pytest.raises(StopIteration):
+        next(connection._parts)

@@ -1,0 +1,334 @@
+"""Connections that are kept, and those that aren't; with and without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from aiobotocore.session import AioSession
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kinesumer.aws import kinesis
+from kinesumer.aws.http import pool as module
+from kinesumer.aws.http.pool import Connections, Place
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.streams import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.integration.aws.stub import AwsStub
+
+EMPTY = b'{"Records":[],"NextShardIterator":"y","MillisBehindLatest":0}'
+LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 3_000_000)
+ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+
+
+class Server:
+    """Answers everything alike; counts connections."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.body, self.headers = EMPTY, dict[str, str]()
+        self.peers: set[object] = set()
+        self._tls = tls
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
+        self.port = 0
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        self.peers.add(request.transport.get_extra_info("peername"))
+        await asyncio.sleep(0.01)
+        return web.Response(body=self.body, headers=self.headers)
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+
+@asynccontextmanager
+async def started(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """Start a server, stop it at the end."""
+    server = Server(tls)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[int]:
+    """Listen on a port, never answer there."""
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with started() as server:
+        yield server
+
+
+@pytest.fixture
+async def connections() -> AsyncIterator[Connections]:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=20)
+    yield connections
+    await connections.close()
+
+
+async def test_requests_one_after_the_other_share_a_connection(
+    server: Server, connections: Connections
+) -> None:
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(5):
+        assert (await connections.send(place, ASK)).body == EMPTY
+    assert len(server.peers) == 1
+
+
+async def test_requests_at_once_have_connections_of_their_own(
+    server: Server, connections: Connections
+) -> None:
+    place = Place("localhost", server.port, None)
+    for _ in range(2):
+        await asyncio.gather(*(connections.send(place, ASK) for _ in range(20)))
+    assert len(server.peers) == 20
+
+
+async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
+    server: Server, connections: Connections
+) -> None:
+    server.headers["Connection"] = "close"
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(3):
+        assert (await connections.send(place, ASK)).body == EMPTY
+    assert len(server.peers) == 3
+
+
+async def test_a_connection_that_idled_for_long_is_not_used_again(
+    server: Server, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    place = Place("127.0.0.1", server.port, None)
+    for _ in range(3):
+        await connections.send(place, ASK)
+        await asyncio.sleep(0.01)
+    assert len(server.peers) == 3
+
+
+async def test_a_server_that_was_restarted_is_connected_to_anew(
+    connections: Connections,
+) -> None:
+    async with started() as server:
+        place = Place("127.0.0.1", server.port, None)
+        await connections.send(place, ASK)
+    await asyncio.sleep(0.05)
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await connections.send(place, ASK)
+
+
+async def test_a_request_under_way_fails_when_everything_is_closed(
+    server: Server, connections: Connections
+) -> None:
+    asking = asyncio.ensure_future(
+        connections.send(Place("127.0.0.1", server.port, None), ASK)
+    )
+    while not server.peers:
+        await asyncio.sleep(0.001)
+    await connections.close()
+    with pytest.raises(ConnectionResetError):
+        await asking
+
+
+# --- the limit -----------------------------------------------------------------------
+
+
+async def test_more_requests_than_connections_take_turns(server: Server) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=30)
+    place, done = Place("127.0.0.1", server.port, None), list[int]()
+
+    async def ask(number: int) -> None:
+        await connections.send(place, ASK)
+        done.append(number)
+
+    await asyncio.gather(*(ask(number) for number in range(1500)))
+    assert len(server.peers) == 30
+    # First come, first served: thirty at a time may overtake one another.
+    assert all(abs(number - index) < 30 for index, number in enumerate(done))
+    await connections.close()
+
+
+async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
+    server: Server,
+) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=30, limit=2)
+    async with silent() as port:
+        place = Place("127.0.0.1", server.port, None)
+        hung = Place("127.0.0.1", port, None)
+        hanging = asyncio.ensure_future(connections.send(hung, ASK))
+        asking = [connections.send(place, ASK) for _ in range(20)]
+        answers = await asyncio.gather(*asking)
+        assert {bytes(answer.body) for answer in answers} == {EMPTY}
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        assert (await connections.send(place, ASK)).body == EMPTY
+        await connections.close()
+
+
+async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=2)
+    async with started() as one, started() as other:
+        places = [Place("127.0.0.1", server.port, None) for server in (one, other)]
+        for place in (*places, *places):
+            await asyncio.gather(*(connections.send(place, ASK) for _ in range(2)))
+            await asyncio.sleep(0.01)  # what was closed is gone
+            assert len(connections._open) <= 2
+    await connections.close()
+
+
+async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
+    connections = Connections(connect_seconds=3, read_seconds=3, limit=1)
+    place = Place("127.0.0.1", server.port, None)
+    async with connections.turn():
+        waiting = asyncio.ensure_future(connections.send(place, ASK))
+        for _ in range(2):
+            await connections.send(place, ASK)
+        assert not waiting.done()
+    await waiting
+    await connections.close()
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
+    aws: AwsStub, environment: pytest.MonkeyPatch, hooked: bool
+) -> None:
+    """Ten reads through one connection take longer than an answer may."""
+    session = AioSession()
+    if hooked:
+        events = session.get_component("event_emitter")
+        events.register("before-send.kinesis.GetRecords", lambda **_: None)
+    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    aws.answer_after("GetRecords", 0.05, EMPTY)
+    async with Clients(session, max_connections=1) as clients:
+        source = await open_source(clients, Stream("orders"))
+        reads = [source.get_records("x", 10) for _ in range(10)]
+        pages = await asyncio.gather(*reads)
+    assert [page.next_iterator for page in pages] == ["y"] * 10
+
+
+# --- TLS -----------------------------------------------------------------------------
+
+
+def certificate(directory: Path, host: str) -> Path:
+    """Write a certificate for a host, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "certificate.pem"
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
+
+
+async def test_over_tls_too_an_answer_waits_for_room(
+    connections: Connections, tmp_path: Path
+) -> None:
+    path = certificate(tmp_path, "localhost")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    trusting = ssl.create_default_context(cafile=path)
+
+    class Room:
+        def covers(self, size: int | None) -> bool:
+            return size == len(EMPTY)
+
+        def shrink(self, size: int) -> None:
+            assert size == len(EMPTY)
+
+        async def grow(self, size: int | None) -> None:
+            assert size == len(LARGE)
+            await asyncio.sleep(0.2)
+
+    async with started(context) as server:
+        place = Place("localhost", server.port, trusting)
+        for server.body in (EMPTY, LARGE, LARGE, EMPTY):
+            answer = await connections.send(place, ASK, Room())
+            assert answer.body == server.body
+        assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize("body", [EMPTY, LARGE])
+@pytest.mark.parametrize(
+    ("host", "trusted"), [("localhost", True), ("localhost", False), ("other", True)]
+)
+async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
+    environment: pytest.MonkeyPatch,
+    tmp_path: Path,
+    body: bytes,
+    host: str,
+    trusted: bool,
+) -> None:
+    path = certificate(tmp_path, host)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    if trusted:
+        environment.setenv("AWS_CA_BUNDLE", str(path))
+    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    async with started(context) as server, Clients() as clients:
+        server.body = body
+        environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
+        source = await open_source(clients, Stream("orders"))
+        if host == "localhost" and trusted:
+            for _ in range(2):
+                page = await source.get_records("x", 10)
+                assert page.wire_bytes == len(body)
+            assert len(server.peers) == 1
+        else:
+            with pytest.raises(SourceUnavailableError, match=r"(?i)certificate"):
+                await source.get_records("x", 10)
+            assert not server.peers

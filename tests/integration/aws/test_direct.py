@@ -1,0 +1,279 @@
+"""Calls past botocore: sent, signed and refused as botocore's own would be."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from aiobotocore.credentials import AioRefreshableCredentials
+from aiobotocore.session import AioSession
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError
+from botocore.parsers import JSONParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.aws.credentials import Frozen
+from kinesumer.aws.errors import fault_of, refusal
+from kinesumer.aws.http.client import DirectCalls
+from kinesumer.aws.http.pool import Connections
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients
+from kinesumer.errors import FatalError, SourceUnavailableError
+from kinesumer.model.streams import Start, Stream
+
+if TYPE_CHECKING:
+    from kinesumer.aws.http.pool import Place
+    from tests.integration.aws.stub import AwsStub
+
+ARN = "arn:aws:kinesis:{}:123456789012:stream/orders"
+EMPTY = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+POLL = {"ShardIterator": "x", "Limit": 10}
+PLACE = {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
+
+
+class SentError(Exception):
+    """Stands for the answer of a request that isn't sent."""
+
+
+class Parsed:
+    """A request as it is sent, taken apart again."""
+
+    def __init__(self, place: Place, request: bytes) -> None:
+        head, self.body = request.split(b"\r\n\r\n", 1)
+        first, *lines = head.decode().split("\r\n")
+        self.method, path, _ = first.split(" ")
+        self.headers = dict(line.split(": ", 1) for line in lines)
+        assert int(self.headers["content-length"]) == len(self.body)
+        scheme = "https" if place.tls else "http"
+        host = self.headers["host"]
+        assert host in (place.host, f"{place.host}:{place.port}")
+        self.url = f"{scheme}://{host}{path}"
+
+
+# --- where to ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["get_records", "get_shard_iterator"])
+@pytest.mark.parametrize("by_arn", [True, False])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NOTHING", "special"),
+        ("AWS_USE_FIPS_ENDPOINT", "true"),
+        ("AWS_USE_DUALSTACK_ENDPOINT", "true"),
+        ("AWS_ENDPOINT_URL", "http://localhost:4566/some/path"),
+        ("AWS_ENDPOINT_URL_KINESIS", "https://vpce-1.kinesis.vpce.amazonaws.com"),
+    ],
+)
+@pytest.mark.parametrize("region", ["eu-west-1", "fips-us-east-1"])
+async def test_a_call_goes_where_botocore_would_send_it_for_the_same_region(
+    environment: pytest.MonkeyPatch,
+    method: str,
+    by_arn: bool,
+    variable: str,
+    value: str,
+    region: str,
+) -> None:
+    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    environment.setenv(variable, value)
+    arguments: dict[str, object] = dict(POLL if method == "get_records" else PLACE)
+    arguments |= {"StreamARN": ARN.format(region)} if by_arn else {}
+    async with Clients(region=region) as clients:
+        opened = await clients.open("kinesis")
+        session = opened.client._endpoint.http_session
+        with (
+            mock.patch.object(session, "send", side_effect=SentError) as send,
+            mock.patch.object(Connections, "send", side_effect=SentError) as straight,
+        ):
+            for calls in (DirectCalls(opened), opened.client):
+                with pytest.raises(SentError):
+                    await getattr(calls, method)(**arguments)
+    ours, theirs = Parsed(*straight.call_args.args), send.call_args.args[0]
+    assert (ours.method, ours.url) == (theirs.method, theirs.url)
+    assert json.loads(ours.body) == json.loads(theirs.body)
+    for name in ("content-type", "x-amz-target", "user-agent"):
+        assert ours.headers[name] == _text(theirs.headers[name])
+    assert _scope(ours.headers["authorization"]) == _scope(
+        _text(theirs.headers["Authorization"])
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _scope(authorization: str) -> list[str]:
+    found = re.search(r"Credential=(\S+),", authorization)
+    assert found is not None
+    key, _day, *scope = found[1].split("/")
+    return [key, *scope]
+
+
+async def test_a_proxy_of_the_environment_is_used(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("http_proxy", aws.url)
+    environment.setenv("no_proxy", "")
+    environment.setenv("AWS_ENDPOINT_URL", "http://kinesis.nowhere.invalid")
+    aws.answer("GetRecords", EMPTY)
+    async with Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        await source.get_records("x", 10)
+    assert aws.seen[0].headers["Host"] == "kinesis.nowhere.invalid"
+
+
+# --- signed by whom, and when --------------------------------------------------------
+
+
+async def test_what_arrives_is_signed_as_botocore_would_sign_it(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("AWS_SESSION_TOKEN", "the/token==")
+    aws.answer("GetRecords", EMPTY)
+    async with Clients() as clients:
+        source = await open_source(clients, Stream(ARN.format("eu-west-1")))
+        await source.get_records("x" * 200, 10)
+    [seen] = aws.seen
+    signature = seen.headers["Authorization"]
+    [signed] = re.findall(r"SignedHeaders=(\S+),", signature)
+    request = AWSRequest(
+        "POST",
+        aws.url + "/",
+        data=seen.raw,
+        headers={name: seen.headers[name] for name in signed.split(";")},
+    )
+    moment = datetime.strptime(seen.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ")
+    keys = Frozen("OWN", "secret", "the/token==")
+    with mock.patch("botocore.auth.get_current_datetime", return_value=moment):
+        SigV4Auth(keys, "kinesis", "eu-west-1").add_auth(request)
+    assert request.headers["Authorization"] == signature
+
+
+async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
+    aws.answer("GetRecords", EMPTY)
+    moments = iter([0.0, 86399.9, 86400.0])
+    async with Clients() as clients:
+        opened = await clients.open("kinesis")
+        calls = DirectCalls(opened, lambda: next(moments))
+        for _ in range(3):
+            await calls.get_records(**POLL)
+    assert [seen.headers["X-Amz-Date"] for seen in aws.seen] == [
+        "19700101T000000Z",
+        "19700101T235959Z",
+        "19700102T000000Z",
+    ]
+
+
+async def test_a_clock_that_is_off_is_waited_for(aws: AwsStub) -> None:
+    aws.refuse("GetRecords", "InvalidSignatureException", "Signature not yet current")
+    aws.refuse("GetRecords", "RequestTimeTooSkewed", "too far", 403)
+    aws.answer("GetRecords", EMPTY)
+    async with Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        for _ in range(2):
+            with pytest.raises(SourceUnavailableError):
+                await source.get_records("x", 10)
+        assert (await source.get_records("x", 10)).next_iterator == "y"
+
+
+async def test_credentials_that_renew_themselves_are_asked_for_each_call(
+    aws: AwsStub,
+) -> None:
+    aws.answer("GetRecords", EMPTY)
+    numbers = iter(range(1, 10))
+
+    async def fetch() -> dict[str, str]:
+        # Always about to expire: renewed each time.
+        expiry = datetime.now(UTC) + timedelta(seconds=30)
+        return {
+            "access_key": f"KEY{next(numbers)}",
+            "secret_key": "secret",
+            "token": "token",
+            "expiry_time": expiry.isoformat(),
+        }
+
+    session = AioSession()
+    session._credentials = AioRefreshableCredentials.create_from_metadata(
+        await fetch(), fetch, "test"
+    )
+    async with Clients(session) as clients:
+        source = await open_source(clients, Stream("orders"))
+        await source.get_records("x", 10)
+        await source.get_records("x", 10)
+    first, second = aws.keys("GetRecords")
+    assert first != second
+
+
+async def test_a_role_whose_keys_have_expired_gets_new_ones(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.refuse("GetRecords", "ExpiredTokenException", "the token is expired")
+    aws.answer("GetRecords", EMPTY)
+    role = "arn:aws:iam::210987654321:role/reader"
+    source = await open_source(clients, Stream("orders", role_arn=role))
+    with pytest.raises(SourceUnavailableError, match="ExpiredTokenException"):
+        await source.get_records("x", 10)
+    await source.get_records("x", 10)
+    first, second = aws.keys("GetRecords")
+    assert first.startswith("ROLE")
+    assert first != second
+
+
+async def test_an_aioboto3_session_signs_with_its_own_keys(aws: AwsStub) -> None:
+    aioboto3 = pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
+    aws.answer("GetRecords", EMPTY)
+    aws.answer("GetShardIterator", {"ShardIterator": "x"})
+    async with Clients(aioboto3.Session("THEIRS", "secret")) as clients:
+        source = await open_source(clients, Stream("orders"))
+        await source.get_iterator(PLACE["ShardId"], Start.LATEST)
+        await source.get_records("x", 10)
+    assert [seen.access_key for seen in aws.seen] == ["THEIRS", "THEIRS"]
+
+
+# --- refusals ------------------------------------------------------------------------
+
+
+@given(
+    code=st.from_regex(
+        r"([a-z.]{0,9}#)?[A-Za-z]{1,30}(:http://[a-z]*)?", fullmatch=True
+    ),
+    text=st.none() | st.text(max_size=50),
+    name=st.sampled_from(["message", "Message"]),
+    status=st.sampled_from([400, 403, 429, 500, 503]),
+)
+def test_a_refusal_means_what_botocore_makes_of_it(
+    code: str, text: str | None, name: str, status: int
+) -> None:
+    given: dict[str, Any] = {"__type": code}
+    if text is not None:
+        given[name] = text
+    body = json.dumps(given).encode()
+    parsed = JSONParser().parse(
+        {"status_code": status, "headers": {}, "body": body}, None
+    )
+    theirs = ClientError(parsed, "GetRecords")
+    assert fault_of(refusal("GetRecords", status, body)) == fault_of(theirs)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'"text"', b"{", b"<html>", b"\xff\xfe", b'{"message":5}']
+)
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(202, FatalError), (403, FatalError), (502, SourceUnavailableError)],
+)
+async def test_a_refusal_by_something_on_the_way_is_told_by_its_status(
+    aws: AwsStub, clients: Clients, body: bytes, status: int, error: type[Exception]
+) -> None:
+    aws.answer_raw("GetRecords", body, status)
+    source = await open_source(clients, Stream("orders"))
+    with pytest.raises(error, match=f"kinesis:GetRecords on orders.*{status}"):
+        await source.get_records("x", 10)

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.aws import dynamodb_table, session
+from kinesumer.aws.dynamodb import DynamoStateStore, open_store
+from kinesumer.aws.dynamodb_table import create_table
+from kinesumer.errors import (
+    AccessDeniedError,
+    FatalError,
+    KinesumerError,
+    StateStoreMissingError,
+    StateStoreSchemaError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
+from kinesumer.model.rows import Key
+from kinesumer.ports import All, Test, Write, Written
+from kinesumer.wire.table_definition import DEFINITION, INDEX
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Clients
+    from kinesumer.model.rows import Row
+    from tests.integration.aws.stub import AwsStub
+
+KEY = Key("group#app", "group")
+BEAT = Write(KEY, Test("beat", "=", 1), {"beat": 2})
+TABLE = {
+    **DEFINITION,
+    "TableName": "state",
+    "TableStatus": "ACTIVE",
+    "TableId": "id-1",
+}
+SCHEMA = Path(__file__).parents[3] / "schema" / "state-store.json"
+
+
+@pytest.fixture
+async def store(aws: AwsStub, clients: Clients) -> DynamoStateStore:
+    """The state store in table ``state``."""
+    return await open_store(clients, "state")
+
+
+def test_the_table_is_the_one_of_the_schema() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    del schema["TableName"]
+    assert schema == DEFINITION
+
+
+async def test_a_refused_write_brings_the_row_that_refused_it(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    item = {"pk": {"S": "group#app"}, "sk": {"S": "group"}, "beat": {"N": "7"}}
+    code = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+    aws.answer("UpdateItem", {"__type": code, "message": "", "Item": item}, 400)
+    aws.answer("UpdateItem", {"__type": code, "message": ""}, 400)
+    row: Row = {"pk": "group#app", "sk": "group", "beat": 7}
+    assert await store.write(BEAT) == Written(False, row)
+    assert await store.write(BEAT) == Written(False, None)
+
+
+async def test_a_query_follows_its_pages(aws: AwsStub, store: DynamoStateStore) -> None:
+    item = {"pk": {"S": "a"}, "sk": {"S": "1"}}
+    aws.answer("Query", {"Items": [item], "LastEvaluatedKey": item})
+    aws.answer("Query", {"Items": [], "LastEvaluatedKey": item})
+    aws.answer("Query", {"Items": [item]})
+    assert len(await store.query("a")) == 2
+    assert [seen.body.get("ExclusiveStartKey") for seen in aws.seen] == [
+        None,
+        item,
+        item,
+    ]
+
+
+async def test_a_query_over_nothing_asks_nothing(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    assert await store.query("a", first="2", last="1") == []
+    assert aws.seen == []
+
+
+async def test_capacity_is_asked_for_only_when_metered(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.answer("GetItem", {"ConsumedCapacity": {"CapacityUnits": 0.5}})
+    aws.answer("UpdateItem", {"__type": "ConditionalCheckFailedException"}, 400)
+    metered: list[tuple[str, float | None]] = []
+    client = (await clients.open("dynamodb")).client
+    store = DynamoStateStore(
+        client,
+        "state",
+        meter=lambda operation, units: metered.append((operation, units)),
+    )
+    await store.get(KEY, consistent=False)
+    await store.write(BEAT)
+    await DynamoStateStore(client, "state").get(KEY)
+    assert metered == [("GetItem", 0.5), ("UpdateItem", None)]
+    assert [seen.body.get("ReturnConsumedCapacity") for seen in aws.seen] == [
+        "TOTAL",
+        "TOTAL",
+        None,
+    ]
+
+
+# --- faults --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("ProvisionedThroughputExceededException", 400, StoreThrottledError),
+        ("ThrottlingException", 400, StoreThrottledError),
+        ("RequestLimitExceeded", 400, StoreThrottledError),
+        ("TransactionConflictException", 400, StoreThrottledError),
+        ("InternalServerError", 500, StoreUnavailableError),
+        ("Anything", 503, StoreUnavailableError),
+        ("ResourceNotFoundException", 400, StateStoreMissingError),
+        ("AccessDeniedException", 400, AccessDeniedError),
+        ("UnrecognizedClientException", 400, AccessDeniedError),
+        ("ExpiredTokenException", 400, AccessDeniedError),
+        ("ItemCollectionSizeLimitExceededException", 400, FatalError),
+        ("ValidationException", 400, FatalError),
+    ],
+)
+async def test_an_error_of_dynamodb_has_its_class(
+    aws: AwsStub,
+    store: DynamoStateStore,
+    code: str,
+    status: int,
+    error: type[KinesumerError],
+) -> None:
+    aws.refuse("UpdateItem", code, "what AWS says", status)
+    with pytest.raises(error) as raised:
+        await store.write(BEAT)
+    assert type(raised.value) is error
+    assert "table state" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("AccessDeniedException", "allow dynamodb:UpdateItem on it"),
+        ("ExpiredTokenException", "renew them"),
+        ("UnrecognizedClientException", "correct them"),
+    ],
+)
+async def test_a_denial_says_what_helps(
+    aws: AwsStub, store: DynamoStateStore, code: str, advice: str
+) -> None:
+    aws.refuse("UpdateItem", code, "what AWS says")
+    with pytest.raises(AccessDeniedError) as raised:
+        await store.write(BEAT)
+    assert advice in str(raised.value)
+    said = ("allow dynamodb:", "renew them", "correct them")
+    assert sum(each in str(raised.value) for each in said) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The provided key element does not match the schema",
+        "The table does not have the specified index: index-client-key-last-update",
+        "One or more parameter values were invalid: Missing the key id in the item",
+    ],
+)
+async def test_a_wrong_table_is_told_from_a_wrong_request(
+    aws: AwsStub, store: DynamoStateStore, text: str
+) -> None:
+    aws.refuse("Query", "ValidationException", text)
+    with pytest.raises(StateStoreSchemaError, match="kinesumer init --table state"):
+        await store.query("a")
+
+
+@pytest.mark.parametrize("fault", ["drop", "stall"])
+async def test_a_connection_that_fails_leaves_a_write_in_doubt(
+    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
+) -> None:
+    environment.setitem(session.READ_SECONDS, "dynamodb", 0.2)
+    getattr(aws, fault)("UpdateItem")
+    async with session.Clients() as clients:
+        store = await open_store(clients, "state")
+        with pytest.raises(StoreUnavailableError) as raised:
+            await store.write(BEAT)
+    assert type(raised.value) is StoreUnavailableError
+
+
+async def test_an_answer_of_something_else_is_unavailability(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("GetItem", "a proxy's page")
+    with pytest.raises(StoreUnavailableError, match="isn't DynamoDB"):
+        await store.get(KEY)
+
+
+async def test_a_missing_table_says_how_to_create_it(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.refuse("DescribeTable", "ResourceNotFoundException")
+    with pytest.raises(StateStoreMissingError, match="kinesumer init --table state"):
+        await store.verify()
+
+
+# --- the table -----------------------------------------------------------------------
+
+
+async def test_a_tables_id_tells_it_from_one_made_anew(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("DescribeTable", {"Table": TABLE})
+    aws.answer("DescribeTable", {"Table": {**TABLE, "TableId": "id-2"}})
+    created = {**TABLE, "TableId": None, "CreationDateTime": 1700000000.5}
+    aws.answer("DescribeTable", {"Table": created})
+    assert await store.verify() == "id-1"
+    assert await store.verify() == "id-2"
+    assert "2023-11-14" in await store.verify()
+
+
+def _keys(hash_key: str, range_key: str | None = None) -> list[dict[str, str]]:
+    keys = [{"AttributeName": hash_key, "KeyType": "HASH"}]
+    if range_key:
+        keys.append({"AttributeName": range_key, "KeyType": "RANGE"})
+    return keys
+
+
+LSI: dict[str, Any] = DEFINITION["LocalSecondaryIndexes"][0]
+NUMBERS = [{"AttributeName": "pk", "AttributeType": "N"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"KeySchema": _keys("id")}, "its keys are id / none, not pk / sk"),
+        ({"KeySchema": _keys("sk", "pk")}, "its keys are sk / pk, not pk / sk"),
+        (
+            {"LocalSecondaryIndexes": []},
+            f"no local secondary index {INDEX}",
+        ),
+        (
+            {"LocalSecondaryIndexes": [{**LSI, "KeySchema": _keys("pk", "sk")}]},
+            "are pk / sk, not pk / last_update",
+        ),
+        ({"AttributeDefinitions": NUMBERS}, "pk is of type N, not S"),
+        ({"Replicas": [{"RegionName": "us-east-1"}]}, "global table"),
+    ],
+)
+async def test_what_is_wrong_with_a_table_is_named(
+    aws: AwsStub, store: DynamoStateStore, change: dict[str, Any], fault: str
+) -> None:
+    aws.answer("DescribeTable", {"Table": {**TABLE, **change}})
+    with pytest.raises(StateStoreSchemaError, match=fault):
+        await store.verify()
+
+
+async def test_a_table_is_created_and_waited_for(
+    aws: AwsStub, store: DynamoStateStore, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(dynamodb_table, "POLL_SECONDS", 0.0)
+    aws.refuse("DescribeTable", "ResourceNotFoundException")
+    aws.answer("CreateTable", {})
+    aws.refuse("DescribeTable", "ResourceNotFoundException")
+    aws.answer("DescribeTable", {"Table": {**TABLE, "TableStatus": "CREATING"}})
+    aws.answer("DescribeTable", {"Table": TABLE})
+    assert await create_table(store) == "id-1"
+    [created] = [seen for seen in aws.seen if seen.operation == "CreateTable"]
+    assert created.body == {"TableName": "state", **DEFINITION}
+
+
+async def test_a_table_that_never_gets_ready_is_reported(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("DescribeTable", {"Table": {**TABLE, "TableStatus": "CREATING"}})
+    with pytest.raises(StoreUnavailableError, match="table state is still being"):
+        await create_table(store, wait_seconds=-1)
+
+
+async def test_a_table_that_another_process_creates_meanwhile_is_fine(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.refuse("DescribeTable", "ResourceNotFoundException")
+    aws.refuse("CreateTable", "ResourceInUseException", "exists")
+    aws.answer("DescribeTable", {"Table": TABLE})
+    assert await create_table(store) == "id-1"
+
+
+async def test_a_wrong_table_isnt_created_over(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("DescribeTable", {"Table": {**TABLE, "KeySchema": _keys("id")}})
+    with pytest.raises(StateStoreSchemaError):
+        await create_table(store)
+    assert aws.count("CreateTable") == 0
+
+
+async def test_an_unconditional_write_is_possible(
+    aws: AwsStub, store: DynamoStateStore
+) -> None:
+    aws.answer("PutItem", {})
+    written = await store.write(Write(KEY, All(()), {"beat": 1}, replace=True))
+    assert written == Written(True, {"pk": KEY.pk, "sk": KEY.sk, "beat": 1})

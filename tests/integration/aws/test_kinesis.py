@@ -1,0 +1,495 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.session import get_session
+
+from kinesumer.aws import kinesis, session
+from kinesumer.aws.kinesis import KinesisSource, open_source, parse_stream_name
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    CredentialsError,
+    ExpiredIteratorError,
+    FatalError,
+    KinesumerError,
+    PositionRefusedError,
+    ShardMissingError,
+    ShardThrottledError,
+    SlowAnswerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StartInFutureError,
+    StreamMissingError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ChildShard, Shard, Start, Stream
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Clients
+    from tests.integration.aws.stub import AwsStub
+
+ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+SUMMARY = {
+    "StreamDescriptionSummary": {
+        "StreamName": "orders",
+        "StreamARN": ARN,
+        "StreamStatus": "ACTIVE",
+        "RetentionPeriodHours": 48,
+        "StreamCreationTimestamp": 1700000000.25,
+        "EnhancedMonitoring": [],
+        "OpenShardCount": 2,
+        "MaxRecordSizeInKiB": 10240,
+    }
+}
+SHARD = "shardId-000000000000"
+
+
+@pytest.fixture
+async def source(aws: AwsStub, clients: Clients) -> KinesisSource:
+    """The stream by name."""
+    return await open_source(clients, Stream("orders"))
+
+
+async def test_describe_tells_what_kinesis_tells(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    info = await source.describe()
+    assert info[:4] == (ARN, "ACTIVE", 1700000000.25, 48)
+    assert info.max_record_bytes == 10 * 1024 * 1024
+    assert info.now == pytest.approx(info.now // 1)
+
+
+async def test_a_stream_without_a_record_size_has_the_old_limit(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    summary = dict(SUMMARY["StreamDescriptionSummary"])
+    del summary["MaxRecordSizeInKiB"]
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    assert (await source.describe()).max_record_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("said", [None, "USER_PARTITION_KEY", "AUTO"])
+async def test_describe_tells_whether_keys_decide_on_shards(
+    aws: AwsStub, source: KinesisSource, said: str | None
+) -> None:
+    told = {"RecordDistributionStrategy": said} if said else {}
+    summary = SUMMARY["StreamDescriptionSummary"] | told
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    # aioboto3 pins a botocore from before AUTO: it drops what it doesn't know.
+    by_key = said != "AUTO" or not knows_auto()
+    assert (await source.describe()).places_by_key is by_key
+
+
+def knows_auto() -> bool:
+    service = get_session().get_service_model("kinesis")
+    return "RecordDistributionStrategy" in service.shape_names
+
+
+async def test_once_known_the_arn_is_sent_in_place_of_the_name(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.answer("ListShards", {"Shards": []})
+    aws.answer("GetRecords", {"Records": [], "MillisBehindLatest": 0})
+    await source.list_shards()
+    await source.describe()
+    await source.list_shards()
+    await source.get_records("iterator", 10)
+    assert [seen.body for seen in aws.seen] == [
+        {"StreamName": "orders"},
+        {"StreamName": "orders"},
+        {"StreamARN": ARN},
+        {"StreamARN": ARN, "ShardIterator": "iterator", "Limit": 10},
+    ]
+
+
+async def test_a_stream_by_arn_is_never_asked_for_by_name(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.answer("GetShardIterator", {"ShardIterator": "x"})
+    source = await open_source(clients, Stream(ARN))
+    assert await source.get_iterator(SHARD, Start.LATEST) == "x"
+    assert aws.seen[0].body["StreamARN"] == ARN
+    assert "StreamName" not in aws.seen[0].body
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        Stream(""),
+        Stream("a/b"),
+        Stream("arn:aws:s3:::bucket"),
+        Stream("arn:aws:kinesis:eu-west-1:123456789012:consumer/x"),
+        Stream(ARN, region="us-east-1"),
+    ],
+)
+async def test_what_names_no_stream_is_refused(
+    aws: AwsStub, clients: Clients, stream: Stream
+) -> None:
+    with pytest.raises(ConfigurationError):
+        await open_source(clients, stream)
+
+
+def test_an_arn_tells_name_and_region() -> None:
+    assert parse_stream_name(ARN) == ("orders", "eu-west-1", ARN)
+    assert parse_stream_name("orders") == ("orders", None, None)
+
+
+# --- shards --------------------------------------------------------------------------
+
+
+def _listed(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "ShardId": f"shardId-{number:012}",
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str(2**128 - 1)},
+        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+        **more,
+    }
+
+
+async def test_a_listing_is_followed_to_its_end(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    closed = {"StartingSequenceNumber": "1", "EndingSequenceNumber": "2"}
+    first = _listed(0, SequenceNumberRange=closed)
+    second = _listed(2, ParentShardId=SHARD, AdjacentParentShardId="shardId-1")
+    aws.answer("ListShards", {"Shards": [first], "NextToken": "more"})
+    aws.answer("ListShards", {"Shards": [second]})
+    assert await source.list_shards() == [
+        Shard(SHARD, 0, 2**128 - 1, (), closed=True),
+        Shard("shardId-000000000002", 0, 2**128 - 1, (SHARD, "shardId-1")),
+    ]
+    assert aws.seen[1].body == {"NextToken": "more"}
+
+
+async def test_a_listing_whose_token_expires_starts_again(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("ListShards", {"Shards": [_listed(0)], "NextToken": "old"})
+    aws.refuse("ListShards", "ExpiredNextTokenException")
+    aws.answer("ListShards", {"Shards": [_listed(0)], "NextToken": "new"})
+    aws.answer("ListShards", {"Shards": [_listed(1)]})
+    shards = await source.list_shards()
+    assert [shard.shard_id[-1] for shard in shards] == ["0", "1"]
+
+
+# --- iterators and pages -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "arguments"),
+    [
+        (Start.LATEST, {"ShardIteratorType": "LATEST"}),
+        (Start.TRIM_HORIZON, {"ShardIteratorType": "TRIM_HORIZON"}),
+        (
+            Position("77"),
+            {
+                "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
+                "StartingSequenceNumber": "77",
+            },
+        ),
+        (
+            Position("77", 3),
+            {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": "77"},
+        ),
+    ],
+)
+async def test_an_iterator_is_asked_for_where_reading_goes_on(
+    aws: AwsStub,
+    source: KinesisSource,
+    after: Position | Start,
+    arguments: dict[str, object],
+) -> None:
+    aws.answer("GetShardIterator", {"ShardIterator": "x"})
+    await source.get_iterator(SHARD, after)
+    assert aws.seen[0].body == {"StreamName": "orders", "ShardId": SHARD, **arguments}
+
+
+@pytest.mark.parametrize("moment", [1700000000.0, 1700000000.9996, 1699999999.0014])
+async def test_a_start_by_time_may_be_early_by_a_millisecond_but_never_late(
+    aws: AwsStub, source: KinesisSource, moment: float
+) -> None:
+    aws.answer("GetShardIterator", {"ShardIterator": "x"})
+    await source.get_iterator(SHARD, Start(type="AT_TIMESTAMP", timestamp=moment))
+    assert aws.seen[0].body["ShardIteratorType"] == "AT_TIMESTAMP"
+    assert moment - 0.001 < aws.seen[0].body["Timestamp"] <= moment
+    assert len(str(aws.seen[0].body["Timestamp"]).partition(".")[2]) <= 3
+
+
+async def test_a_page_is_decoded_with_its_children(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    record = {
+        "SequenceNumber": "1",
+        "PartitionKey": "k",
+        "Data": base64.b64encode(b"data").decode(),
+        "ApproximateArrivalTimestamp": 1.5e9,
+    }
+    keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
+    child = {"ShardId": "s1", "ParentShards": ["s0"], "HashKeyRange": keys}
+    body = {"Records": [record], "MillisBehindLatest": 7, "ChildShards": [child]}
+    aws.answer("GetRecords", body)
+    page = await source.get_records("x", 10)
+    assert [record.data for record in page.records] == [b"data"]
+    assert page.next_iterator is None
+    assert page.children == (ChildShard("s1", 0, 9, ("s0",)),)
+
+
+# --- faults --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("ProvisionedThroughputExceededException", 400, ShardThrottledError),
+        ("LimitExceededException", 400, SourceThrottledError),
+        ("KMSThrottlingException", 400, SourceThrottledError),
+        ("Anything", 429, SourceThrottledError),
+        ("InternalFailure", 500, SourceUnavailableError),
+        ("InternalFailureException", 500, SourceUnavailableError),
+        ("ServiceUnavailable", 503, SourceUnavailableError),
+        ("Anything", 502, SourceUnavailableError),
+        ("ExpiredIteratorException", 400, ExpiredIteratorError),
+        ("AccessDeniedException", 400, AccessDeniedError),
+        ("UnrecognizedClientException", 400, AccessDeniedError),
+        ("ExpiredTokenException", 400, AccessDeniedError),
+        ("KMSAccessDeniedException", 400, AccessDeniedError),
+        ("KMSDisabledException", 400, FatalError),
+        ("InvalidArgumentException", 400, FatalError),
+    ],
+)
+async def test_an_error_of_kinesis_has_its_class(
+    aws: AwsStub,
+    source: KinesisSource,
+    code: str,
+    status: int,
+    error: type[KinesumerError],
+) -> None:
+    aws.refuse("GetRecords", code, "what AWS says", status)
+    with pytest.raises(error) as raised:
+        await source.get_records("x", 10)
+    assert type(raised.value) is error
+    assert "orders" in str(raised.value)
+
+
+async def test_a_denial_names_action_and_stream_and_why(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.refuse(
+        "DescribeStreamSummary",
+        "AccessDeniedException",
+        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
+        f"kinesis:DescribeStreamSummary on resource: {ARN} because no identity-based "
+        "policy allows the kinesis:DescribeStreamSummary action",
+    )
+    with pytest.raises(AccessDeniedError) as raised:
+        await source.describe()
+    assert str(raised.value) == (
+        "access denied: kinesis:DescribeStreamSummary on orders: "
+        "arn:aws:iam::123456789012:user/me because no identity-based policy allows the "
+        "kinesis:DescribeStreamSummary action; "
+        "allow kinesis:DescribeStreamSummary on it for the credentials in use"
+    )
+
+
+async def test_a_request_that_was_sent_long_after_its_signing_may_be_tried_again(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    text = "Signature expired: 20260101T000000Z is now earlier than 20260101T010000Z"
+    aws.refuse("GetRecords", "InvalidSignatureException", text)
+    with pytest.raises(SourceUnavailableError):
+        await source.get_records("x", 10)
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "stall"])
+async def test_a_connection_that_fails_is_unavailability(
+    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
+) -> None:
+    environment.setitem(session.READ_SECONDS, "kinesis", 0.2)
+    getattr(aws, fault)("GetRecords")
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(
+            SourceUnavailableError, match="kinesis:GetRecords on orders"
+        ):
+            await source.get_records("x", 10)
+
+
+class Room:
+    """Room for nothing, which takes a time to grow."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked: list[int | None] = []
+
+    def covers(self, size: int | None) -> bool:
+        return False
+
+    def shrink(self, size: int) -> None:
+        raise AssertionError
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        await asyncio.sleep(self.seconds)
+
+
+async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
+    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer("GetRecords", answer)
+    room = Room(0.5)
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        page = await source.get_records("x", 10, room)
+    assert room.asked == [page.wire_bytes]
+
+
+@pytest.mark.parametrize("seconds", ["ANSWER_SECONDS", "READ_SECONDS"])
+async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, seconds: str
+) -> None:
+    if seconds == "ANSWER_SECONDS":
+        environment.setattr(kinesis, seconds, 0.3)
+        aws.drip("GetRecords")
+    else:
+        environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
+        aws.begin("GetRecords")
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SlowAnswerError, match="kinesis:GetRecords on orders"):
+            await source.get_records("x", 10, Room(0))
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "stall"])
+async def test_what_never_began_or_broke_is_not_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
+) -> None:
+    environment.setitem(session.READ_SECONDS, "kinesis", 0.2)
+    getattr(aws, fault)("GetRecords")
+    async with session.Clients() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SourceUnavailableError) as caught:
+            await source.get_records("x", 10, Room(0))
+    assert not isinstance(caught.value, SlowAnswerError)
+
+
+async def test_the_clients_own_call_waits_for_room_for_a_whole_page(
+    aws: AwsStub, clients: Clients
+) -> None:
+    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer("GetRecords", answer)
+    source, room = await open_source(clients, Stream("orders")), Room(0)
+    opened = await clients.open("kinesis")
+
+    def hook(**_: object) -> None:
+        assert room.asked == [None]
+
+    opened.client.meta.events.register("before-send.kinesis.GetRecords", hook)
+    await source.get_records("x", 10, room)
+    assert room.asked == [None]
+
+
+async def test_a_page_that_isnt_json_is_unavailability(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("GetRecords", "a proxy's page")
+    with pytest.raises(SourceUnavailableError):
+        await source.get_records("x", 10)
+
+
+async def test_an_answer_without_an_iterator_is_unavailability(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("GetShardIterator", {})
+    with pytest.raises(SourceUnavailableError, match="holds no iterator"):
+        await source.get_iterator(SHARD, Start.LATEST)
+
+
+async def test_nobody_listening_is_unavailability(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    await aws.stop()
+    with pytest.raises(SourceUnavailableError):
+        await source.describe()
+    with pytest.raises(SourceUnavailableError):
+        await source.get_records("x", 10)
+
+
+async def test_a_missing_stream_is_named(aws: AwsStub, source: KinesisSource) -> None:
+    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException", "no such thing")
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
+    with pytest.raises(StreamMissingError, match="orders doesn't exist"):
+        await source.describe()
+    with pytest.raises(StreamMissingError, match="orders doesn't exist"):
+        await source.get_iterator(SHARD, Start.LATEST)
+
+
+async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
+    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
+    with pytest.raises(ShardMissingError, match=SHARD):
+        await source.get_iterator(SHARD, Start.LATEST)
+    with pytest.raises(ShardMissingError):
+        await source.get_records("x", 10)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("DELETING", StreamMissingError), ("CREATING", SourceUnavailableError)],
+)
+async def test_a_shard_isnt_missing_while_its_stream_comes_or_goes(
+    aws: AwsStub, source: KinesisSource, status: str, error: type[KinesumerError]
+) -> None:
+    summary = SUMMARY["StreamDescriptionSummary"] | {"StreamStatus": status}
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    aws.refuse("GetRecords", "ResourceNotFoundException")
+    with pytest.raises(error):
+        await source.get_records("x", 10)
+
+
+async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    code = "InvalidArgumentException"
+    aws.refuse("GetShardIterator", code, "StartingSequenceNumber 7 has been trimmed")
+    aws.refuse(
+        "GetShardIterator", code, "7 is invalid: it did not come from this stream"
+    )
+    with pytest.raises(TrimmedPositionError):
+        await source.get_iterator(SHARD, Position("7"))
+    with pytest.raises(PositionRefusedError, match="did not come from"):
+        await source.get_iterator(SHARD, Position("7"))
+
+
+async def test_a_time_that_kinesis_has_not_reached_is_not_a_trimmed_position(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    text = (
+        "The timestampInMillis parameter cannot be greater than the "
+        "currentTimestampInMillis. timestampInMillis: 1732531200400"
+    )
+    aws.refuse("GetShardIterator", "InvalidArgumentException", text)
+    soon = Start(type="AT_TIMESTAMP", timestamp=1732531200.4)
+    with pytest.raises(StartInFutureError, match="currentTimestampInMillis"):
+        await source.get_iterator(SHARD, soon)
+
+
+async def test_credentials_that_vanish_are_a_credentials_error(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    async with session.Clients() as clients:
+        with pytest.raises(CredentialsError):
+            await open_source(clients, Stream("orders"))

@@ -1,0 +1,72 @@
+"""A name server that doesn't answer holds up what needs it, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from kinesumer import Config, Kinesumer, Start
+from kinesumer.errors import PositionsNotStoredError
+from kinesumer.local import EmbeddedAws
+from kinesumer.local.runner import background
+
+HANGS_SECONDS = 60.0
+
+
+class NameServer:
+    """Stands before the system's lookups: it answers until told to hang."""
+
+    def __init__(self) -> None:
+        self.hangs, self.ends = threading.Event(), threading.Event()
+        self.asked, self.given_up = threading.Event(), threading.Event()
+        self._look_up = socket.getaddrinfo
+
+    def look_up(self, *arguments: Any, **options: Any) -> Any:
+        if not self.hangs.is_set():
+            return self._look_up(*arguments, **options)
+        self.asked.set()
+        self.ends.wait(HANGS_SECONDS)
+        self.given_up.set()
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Any:
+    names = NameServer()
+    monkeypatch.setattr(socket, "getaddrinfo", names.look_up)
+    yield names
+    names.ends.set()
+
+
+def test_leaving_waits_for_no_name_server(
+    environment: pytest.MonkeyPatch, names: NameServer
+) -> None:
+    aws = EmbeddedAws()
+    config = Config(heartbeat_seconds=0.2, lease_seconds=1.0, drain_timeout=1.0)
+
+    async def live(running: contextlib.ExitStack) -> None:
+        made = Kinesumer("app", table="kinesumer-state-store", config=config)
+        async with made as client:
+            async for _ in client.consume("orders", start=Start.TRIM_HORIZON):
+                break
+            names.hangs.set()
+            await asyncio.to_thread(running.close)
+            while not names.asked.is_set():
+                await asyncio.sleep(0.01)
+
+    with contextlib.ExitStack() as running:
+        running.enter_context(background(aws))
+        for name, value in aws.environment().items():
+            environment.setenv(name, value.replace("127.0.0.1", "localhost"))
+        aws.create_table()
+        aws.create_stream("orders")
+        aws.put("orders", b"data")
+        with contextlib.suppress(PositionsNotStoredError):
+            asyncio.run(live(running))
+    # asyncio.run() has returned, and with it asyncio's own threads have ended.
+    assert not names.given_up.is_set()

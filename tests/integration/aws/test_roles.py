@@ -1,0 +1,230 @@
+"""Roles are assumed once for all who need them, and again before their keys expire."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients, role_session_name
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    SourceUnavailableError,
+)
+from kinesumer.model.streams import Stream
+from tests.integration.aws.test_kinesis import SUMMARY
+
+if TYPE_CHECKING:
+    from tests.integration.aws.stub import AwsStub
+
+ROLE = "arn:aws:iam::210987654321:role/reader"
+
+
+class Seconds:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_role_is_assumed_once_for_all_its_streams_and_regions(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    streams = [
+        Stream("a", role_arn=ROLE, external_id="xx"),
+        Stream("b", role_arn=ROLE, external_id="xx"),
+        Stream("a", role_arn=ROLE, external_id="xx", region="us-east-1"),
+    ]
+    sources = [await open_source(clients, stream) for stream in streams]
+    await asyncio.gather(*(source.describe() for source in sources))
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1"] * 3
+    [assumed] = [seen for seen in aws.seen if seen.operation == "AssumeRole"]
+    assert assumed.access_key == "OWN"
+    assert assumed.body["RoleArn"] == ROLE
+    assert assumed.body["ExternalId"] == "xx"
+    assert assumed.body["RoleSessionName"] == "kinesumer-billing-pod-1"
+
+
+async def test_another_external_id_is_another_assumption(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    for external_id in ("xx", "yy"):
+        stream = Stream("a", role_arn=ROLE, external_id=external_id)
+        await (await open_source(clients, stream)).describe()
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1", "ROLE2"]
+
+
+async def test_a_streams_own_session_name_is_used(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    stream = Stream("a", role_arn=ROLE, session_name="audit")
+    await (await open_source(clients, stream)).describe()
+    assert aws.seen[0].body["RoleSessionName"] == "audit"
+
+
+@pytest.mark.parametrize("lifetime", [3.0, 900.0, 3600.0, 43200.0])
+async def test_a_role_is_assumed_again_before_its_keys_expire(
+    aws: AwsStub, lifetime: float
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(lifetime)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += lifetime * 0.45
+        await source.describe()
+        seconds.now += lifetime * 0.54
+        await asyncio.gather(*(source.describe() for _ in range(5)))
+    keys = aws.keys("DescribeStreamSummary")
+    assert keys[:2] == ["ROLE1", "ROLE1"]
+    # One call renews; those beside it may go on with what is still valid.
+    assert aws.count("AssumeRole") == 2
+    assert "ROLE2" in keys[2:]
+
+
+async def test_a_failed_renewal_is_put_off_while_the_keys_are_valid(
+    aws: AwsStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(1000)
+    aws.refuse_role("Throttling", "slow down", 400)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += 600
+        with caplog.at_level(logging.WARNING, "kinesumer"):
+            await source.describe()
+            await source.describe()
+        assert aws.count("AssumeRole") == 2
+        assert "still valid" in caplog.text
+        seconds.now += 400
+        with pytest.raises(SourceUnavailableError, match="sts:AssumeRole"):
+            await source.describe()
+
+
+async def test_a_page_of_a_proxy_renews_nothing_and_loses_no_valid_keys(
+    aws: AwsStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = Seconds()
+    aws.assume_role(1000)
+    aws.answer_raw("AssumeRole", b"<html><body>Log in</body></html>", 200)
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    async with Clients(now=seconds) as clients:
+        source = await open_source(clients, Stream("a", role_arn=ROLE))
+        await source.describe()
+        seconds.now += 600
+        with caplog.at_level(logging.WARNING, "kinesumer"):
+            await source.describe()
+        assert "AssumeRole isn't one of AWS" in caplog.text
+        assert "still valid" in caplog.text
+
+
+async def test_an_outage_of_sts_is_asked_about_once_for_all_who_wait(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.refuse_role("InternalFailure", "sorry", 500)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    reads = (source.describe() for _ in range(20))
+    errors = await asyncio.gather(*reads, return_exceptions=True)
+    assert {type(error) for error in errors} == {SourceUnavailableError}
+    assert aws.count("AssumeRole") == 1
+    with pytest.raises(SourceUnavailableError):
+        await source.describe()
+    assert aws.count("AssumeRole") == 2
+
+
+async def test_keys_that_aws_calls_expired_are_replaced(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.assume_role(3600)
+    aws.refuse("DescribeStreamSummary", "ExpiredTokenException", "expired")
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await source.describe()
+    await source.describe()
+    assert aws.keys("DescribeStreamSummary") == ["ROLE1", "ROLE2"]
+
+
+@pytest.mark.parametrize("operation", ["DescribeStreamSummary", "GetRecords"])
+async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
+    aws: AwsStub, clients: Clients, operation: str
+) -> None:
+    late = asyncio.Event()
+    aws.assume_role(3600)
+    aws.refuse_after(operation, late, "ExpiredTokenException")
+    aws.refuse(operation, "ExpiredTokenException", "expired")
+    body = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer(operation, SUMMARY if operation.startswith("Describe") else body)
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+
+    async def call() -> None:
+        if operation == "GetRecords":
+            await source.get_records("x", 10)
+        else:
+            await source.describe()
+
+    slow = asyncio.create_task(call())
+    while not aws.count(operation):
+        await asyncio.sleep(0.001)
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await call()
+    await call()
+    late.set()
+    with pytest.raises(SourceUnavailableError, match="ExpiredToken"):
+        await slow
+    await call()
+    assert aws.keys(operation) == ["ROLE1", "ROLE1", "ROLE2", "ROLE2"]
+    assert aws.count("AssumeRole") == 2
+
+
+async def test_a_role_that_may_not_be_assumed_is_named(
+    aws: AwsStub, clients: Clients
+) -> None:
+    aws.refuse_role(
+        "AccessDenied",
+        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
+        f"sts:AssumeRole on resource: {ROLE}",
+    )
+    source = await open_source(clients, Stream("a", role_arn=ROLE))
+    with pytest.raises(AccessDeniedError) as raised:
+        await source.describe()
+    assert raised.value.action == "sts:AssumeRole"
+    assert raised.value.resource == ROLE
+    assert "user/me" in str(raised.value)
+
+
+async def test_an_external_id_that_sts_cant_take_is_a_configuration_error(
+    aws: AwsStub, clients: Clients
+) -> None:
+    source = await open_source(clients, Stream("a", role_arn=ROLE, external_id="x"))
+    with pytest.raises(ConfigurationError, match="ExternalId"):
+        await source.describe()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("kinesumer-app/pod 1", "kinesumer-app-pod-1"),
+        ("é", "--"),
+        ("x" * 70, "x" * 64),
+        ("a+b=c,d.e@f-g_h", "a+b=c,d.e@f-g_h"),
+    ],
+)
+def test_a_session_name_is_made_fit_for_sts(text: str, name: str) -> None:
+    assert role_session_name(text) == name

@@ -1,0 +1,191 @@
+"""The commands that change groups: what they print, ask and refuse."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.admin import seek as control
+from kinesumer.model.streams import Start
+from tests.integration.cli.conftest import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.local import EmbeddedAws
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.runtime.context import Context
+    from tests.integration.cli.conftest import Process, Run
+
+ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+SHARDS = [f"shardId-{number:012}" for number in range(2)]
+CONSUME = ["consume", "orders", "--app=a", "--start=TRIM_HORIZON", "--client-id=one"]
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def one(aws: EmbeddedAws, start: Callable[..., Process]) -> Process:
+    """A client that has consumed a stream of two shards."""
+    aws.create_table()
+    aws.create_stream("orders", 2)
+    for number in range(10):
+        aws.put("orders", b"order %d" % number, f"customer {number}")
+    process = start(*CONSUME)
+    lines(process, 10)
+    return process
+
+
+def test_a_group_at_rest_is_paused_sought_and_reset(
+    left: EmbeddedAws, run: Run
+) -> None:
+    at = ("--app=a", "--stream=orders")
+    paused = json.loads(run("pause", *at, "--reason=bad", "--json").output)
+    same = {"version": 1, "app": "a", "table": "kinesumer-state-store"}
+    assert paused == {
+        **same,
+        "stream_arn": ARN,
+        "shard_id": None,
+        "paused": True,
+        "reason": "bad",
+        "was_paused": False,
+        "was_reason": None,
+        "still_consumed": [],
+    }
+    both = run("resume", "--app=a", "--all")
+    assert both.output.startswith("all streams are not paused\n")
+    assert "! still paused otherwise: stream orders (bad)" in both.stderr
+    resumed = json.loads(run("resume", *at, "--json").output)
+    assert (resumed["was_paused"], resumed["was_reason"]) == (True, "bad")
+    assert resumed["still_paused"] == []
+
+    tried = json.loads(
+        run("seek", *at, "--to=TRIM_HORIZON", "--dry-run", "--json").stdout
+    )
+    assert {**tried, "streams": []} == {
+        **same,
+        "dry_run": True,
+        "streams": [],
+        "sought": 0,
+        "still_consumed": [],
+        "overtaken": [],
+    }
+    [stream] = tried["streams"]
+    assert (stream["stream_arn"], stream["to"]) == (ARN, "TRIM_HORIZON")
+    assert [shard["shard_id"] for shard in stream["shards"]] == SHARDS
+    place = stream["shards"][0]["from"]
+    refused = run("seek", *at, "--to=2h")
+    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert "2 shards to TRIM_HORIZON: repeats 10 records\n" in refused_of(run, *at)
+    again = json.loads(run("seek", *at, "--to=LATEST", "--dry-run", "--json").stdout)
+    assert again["streams"][0]["shards"] == stream["shards"]
+
+    sought = run("seek", *at, "--to=TRIM_HORIZON", "--yes")
+    assert "sought 2 shards\nno client reads on from where it was\n" in sought.output
+    shard = (*at, f"--shard={SHARDS[0]}")
+    back = run("seek", *shard, f"--to={place}", "--yes", "--wait=0").output
+    assert f"{SHARDS[0]}  now at TRIM_HORIZON" in back
+    assert back.endswith("sought 1 shard\n")
+    _reset(run, same)
+
+
+def refused_of(run: Run, *at: str) -> str:
+    """Return what is told before a seek is confirmed, where nobody can confirm."""
+    return run("seek", *at, "--to=TRIM_HORIZON").stdout
+
+
+def _reset(run: Run, same: dict[str, Any]) -> None:
+    asked = run("reset", "--app=a")
+    assert (asked.exit_code, "say --yes" in asked.stderr) == (2, True)
+    assert f"stream {ARN}: 2 shards, 1 with positions" in asked.stderr
+    assert json.loads(run("reset", "--app=a", "--yes", "--json").stdout) == {
+        **same,
+        "deleted_rows": 4,
+        "members": 0,
+        "streams": [
+            {"stream_arn": ARN, "shards": 2, "positions": 1, "go_positions": 0}
+        ],
+        "go_positions_deleted": False,
+    }
+    gone = run("reset", "--app=a", "--yes")
+    assert (gone.exit_code, "holds nothing of app 'a'" in gone.stderr) == (2, True)
+
+
+def test_a_live_client_is_seen_and_waited_for(one: Process, run: Run) -> None:
+    one.send_signal(signal.SIGSTOP)
+    late = run("pause", "--app=a", "--all", "--wait=0.1", "--json")
+    one.send_signal(signal.SIGCONT)
+    assert (late.exit_code, "still consumed though paused" in late.stderr) == (1, True)
+    held = {"stream_arn": ARN, "owner": "one"}
+    assert json.loads(late.stdout)["still_consumed"] == [
+        {**held, "shard_id": shard_id} for shard_id in SHARDS
+    ]
+    assert run("resume", "--app=a", "--all").exit_code == 0
+
+    last = run("drain", "one", "--app=a")
+    assert last.exit_code == 2
+    assert "one is the last client that takes shards" in last.stderr
+    drained = json.loads(run("drain", "one", "--app=a", "--yes", "--json").output)
+    assert drained == {
+        "version": 1,
+        "app": "a",
+        "table": "kinesumer-state-store",
+        "client_id": "one",
+        "drained": True,
+        "was_drained": False,
+        "still_consumed": [],
+    }
+    [member] = json.loads(run("status", "--app=a", "--json").output)["members"]
+    assert (member["drained"], member["shards"]) == (True, 0)
+    undone = run("drain", "one", "--app=a", "--undo")
+    assert undone.output == "one may have shards again\n"
+    alive = run("reset", "--app=a", "--yes")
+    assert alive.exit_code == 1
+    assert "clients of app 'a' are alive: one; stop them first" in alive.stderr
+
+
+def test_who_seeks_beside_another_is_told(
+    one: Process, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.send_signal(signal.SIGKILL)
+    seek = control.seek
+
+    async def beside(context: Context, planned: control.SeekPlan) -> list[ShardRow]:
+        sought = await seek(context, planned)
+        other = planned._replace(to=Start(type="AT_TIMESTAMP", timestamp=1.0))
+        await seek(context, other._replace(generations=[other.generations[0][:1]]))
+        return sought
+
+    monkeypatch.setattr(control, "seek", beside)
+    place = ["--app=a", "--all", "--to=TRIM_HORIZON", "--yes"]
+    result = run("seek", *place, "--wait=0", "--json")
+    assert result.exit_code == 1
+    assert "! another seek has moved 1 shard since: shardId-00" in result.stderr
+    moved = {"stream_arn": ARN, "shard_id": SHARDS[0], "owner": "one"}
+    assert json.loads(result.stdout)["overtaken"] == [moved]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pause"], "say either --stream or --all"),
+        (["pause", "--all", "--stream=s"], "say either --stream or --all"),
+        (["resume", "--all", "--shard=s"], "--shard needs --stream, and not --all"),
+        (["seek", "--all", "--to=soon"], "neither LATEST nor TRIM_HORIZON nor a time"),
+        (["seek", "--all", "--to=2026-01-31T12:00:00"], "has no time zone"),
+        (["seek", "--stream=s", "--to=495:1"], "say of which --shard"),
+        (["seek", "--all", "--to=LATEST"], "knows no app 'b'"),
+        (["pause", "--all"], "knows no app 'b'"),
+        (["drain", "one"], "no client 'one' of app 'b' is alive; there is none"),
+        (["reset"], "holds nothing of app 'b'"),
+    ],
+)
+def test_what_cant_be_done_is_said(
+    aws: EmbeddedAws, run: Run, arguments: list[str], said: str
+) -> None:
+    aws.create_table()
+    result = run(*arguments, "--app=b")
+    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr

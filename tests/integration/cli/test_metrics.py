@@ -1,0 +1,116 @@
+"""``kinesumer metrics`` beside a live fleet."""
+
+from __future__ import annotations
+
+import signal
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
+from tests.integration.cli.conftest import finished, lines, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.local import EmbeddedAws
+    from tests.integration.cli.conftest import Process, Run
+
+pytestmark = pytest.mark.process
+
+CONSUME = ["consume", "orders", "--app=a", "--start=TRIM_HORIZON", "--client-id=one"]
+
+
+def address(process: Process) -> str:
+    return lines(process, 1)[0].decode().split()[-1]
+
+
+def scrape(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_live_fleet_shows_every_metric_with_the_labels_that_are_documented(
+    aws: EmbeddedAws, start: Callable[..., Process], run: Run
+) -> None:
+    """So what is checked against names.py elsewhere exists in truth."""
+    aws.create_table()
+    aws.create_stream("orders", 2)
+    aws.put("orders", b"the first")
+    lines(start(*CONSUME), 1)
+    text = run("metrics", "--app", "a", "--once").output
+    found = {
+        sample.name: set(sample.labels)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found == {
+        **{PREFIX + name: set(about.labels) for name, about in GAUGES.items()},
+        **{
+            f"{PREFIX}{name}_total": set(about.labels)
+            for name, about in COUNTERS.items()
+        },
+    }
+
+
+def test_it_is_served_until_it_is_stopped_and_many_scrapes_cost_no_more_than_one(
+    aws: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    aws.create_table()
+    process = start("metrics", "--app=a", "--listen=127.0.0.1:0", "--every=3600")
+    url = address(process)
+    for _ in range(20):
+        text = scrape(url)
+    assert 'kinesumer_group_reads_total{app="a"} 1.0' in text
+    assert "# TYPE kinesumer_group_lag_seconds gauge" in text
+    process.send_signal(signal.SIGTERM)
+    assert finished(process)[1] == b""
+    assert process.returncode == 0
+
+
+def test_what_cannot_be_read_any_more_is_no_longer_told(
+    aws: EmbeddedAws, start: Callable[..., Process]
+) -> None:
+    aws.create_table()
+    process = start("metrics", "--app=a", "--listen=127.0.0.1:0", "--every=1")
+    url = address(process)
+    aws.outage(60.0)
+    while 'kinesumer_group_up{app="a"} 0.0' not in (text := scrape(url)):
+        time.sleep(0.1)
+    assert "kinesumer_group_members{" not in text
+    assert 'kinesumer_group_read_errors_total{app="a"} 1.0' in text
+    process.send_signal(signal.SIGINT)
+    _, errors = finished(process)
+    assert b"app a couldn't be read: " in errors
+
+
+def test_an_app_that_nobody_has_consumed_yet_has_no_members(
+    aws: EmbeddedAws, run: Run
+) -> None:
+    aws.create_table()
+    result = run("metrics", "--app", "new", "--app", "other", "--once")
+    assert 'kinesumer_group_members{app="new",state="up"} 0.0' in result.output
+    assert 'kinesumer_group_up{app="other"} 1.0' in result.output
+
+
+@pytest.mark.parametrize("listen", ["9466", "127.0.0.1:x", "127.0.0.1:65536", ":1"])
+def test_an_address_that_is_none(environment: None, run: Run, listen: str) -> None:
+    result = run("metrics", "--app", "a", "--listen", listen)
+    assert result.exit_code == 2
+    assert f"--listen {listen}: an address and a port are needed" in words(result)
+
+
+def test_a_port_that_is_taken(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    result = run("metrics", "--app=a", f"--listen=127.0.0.1:{aws.port}")
+    assert result.exit_code == 2
+    assert f"--listen 127.0.0.1:{aws.port} can't be served" in words(result)
+
+
+def test_a_table_that_is_not_there_ends_it(aws: EmbeddedAws, run: Run) -> None:
+    result = run("metrics", "--app", "a", "--once")
+    assert result.exit_code == 1
+    assert "or create it with" in words(result)

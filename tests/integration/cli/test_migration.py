@@ -1,0 +1,289 @@
+"""``kinesumer import`` and ``export``: files of positions, and KCL lease tables."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.cli import lease_table
+from tests.integration.cli.conftest import words
+from tests.integration.cli.lease_table import LEASES, lease
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinesumer.local import EmbeddedAws
+    from tests.integration.cli.conftest import Run
+
+ORDERS = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+S0, S1 = "shardId-000000000000", "shardId-000000000001"
+HALF = 1 << 127
+KCL = ("kcl", LEASES, "--stream=orders", "--look=0")
+
+
+@pytest.fixture
+def numbers(aws: EmbeddedAws) -> list[str]:
+    """A table, two shards with a record each, and a KCL fleet that read both."""
+    aws.create_table()
+    aws.create_stream("orders", 2)
+    found = [aws.put("orders", b"o", "k", explicit_hash_key=at)[1] for at in (0, HALF)]
+    rows = [lease(S0, found[0]), lease(S1, found[1])]
+    lease_table.create(aws, *rows)
+    return found
+
+
+def positions(run: Run, app: str, *options: str) -> Any:
+    result = run("export", "--app", app, *options)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_positions_go_from_a_kcl_fleet_to_an_app_to_a_file_to_another_app(
+    numbers: list[str], run: Run, tmp_path: Path
+) -> None:
+    done = run("import", *KCL, "--app=a", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert f"  {S0}  {numbers[0]}\n" in done.stdout
+    assert done.stdout.endswith("written and verified\n")
+    path = tmp_path / "positions.json"
+    assert run("export", "--app=a", "-o", str(path)).exit_code == 0
+    assert run("import", str(path), "--app=b", "--yes").exit_code == 0
+    one, other = positions(run, "a"), positions(run, "b", "--stream", "orders")
+    assert one["streams"] == other["streams"]
+    assert [shard["sequence_number"] for shard in one["streams"][0]["shards"]] == (
+        numbers
+    )
+    assert (one["kind"], one["app"]) == ("kinesumer-positions", "a")
+
+
+def full_disk(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_that_cant_be_written_whole_stays_as_it_was(
+    numbers: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    path = tmp_path / "positions.json"
+    path.write_text("before")
+    path.chmod(0o640)
+    with monkeypatch.context() as patched:
+        patched.setattr("kinesumer.runtime.files.write_whole", full_disk)
+        result = run("export", "--app=a", "-o", str(path))
+    assert (result.exit_code, path.read_text()) == (1, "before")
+    assert f"{path} can't be written: No space left" in result.stderr
+    assert list(tmp_path.iterdir()) == [path]
+    assert run("export", "--app=a", "-o", str(path)).exit_code == 0
+    assert json.loads(path.read_text())["app"] == "a"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_no_file_is_written_into_and_not_replaced(
+    numbers: list[str], run: Run, tmp_path: Path
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("export", "--app=a", "-o", str(pipe)).exit_code == 0
+    assert json.loads(os.read(reader, 1_000_000))["app"] == "a"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_file_puts_an_app_back_and_tells_what_changes(
+    aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    path = tmp_path / "positions.json"
+    found = positions(run, "a")
+    shards = found["streams"][0]["shards"]
+    shards[0] |= {"sequence_number": None, "start": "AT_TIMESTAMP 1700000000.5"}
+    path.write_text(json.dumps(found))
+    shown = run("import", str(path), "--app=a", "--dry-run")
+    assert f"  {S0}  {numbers[0]} → AT_TIMESTAMP 1700000000.5\n" in shown.stdout
+    assert "1 to change, 1 to keep" in shown.stdout
+    assert shown.stdout.endswith("a dry run: nothing was written\n")
+    assert positions(run, "a")["streams"][0]["shards"][0]["sequence_number"]
+    report = json.loads(run("import", str(path), "--app=a", "--yes", "--json").stdout)
+    [stream] = report.pop("streams")
+    assert report == {
+        "version": 1,
+        "app": "a",
+        "table": "kinesumer-state-store",
+        "source": str(path),
+        "written": True,
+        "problems": [],
+    }
+    assert stream["counts"] == {"change": 1, "keep": 1}
+    assert stream["shards"][0] == {
+        "shard_id": S0,
+        "action": "change",
+        "before": {
+            "ended": False,
+            "waits_for_parents": False,
+            "sequence_number": numbers[0],
+            "sub_sequence_number": None,
+            "start": "TRIM_HORIZON",
+        },
+        "after": {
+            "ended": False,
+            "waits_for_parents": False,
+            "sequence_number": None,
+            "sub_sequence_number": None,
+            "start": "AT_TIMESTAMP 1700000000.5",
+        },
+    }
+    again = run("import", str(path), "--app=a")
+    assert again.stdout.endswith("nothing to do: the app has these positions\n")
+
+
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_the_help_tells_the_options_of_the_command_that_needs_no_name(
+    run: Run, command: str
+) -> None:
+    told = run(command, "--help").output
+    assert "FILE" in told and "--stream" in told
+    assert "\n  kcl " in told
+
+
+def test_nothing_is_written_without_being_asked_for(
+    numbers: list[str], run: Run
+) -> None:
+    refused = run("import", *KCL, "--app=a")
+    assert refused.exit_code == 2
+    assert "say --yes" in words(refused)
+    refused = run("export", "--app=a")
+    assert refused.exit_code == 1
+    assert "knows no app 'a'" in words(refused)
+
+
+def test_leases_go_back_to_the_fleet(
+    aws: EmbeddedAws, numbers: list[str], run: Run
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    aws.split("orders", S1)
+    shown = run("export", *KCL, "--app=a", "--dry-run")
+    assert "2 to keep, 2 to create" in shown.stdout
+    assert len(lease_table.rows(aws)) == 2
+    done = run("export", *KCL, "--app=a", "--yes", "--json")
+    report = json.loads(done.stdout)
+    assert report["lease_table"] == LEASES
+    assert report["streams"][0]["leases"][2] == {
+        "lease_key": "shardId-000000000002",
+        "action": "create",
+        "before": None,
+        "after": {"checkpoint": "TRIM_HORIZON", "sub": 0},
+    }
+    found = lease_table.rows(aws)
+    assert len(found) == 4
+    assert found[S0] == {
+        **{k: v for k, v in lease(S0, numbers[0]).items() if k != "leaseOwner"},
+        "leaseCounter": {"N": "8"},
+    }
+    assert found["shardId-000000000003"]["parentShardId"] == {"SS": [S1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{}", "no file of positions: Object missing required field `kind`"),
+        ("not JSON", "no file of positions: JSON is malformed"),
+        ('{"kind": "kinesumer-positions", "version": 2}', "Invalid enum value 2"),
+    ],
+)
+def test_what_is_no_file_of_positions_is_refused(
+    numbers: list[str], run: Run, tmp_path: Path, content: str, text: str
+) -> None:
+    path = tmp_path / "positions.json"
+    path.write_text(content)
+    refused = run("import", str(path), "--app=a", "--yes")
+    assert refused.exit_code == 2
+    assert text in words(refused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"sequence_number": "x"}, "regex"),
+        ({"sequence_number": None, "sub_sequence_number": 1}, "sub_sequence_number w"),
+        ({"start": "AT_TIMESTAMP"}, "start 'AT_TIMESTAMP' is neither"),
+        ({"shard_id": S1}, "a shard is named twice"),
+        ({"ended": "yes"}, "Expected `bool`"),
+        ({"end": True}, "unknown field `end`"),
+    ],
+)
+def test_positions_that_make_no_sense_are_refused(
+    numbers: list[str], run: Run, tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    found = positions(run, "a")
+    found["streams"][0]["shards"][0].update(changes)
+    path = tmp_path / "positions.json"
+    path.write_text(json.dumps(found))
+    refused = run("import", str(path), "--app=b", "--yes")
+    assert refused.exit_code == 2
+    assert text in words(refused)
+
+
+def test_positions_of_a_stream_made_anew_are_refused(
+    aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
+) -> None:
+    run("import", *KCL, "--app=a", "--yes")
+    found = positions(run, "a")
+    found["streams"][0]["stream_created_at"] -= 60
+    path = tmp_path / "positions.json"
+    path.write_text(json.dumps(found))
+    refused = run("import", str(path), "--app=b", "--yes")
+    assert refused.exit_code == 1
+    assert f"stream {ORDERS} was made at" in words(refused)
+    refused = run("import", str(path), "--app=b", "--stream=clicks")
+    assert "there is no stream clicks in it" in words(refused)
+
+
+def test_a_problem_is_told_and_nothing_is_written(
+    aws: EmbeddedAws, numbers: list[str], run: Run
+) -> None:
+    row = lease(S0, "AT_TIMESTAMP")
+    request = {"TableName": LEASES, "Item": row}
+    aws.dynamodb("PutItem", json.dumps(request).encode())
+    refused = run("import", *KCL, "--app=a", "--yes")
+    assert refused.exit_code == 1
+    assert f"  ! {S0}: its lease is AT_TIMESTAMP" in refused.stdout
+    assert "nothing was written" in words(refused)
+    report = json.loads(run("import", *KCL, "--app=a", "--json").stdout)
+    assert (report["written"], len(report["problems"])) == (False, 1)
+    done = run("import", *KCL, "--app=a", "--yes", "--start-at=2h")
+    assert "written and verified" in done.stdout
+
+
+def test_a_table_that_is_no_lease_table_is_refused(
+    numbers: list[str], run: Run
+) -> None:
+    missing = run("import", "kcl", "nothing", "--app=a", "--stream=orders")
+    assert missing.exit_code == 2
+    assert "table nothing doesn't exist" in words(missing)
+    run("import", *KCL, "--app=a", "--yes")
+    other = run("import", "kcl", "kinesumer-state-store", "--app=a", "--stream=orders")
+    assert other.exit_code == 2
+    assert "isn't that of a lease" in words(other)
+
+
+def test_a_lease_table_is_read_page_by_page(
+    aws: EmbeddedAws, numbers: list[str], run: Run
+) -> None:
+    for number in range(5):
+        row = {
+            "leaseKey": {"S": f"worker-{number}"},
+            "entityType": {"S": "WORKER_METRIC_STATS"},
+            "sts": {"S": "x" * 390_000},
+        }
+        request = {"TableName": LEASES, "Item": row}
+        aws.dynamodb("PutItem", json.dumps(request).encode())
+    done = run("import", *KCL, "--app=a", "--dry-run")
+    assert "2 to create" in done.stdout

@@ -1,0 +1,97 @@
+"""``kinesumer verify`` against the embedded AWS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.wire.table_definition import STATE_STORE
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
+    from tests.integration.cli.conftest import Run
+
+
+def told(run: Run, status: int) -> dict[str, Any]:
+    result = run("verify", "--app=a", "--json")
+    assert result.exit_code == status, result.output
+    answer: dict[str, Any] = json.loads(result.output)
+    return answer
+
+
+def verdicts(answer: dict[str, Any]) -> list[str]:
+    return sorted({shard["verdict"] for shard in answer["streams"][0]["shards"]})
+
+
+def change(aws: EmbeddedAws, text: str) -> None:
+    """Set an attribute of the first shard's row."""
+    scanned = aws.dynamodb("Scan", json.dumps({"TableName": STATE_STORE}).encode())
+    row = min(
+        (r for r in scanned["Items"] if r["pk"]["S"].startswith("shard#")),
+        key=lambda row: str(row["sk"]["S"]),
+    )
+    row["sequence_number"] = {"S": text}
+    request = {"TableName": STATE_STORE, "Item": row}
+    aws.dynamodb("PutItem", json.dumps(request).encode())
+
+
+def test_positions_that_were_stored_by_reading_are_there(
+    left: EmbeddedAws, run: Run
+) -> None:
+    answer = told(run, 0)
+    assert (answer["worst"], verdicts(answer)) == ("note", ["there"])
+    assert "2 there" in run("verify", "--app=a").output
+    document = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    stream = answer["streams"][0]
+    for name in {*answer, *stream, *stream["shards"][0]}:
+        assert f"`{name}`" in document, name
+
+
+def test_a_position_of_another_shard_is_refused(left: EmbeddedAws, run: Run) -> None:
+    _, number = left.put("orders", b"x", None, explicit_hash_key=(1 << 128) - 1)
+    change(left, number)
+    answer = told(run, 4)
+    assert verdicts(answer) == ["refused", "there"]
+    assert "seek to where reading shall go on" in run("verify", "--app=a").output
+
+
+def test_a_position_behind_retention_is_told(left: EmbeddedAws, run: Run) -> None:
+    left.advance(25 * 3600)
+    assert verdicts(told(run, 0)) == ["quiet"]
+    for number in range(10):
+        left.put("orders", b"%d" % number, f"customer {number}")
+    answer = told(run, 3)
+    assert verdicts(answer) == ["expired"]
+
+
+def test_a_shard_that_is_gone_unread_is_critical(left: EmbeddedAws, run: Run) -> None:
+    left.split("orders", left.open_shards("orders")[0])
+    left.advance(25 * 3600)
+    answer = told(run, 4)
+    assert "gone" in verdicts(answer)
+    [stream] = answer["streams"]
+    assert stream["contradictions"] == []  # its children wait until it is given up
+
+
+def test_a_stream_that_was_made_anew_voids_positions(
+    left: EmbeddedAws, run: Run
+) -> None:
+    left.delete_stream("orders")
+    left.advance(5)
+    left.create_stream("orders", 2)
+    answer = told(run, 4)
+    assert "made anew" in answer["streams"][0]["problem"]
+    assert "not compared" in run("verify", "--app=a").output
+
+
+def test_a_stream_that_cant_be_read_is_a_warning(left: EmbeddedAws, run: Run) -> None:
+    left.deny("kinesis:ListShards")
+    answer = told(run, 3)
+    assert "access denied: kinesis:ListShards" in answer["streams"][0]["problem"]
+
+
+def test_a_row_that_cant_be_read_is_critical(left: EmbeddedAws, run: Run) -> None:
+    change(left, "no number")
+    answer = told(run, 4)
+    assert len(answer["problems"]) == 1

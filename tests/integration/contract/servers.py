@@ -1,0 +1,109 @@
+"""Servers that we didn't write, as subprocesses on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+NODE_PACKAGE = HERE / "node_modules" / "kinesis-local"
+START_SECONDS = 30.0
+
+
+@contextmanager
+def kinesis_local() -> Iterator[str]:
+    """Run kinesis-local (npm) and give its endpoint. Skips where it can't run."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("kinesis-local: there is no Node on this machine")
+    if not NODE_PACKAGE.exists():
+        pytest.skip(
+            "kinesis-local isn't installed: npm ci --prefix tests/integration/contract"
+        )
+    port, tls_port = _free_port(), _free_port()
+    environment = {
+        "KINESIS_MOCK_CERT_PATH": str(NODE_PACKAGE / "server.json"),
+        "KINESIS_MOCK_PLAIN_PORT": str(port),
+        "KINESIS_MOCK_TLS_PORT": str(tls_port),
+        "SHARD_LIMIT": "5000",
+        "CREATE_STREAM_DURATION": "50ms",
+        "DELETE_STREAM_DURATION": "50ms",
+        "SPLIT_SHARD_DURATION": "50ms",
+        "MERGE_SHARDS_DURATION": "50ms",
+        "LOG_LEVEL": "ERROR",
+    }
+    with _server([node, str(NODE_PACKAGE / "main.js")], environment, port) as url:
+        yield url
+
+
+@contextmanager
+def ministack() -> Iterator[str]:
+    """Run MiniStack (PyPI, in an environment of its own) and give its endpoint."""
+    program = ROOT / ".venv-ministack" / "bin" / "ministack"
+    if not program.exists():
+        pytest.skip("MiniStack isn't installed: scripts/test makes .venv-ministack")
+    port = _free_port()
+    environment = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "SERVICES": "kinesis,dynamodb,sts",
+    }
+    with _server([str(program)], environment, port) as url:
+        yield url
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _server(
+    command: Sequence[str], environment: Mapping[str, str], port: int
+) -> Iterator[str]:
+    inherited = {
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "TMPDIR")
+        if name in os.environ
+    }
+    process = subprocess.Popen(
+        command,
+        env={**inherited, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _wait_for(process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        # Not terminate(): kinesis-local would wait for its open connections.
+        process.kill()
+        _, complaints = process.communicate()
+        sys.stderr.write(complaints.decode(errors="replace"))
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"{process.args!r} doesn't listen on port {port}")

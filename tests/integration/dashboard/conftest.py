@@ -1,0 +1,104 @@
+"""A real browser, and pages of fleets that tests make."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import async_playwright
+
+from kinesumer.dashboard.auth import Guard
+from kinesumer.dashboard.poller import Watcher
+from kinesumer.dashboard.server import Server, listen, serving
+from kinesumer.dashboard.view_model import About
+from tests.integration.dashboard.fleet import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, Page
+
+    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.fleet import Fleet
+
+ABOUT = About("billing", "kinesumer-state-store", "eu-central-1")
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+"""What a browser needs in a container, as root."""
+
+
+def chromium(playwrights_own: str) -> str:
+    """Return the path of an installed Chromium. Skips the test if there is none."""
+    paths = [path for name in NAMES if (path := shutil.which(name))]
+    if not paths and Path(playwrights_own).exists():
+        return playwrights_own
+    if not paths:
+        pytest.skip("no Chromium here: apt-get install chromium (needs root)")
+    return paths[0]
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def browser() -> AsyncIterator[Browser]:
+    """One headless Chromium for all tests; they open contexts of their own."""
+    async with async_playwright() as playwright:
+        path = chromium(playwright.chromium.executable_path)
+        found = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        await found.close()
+
+
+class Served(NamedTuple):
+    """A fleet's page, and what it is served with."""
+
+    url: str
+    watcher: Watcher
+    guard: Guard
+    clock: Clock
+
+
+@asynccontextmanager
+async def served(
+    fleet: Fleet, *, desk: Desk | None = None, port: int = 0, about: About = ABOUT
+) -> AsyncIterator[Served]:
+    """Serve a fleet's page while the block runs."""
+    about = about._replace(control=desk is not None)
+    clock = Clock()
+    watcher = Watcher(about, fleet, clock)
+    with listen(port) as opened:
+        port = opened.getsockname()[1]
+        guard = Guard(port)
+        async with serving(Server(watcher, guard, desk), watcher, opened) as looking:
+            yield Served(guard.link(desk is not None), watcher, guard, clock)
+            assert not looking.done(), "it looked no more"
+
+
+@asynccontextmanager
+async def shown_page(
+    browser: Browser,
+    url: str,
+    *,
+    width: int = 1280,
+    dark: bool = False,
+    still: bool = True,
+) -> AsyncIterator[Page]:
+    """Open a page; whatever it complains of fails the test."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce" if still else "no-preference",
+        timezone_id="UTC",
+    )
+    page = await context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text))
+    await page.goto(url)
+    await page.locator("#link[data-state=live]").wait_for()
+    yield page
+    await context.close()
+    refused = [text for text in complaints if "409 (Conflict)" in text]
+    assert complaints == refused

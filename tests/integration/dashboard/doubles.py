@@ -1,0 +1,47 @@
+"""A fleet that counts the looks at it, and a desk that notes what it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.dashboard.actions import Foretold
+from kinesumer.errors import ConfigurationError
+from tests.integration.dashboard.fleet import ToyFleet
+
+if TYPE_CHECKING:
+    from kinesumer.admin.snapshot import Snapshot
+    from kinesumer.dashboard.actions import Change
+    from kinesumer.dashboard.fleet import Measured
+
+
+class FakeDesk:
+    """Takes every change, except for one that is refused."""
+
+    def __init__(self) -> None:
+        self.done: list[Change] = []
+
+    async def foretell(self, change: Change) -> Foretold:
+        return Foretold([f"it will {type(change).__name__}"], "skips 3 records")
+
+    async def carry_out(self, change: Change) -> str:
+        if getattr(change, "client", "") == "last":
+            raise ConfigurationError("it is the last\x07 client")
+        self.done.append(change)
+        return "done"
+
+
+class CountedFleet(ToyFleet):
+    """Counts the looks."""
+
+    looks = 0
+    slow = False
+
+    async def read(self) -> Snapshot:
+        self.looks += 1
+        return await super().read()
+
+    async def measure(self, found: Snapshot) -> Measured:
+        if self.slow:
+            await asyncio.sleep(3600)
+        return await super().measure(found)

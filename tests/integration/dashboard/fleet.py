@@ -1,0 +1,186 @@
+"""A fleet that needs no AWS: its rows are made here, as a test wants them to be."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.snapshot import Snapshot
+from kinesumer.dashboard.fleet import Measured
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import (
+    GroupRow,
+    LeaderRow,
+    MemberRow,
+    ShardRow,
+    StreamRow,
+)
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.errors import KinesumerError
+
+ARN = "arn:aws:kinesis:eu-central-1:000000000000:stream/"
+
+
+def arn_of(name: str) -> str:
+    """Return the ARN of one of its streams."""
+    return ARN + name
+
+
+class Clock:
+    """Time that goes when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        """Return the seconds that have been let go."""
+        return self.time
+
+    def wall(self) -> float:
+        """Return a day in 2026, and as many seconds."""
+        return 1_790_000_000 + self.time
+
+
+class ToyFleet:
+    """Clients that share streams evenly; a test moves, pauses and splits by hand."""
+
+    def __init__(self, clients: Iterable[str], streams: dict[str, int]) -> None:
+        self.random = random.Random(7)
+        self.members: dict[str, MemberRow] = {}
+        self.streams = {
+            arn_of(name): StreamRow(arn_of(name), 0.0, Start.LATEST, baseline=True)
+            for name in streams
+        }
+        self.shards: dict[ShardKey, ShardRow] = {}
+        self.group = GroupRow("group")
+        self.millis: dict[ShardKey, int] = {}
+        self.rates: dict[str, float] = {}
+        self.trouble: KinesumerError | None = None
+        self.leader = ""
+        for name, count in streams.items():
+            self._add_shards(arn_of(name), count)
+        for client_id in clients:
+            self.join(client_id)
+        self.plan()
+        self.settle()
+
+    def _add_shards(self, arn: str, count: int) -> None:
+        for i in range(count):
+            key = ShardKey(arn, f"shardId-{i:012d}")
+            first, end = HASH_KEYS * i // count, HASH_KEYS * (i + 1) // count
+            self.shards[key] = ShardRow(key, first, end - 1, Start.LATEST, ready=True)
+            self.millis[key] = 0
+
+    def join(self, client_id: str, **fields: object) -> None:
+        """Register a client; the first one leads."""
+        member = MemberRow(client_id, f"session of {client_id}", **fields)  # type: ignore[arg-type]
+        self.members[client_id] = member._replace(streams=frozenset(self.streams))
+        self.leader = self.leader or client_id
+
+    def change(self, client_id: str, **fields: object) -> None:
+        """Change attributes of a client's row."""
+        self.members[client_id] = self.members[client_id]._replace(**fields)  # type: ignore[arg-type]
+
+    def bury(self, client_id: str) -> None:
+        """Let others fence a client."""
+        self.change(client_id, dead=True)
+        if self.leader == client_id:
+            self.leader = next(m.client_id for m in self.members.values() if not m.dead)
+
+    def plan(self) -> None:
+        """Give each client that takes shards an equal part of every stream."""
+        takers = [m for m in self.members.values() if not (m.dead or m.drained)]
+        ranges: dict[str, list[Interval]] = {m.client_id: [] for m in takers}
+        for arn in self.streams:
+            for index, member in enumerate(takers):
+                first = HASH_KEYS * index // len(takers)
+                last = HASH_KEYS * (index + 1) // len(takers) - 1
+                ranges[member.client_id].append(Interval(arn, first, last))
+        for client_id, member in self.members.items():
+            range_ = tuple(ranges.get(client_id, ()))
+            index = list(self.members).index(client_id)
+            self.members[client_id] = member._replace(range=range_, index=index)
+
+    def settle(self) -> None:
+        """Let every client own what the plan gives it, where it may be claimed."""
+        found = self.snapshot()
+        for key, row in self.shards.items():
+            owner = self.members.get(found.planned.get(key, ""))
+            if owner is None or row.ended or not row.ready or found.pause(row):
+                self.own(key, None)
+            elif row.owner != owner.session:
+                self.own(key, owner)
+
+    def own(self, key: ShardKey, owner: MemberRow | None) -> None:
+        """Let a client own a shard, or nobody."""
+        row = self.shards[key]
+        session, client_id = (owner.session, owner.client_id) if owner else ("", "")
+        self.shards[key] = row._replace(
+            owner=session, owner_id=client_id, epoch=row.epoch + bool(owner)
+        )
+
+    def split(self, key: ShardKey) -> list[ShardKey]:
+        """Split a shard: its children wait until it is ended."""
+        row = self.shards[key]
+        middle = (row.first_hash + row.last_hash) // 2
+        children = []
+        for first, last in ((row.first_hash, middle), (middle + 1, row.last_hash)):
+            number = sum(known.stream_arn == key.stream_arn for known in self.shards)
+            child = ShardKey(key.stream_arn, f"shardId-{number:012d}")
+            parents = frozenset({key.shard_id})
+            self.shards[child] = ShardRow(
+                child, first, last, Start.TRIM_HORIZON, parents
+            )
+            self.millis[child] = self.millis[key]
+            children.append(child)
+        return children
+
+    def end(self, key: ShardKey) -> None:
+        """Let a shard have been read to its end."""
+        self.shards[key] = self.shards[key]._replace(
+            ended=True, owner="", owner_id="", position=None
+        )
+        for child, row in self.shards.items():
+            parents = (ShardKey(child.stream_arn, p) for p in row.parents)
+            if row.parents and all(self.shards[p].ended for p in parents):
+                self.shards[child] = row._replace(ready=True)
+
+    def beat(self, *, but: Iterable[str] = ()) -> None:
+        """Let hearts beat, and owned shards go on a little."""
+        for client_id, member in self.members.items():
+            if client_id not in but:
+                self.members[client_id] = member._replace(beat=member.beat + 1)
+        for key, row in self.shards.items():
+            if row.owner:
+                number = int(row.position.sequence_number) if row.position else 10**20
+                at = Position(str(number + 1))
+                self.shards[key] = row._replace(position=at)
+
+    def snapshot(self) -> Snapshot:
+        """Return the rows as one would read them."""
+        shards: dict[str, list[ShardRow]] = {arn: [] for arn in self.streams}
+        for key, row in sorted(self.shards.items(), key=lambda i: i[1].first_hash):
+            shards[key.stream_arn].append(row)
+        leads = self.members.get(self.leader)
+        return Snapshot(
+            list(self.members.values()),
+            LeaderRow(leads.session, leads.client_id, 1) if leads else None,
+            list(self.streams.values()),
+            shards,
+            group=self.group,
+        )
+
+    async def read(self) -> Snapshot:
+        """Return all rows, unless it is in trouble."""
+        if self.trouble is not None:
+            raise self.trouble
+        return self.snapshot()
+
+    async def measure(self, found: Snapshot) -> Measured:
+        """Return the lags and rates that the test has set."""
+        return Measured(Lags(dict(self.millis), {}), dict(self.rates))

@@ -1,0 +1,152 @@
+"""Make the pictures of docs/dashboard.md.
+
+    python -m tests.integration.dashboard.screenshots [DIR]
+
+The fleets are made up and the clock is the script's own, so that a picture changes only
+where the page did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from playwright.async_api import async_playwright
+
+from kinesumer.model.streams import ShardKey
+from tests.integration.dashboard.conftest import (
+    FLAGS,
+    Served,
+    chromium,
+    served,
+    shown_page,
+)
+from tests.integration.dashboard.fleet import ToyFleet, arn_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.async_api import Browser
+
+IMAGES = Path(__file__).parents[3] / "docs" / "img"
+HOUR_SECONDS, STEP_SECONDS = 3600, 10
+
+
+class Picture(NamedTuple):
+    """A fleet, and how its page is looked at."""
+
+    name: str
+    shards: dict[str, int]
+    clients: int
+    width: int = 1280
+    dark: bool = False
+
+
+PICTURES = [
+    Picture("dashboard", {"orders": 32, "payments-eu": 14, "audit": 4}, 5),
+    Picture("dashboard-dark", {"orders": 5}, 3, width=960, dark=True),
+    Picture("dashboard-1000", {"clicks": 1000}, 60, dark=True),
+    Picture("dashboard-narrow", {"orders": 5}, 3, width=400),
+]
+
+
+def shard(stream: str, number: int) -> ShardKey:
+    return ShardKey(arn_of(stream), f"shardId-{number:012d}")
+
+
+def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
+    """Return a fleet, and each shard's usual lag."""
+    names = [f"worker-{i:02d}" for i in range(picture.clients)]
+    fleet = ToyFleet(names, picture.shards)
+    usual = {key: fleet.random.lognormvariate(6.8, 1.1) for key in fleet.millis}
+    if "audit" in picture.shards:
+        audit = arn_of("audit")
+        row = fleet.streams[audit]._replace(paused=True, pause_reason="new schema")
+        fleet.streams[audit] = row
+        fleet.settle()
+    return fleet, usual
+
+
+async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> None:
+    """Let an hour go by, and at its end some things happen."""
+    states = at.watcher.states()
+    streams = list(fleet.streams)
+    for second in range(0, HOUR_SECONDS, STEP_SECONDS):
+        await looked(fleet, at, STEP_SECONDS)
+        for i, arn in enumerate(streams):
+            wave = math.sin(second / (400 + 150 * i) + i)
+            noise = fleet.random.uniform(0.93, 1.07)
+            rate = (1500 - 350 * i) * (1 + 0.35 * wave) * noise
+            fleet.rates[arn] = 0 if fleet.streams[arn].paused else rate
+        burst = 1 + 9 * math.exp(-(((second - 1700) / 260) ** 2))
+        for key, millis in usual.items():
+            near = millis * burst * fleet.random.uniform(0.85, 1.18)
+            fleet.millis[key] = int(near)
+        await anext(states)
+    for change in changes(fleet):
+        change()
+        await looked(fleet, at, 2)
+        await anext(states)
+    await states.aclose()
+
+
+async def looked(fleet: ToyFleet, at: Served, seconds: float) -> None:
+    at.clock.time += seconds
+    fleet.beat()
+    at.watcher.hurry()
+
+
+def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
+    """Return what happens at last: a client joins, shards move, one splits."""
+    name = next(iter(fleet.streams)).rpartition("/")[2]
+    more = [lambda: fleet.bury("worker-01")] if len(fleet.members) > 4 else []
+    return [
+        lambda: fleet.join("worker-new"),
+        fleet.plan,
+        fleet.settle,
+        *more,
+        lambda: fleet.split(shard(name, 3)),
+        fleet.plan,
+        lambda: settle_some(fleet),
+    ]
+
+
+def settle_some(fleet: ToyFleet) -> None:
+    """Leave what a busy fleet looks like: some shards still move."""
+    before = dict(fleet.shards)
+    fleet.settle()
+    moved = [key for key, row in fleet.shards.items() if row.owner != before[key].owner]
+    for key in moved[: len(moved) // 2]:
+        if before[key].owner in fleet.snapshot().sessions:
+            fleet.shards[key] = before[key]
+
+
+async def take(browser: Browser, picture: Picture, folder: Path) -> None:
+    """Take one picture."""
+    fleet, usual = made(picture)
+    async with served(fleet) as at:
+        await lived(fleet, usual, at)
+        async with shown_page(
+            browser, at.url, width=picture.width, dark=picture.dark
+        ) as page:
+            await page.wait_for_timeout(500)
+            path = folder / f"{picture.name}.png"
+            await page.screenshot(path=path, full_page=True)
+    print(f"{path}: {path.stat().st_size // 1000} KB")
+
+
+async def main(folder: Path) -> None:
+    """Take all pictures."""
+    async with async_playwright() as playwright:
+        path = chromium(playwright.chromium.executable_path)
+        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        for picture in PICTURES:
+            await take(browser, picture, folder)
+        await browser.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]) if sys.argv[1:] else IMAGES))

@@ -1,0 +1,358 @@
+"""The page in a real browser: what it shows, and how it is reached by keyboard."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from playwright.async_api import expect
+
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.rows import GroupRow
+from kinesumer.model.streams import ShardKey
+from tests.integration.dashboard.conftest import served, shown_page
+from tests.integration.dashboard.fleet import ToyFleet, arn_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+    from kinesumer.dashboard.actions import Desk
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
+
+
+def shard(number: int, stream: str = "orders") -> ShardKey:
+    return ShardKey(arn_of(stream), f"shardId-{number:012d}")
+
+
+def small() -> ToyFleet:
+    return ToyFleet(["worker-1", "worker-2"], {"orders": 4, "audit": 2})
+
+
+async def test_every_stream_has_a_band_and_every_client_a_row(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    fleet.millis[shard(2)] = 200_000
+    fleet.rates[arn_of("orders")] = 1240
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        await expect(page.get_by_role("heading", level=1)).to_have_text("billing")
+        orders = page.get_by_role("listbox", name="orders")
+        await expect(orders.get_by_role("option")).to_have_count(4)
+        told = "Shard 2, owned by worker-2, 3 min 20 s behind, 25 % of the hash keys"
+        await expect(orders.get_by_role("option", name=told)).to_be_attached()
+        await expect(page.get_by_role("listbox", name="audit")).to_be_visible()
+        row = page.get_by_role("row", name=re.compile("worker-1.*leads"))
+        await expect(row).to_contain_text("up")
+        await expect(page.get_by_role("article", name="orders")).to_contain_text(
+            "1,240 records/s"
+        )
+
+
+async def test_lag_stands_above_its_shard(browser: Browser) -> None:
+    fleet = ToyFleet(["worker-1"], {"orders": 2})
+    fleet.millis[shard(0)] = 3_600_000
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        heights = await page.evaluate(
+            """() => {
+              const canvas = document.querySelector(".space canvas");
+              const context = canvas.getContext("2d");
+              const [top, high] = [24 * devicePixelRatio, 72 * devicePixelRatio];
+              const { data, width } = context.getImageData(0, top, canvas.width, high);
+              const filled = (x) => {
+                let count = 0;
+                for (let y = 0; y < high; y++) {
+                  const place = 4 * (y * width + Math.round(x * width));
+                  count += data[place + 3] > 60; // its alpha: a range's tint has less
+                }
+                return count;
+              };
+              return [filled(0.25), filled(0.75)];
+            }"""
+        )
+    behind, current = heights
+    assert behind > 40
+    assert current < 5
+
+
+async def test_children_lie_beneath_the_parent_that_drains(browser: Browser) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        parent = page.locator('[data-id="shardId-000000000001"]').first
+        left, right = fleet.split(shard(1))
+        at.watcher.hurry()
+        child = page.locator(f'[data-id="{left.shard_id}"]')
+        await expect(child).to_have_attribute(
+            "aria-label", re.compile("Shard 4, waiting for its parent 1")
+        )
+        await expect(
+            page.get_by_role("log").or_(page.locator("#events"))
+        ).to_contain_text("orders: 1 splits into 4 and 5")
+        above, below = await parent.bounding_box(), await child.bounding_box()
+        assert above is not None
+        assert below is not None
+        assert below["y"] >= above["y"] + above["height"]
+        assert below["x"] == pytest.approx(above["x"], abs=1)
+        assert below["width"] == pytest.approx(above["width"] / 2, abs=1)
+        assert right.shard_id == "shardId-000000000005"
+
+
+async def test_events_are_listed_and_spoken(browser: Browser) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        fleet.join("worker-3")
+        fleet.plan()
+        fleet.settle()
+        at.watcher.hurry()
+        events = page.locator("#events")
+        await expect(events).to_contain_text("worker-3 joined")
+        await expect(events).to_contain_text("moved from worker-2 to worker-3")
+        live = page.get_by_role("status")
+        await expect(live).to_have_attribute("aria-live", "polite")
+        await expect(live).to_contain_text("worker-3 joined")
+
+
+async def test_pauses_drains_and_silent_hearts_are_seen(browser: Browser) -> None:
+    fleet = small()
+    fleet.group = GroupRow("group", paused=True, pause_reason="a migration")
+    fleet.change("worker-2", drained=True)
+    fleet.settle()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        problems = page.get_by_role("region", name="Problems")
+        await expect(problems).to_contain_text("Everything is paused: a migration")
+        await expect(
+            page.get_by_role("row", name=re.compile("worker-2"))
+        ).to_contain_text("drained")
+        option = page.get_by_role("option", name=re.compile("Shard 0, paused"))
+        await expect(option.first).to_be_attached()
+        at.clock.time = 4
+        fleet.beat(but=["worker-1"])
+        at.watcher.hurry()
+        row = page.get_by_role("row", name=re.compile("worker-1"))
+        await expect(row).to_contain_text("silent")
+        await expect(problems).to_contain_text("worker-1 looks stalled")
+
+
+async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    fleet.split(shard(1))
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        orders = page.get_by_role("listbox", name="orders")
+        await page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the streams")
+        await expect(skip).to_be_focused()
+        await page.keyboard.press("Enter")
+        focused = page.locator(":focus")
+        for _ in range(5):
+            await page.keyboard.press("Tab")
+            if await focused.get_attribute("role") == "option":
+                break
+        stream = page.get_by_role("article").filter(has=focused)
+        await expect(stream).to_have_count(1)
+        await orders.get_by_role("option").first.focus()
+        await page.keyboard.press("ArrowRight")
+        await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 1,"))
+        await page.keyboard.press("ArrowDown")
+        await expect(focused).to_have_attribute(
+            "aria-label", re.compile("^Shard [45],")
+        )
+        await expect(page.locator("#tip")).to_contain_text("waiting for its parent 1")
+        await page.keyboard.press("End")
+        await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 3,"))
+        outline = await focused.evaluate("(e) => getComputedStyle(e).outlineStyle")
+        assert outline == "solid"
+        await page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog", name="shardId-000000000003")
+        await expect(dialog).to_contain_text("owned by worker-2")
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 3,"))
+
+
+@pytest.mark.parametrize("still", [True, False])
+async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
+    browser: Browser, still: bool
+) -> None:
+    fleet = small()
+    async with (
+        served(fleet) as at,
+        shown_page(browser, at.url, still=still) as page,
+    ):
+        await page.wait_for_timeout(200)
+        fleet.join("worker-3")
+        fleet.plan()
+        fleet.settle()
+        at.watcher.hurry()
+        await expect(page.locator("#members")).to_contain_text("worker-3")
+        pictures = await page.evaluate(
+            """async () => {
+              const canvas = document.querySelector(".space canvas");
+              const seen = new Set();
+              for (let i = 0; i < 60; i++) {
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+                seen.add(canvas.toDataURL());
+                if (seen.size > 3) break;
+              }
+              return seen.size;
+            }"""
+        )
+    assert (pictures <= 1) if still else (pictures > 3)
+
+
+async def test_whatever_takes_a_click_has_a_name(browser: Browser) -> None:
+    fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
+    async with served(fleet, desk=cast("Desk", object())) as at:
+        async with shown_page(browser, at.url) as page:
+            await page.get_by_text("Shards as a table").click()
+            nameless = await page.evaluate(
+                """() => [...document.querySelectorAll("button, [tabindex], a, img")]
+                  .filter((element) => !(element.ariaLabel || element.alt === ""
+                    || element.textContent.trim()
+                    || element.getAttribute("aria-labelledby")))
+                  .map((element) => element.outerHTML)"""
+            )
+            assert nameless == []
+            names = [
+                await button.get_attribute("aria-label")
+                for button in await page.locator("#members button").all()
+            ]
+            assert names == ["Drain worker-1", "Drain worker-2"]
+
+
+async def test_one_shard_of_a_band_takes_part_in_tabbing(browser: Browser) -> None:
+    async with served(small()) as at, shown_page(browser, at.url) as page:
+        bands = page.get_by_role("listbox")
+        for band in await bands.all():
+            await expect(band.locator('[tabindex="0"]')).to_have_count(1)
+
+
+async def test_a_table_says_the_same_as_the_band(browser: Browser) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        orders = page.get_by_role("article", name="orders")
+        await orders.get_by_text("Shards as a table").click()
+        rows = orders.get_by_role("row")
+        await expect(rows).to_have_count(5)
+        await expect(rows.nth(3)).to_contain_text("worker-2")
+        await expect(rows.nth(3)).to_contain_text("50 % – 75 %")
+
+
+async def test_ids_of_others_are_text_and_nothing_else(browser: Browser) -> None:
+    fleet = ToyFleet([HOSTILE, "line\nend\u202eright to left"], {HOSTILE: 2})
+    fleet.streams[arn_of(HOSTILE)] = fleet.streams[arn_of(HOSTILE)]._replace(
+        paused=True, pause_reason=HOSTILE
+    )
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        fleet.join("\u0007<b>bell</b>")
+        at.watcher.hurry()
+        await expect(page.locator("#events")).to_contain_text("<b>bell</b> joined")
+        await expect(page.locator("#members")).to_contain_text(HOSTILE)
+        told = "line\\u{a}end\\u{202e}right to left"
+        await expect(page.locator("#members")).to_contain_text(told)
+        await page.get_by_role("option").first.click()
+        await expect(page.get_by_role("dialog")).to_contain_text(HOSTILE)
+        assert (
+            await page.locator("main img, main script, main b:has-text('bell')").count()
+            == 0
+        )
+        assert await page.title() == "billing · kinesumer"
+
+
+async def test_a_thousand_shards_are_drawn_and_reached(browser: Browser) -> None:
+    fleet = ToyFleet([f"worker-{i:03d}" for i in range(100)], {"orders": 1000})
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        options = page.get_by_role("option")
+        await expect(options).to_have_count(1000)
+        await expect(page.locator("#totals")).to_contain_text("1,000 of 1,000")
+        await expect(page.locator("#link-text")).to_have_text("live, every 4 s")
+        await options.first.focus()
+        await page.keyboard.press("PageDown")
+        await expect(page.locator(":focus")).to_have_attribute(
+            "aria-label", re.compile("^Shard 100,")
+        )
+        zoom = page.get_by_role("group", name="Zoom of the band")
+        for _ in range(4):
+            await zoom.get_by_role("button", name="Zoom in").click()
+        await expect(zoom).to_contain_text("16×")
+        box = await options.nth(500).bounding_box()
+        assert box is not None
+        assert box["width"] > 15
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 1280
+
+
+async def test_the_page_follows_again_when_the_server_is_back(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    async with served(fleet) as at:
+        url, port = at.url, int(at.url.rstrip("/").rpartition(":")[2])
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.goto(url)
+        await expect(page.locator("#link")).to_have_attribute("data-state", "live")
+    await expect(page.locator("#link")).to_contain_text("connection lost")
+    fleet.join("worker-3")
+    async with served(fleet, port=port):
+        await expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        await expect(page.locator("#members")).to_contain_text("worker-3")
+    await context.close()
+
+
+async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
+    browser: Browser,
+) -> None:
+    async with served(small(), desk=cast("Desk", object())) as at:
+        async with shown_page(browser, at.url) as page:
+            pause = page.get_by_role("button", name="Pause orders")
+            await expect(pause).to_be_visible()
+            assert "token" not in page.url
+            await page.reload()
+            await expect(pause).to_be_visible()
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.goto(at.url)
+        await expect(page.locator("#mode")).to_contain_text("this link was used before")
+        await expect(page.get_by_role("listbox", name="orders")).to_be_visible()
+        await expect(page.get_by_role("button", name="Pause orders")).to_have_count(0)
+        await context.close()
+
+
+async def test_trouble_is_told_and_what_was_seen_stays(browser: Browser) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
+        at.watcher.hurry()
+        problems = page.get_by_role("region", name="Problems")
+        await expect(problems).to_contain_text("DynamoDB doesn't answer")
+        await expect(page.get_by_role("option")).to_have_count(6)
+        fleet.trouble = None
+        at.watcher.hurry()
+        await expect(problems).to_be_hidden()
+
+
+async def test_an_app_that_nobody_knows_yet_is_said_to_be_empty(
+    browser: Browser,
+) -> None:
+    async with (
+        served(ToyFleet([], {})) as at,
+        shown_page(browser, at.url) as page,
+    ):
+        await expect(page.locator("#bands")).to_contain_text("Nobody has consumed")
+        await expect(page.locator("#members")).to_contain_text("No client is alive.")
+
+
+@pytest.mark.parametrize("width", [320, 768])
+async def test_nothing_is_cut_off_in_a_narrow_window(
+    browser: Browser, width: int
+) -> None:
+    fleet = ToyFleet(["a-client-with-a-rather-long-name-" + "x" * 60], {"orders": 5})
+    async with served(fleet) as at, shown_page(browser, at.url, width=width) as page:
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width

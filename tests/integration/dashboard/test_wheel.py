@@ -1,0 +1,19 @@
+"""The page's files are part of what is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hatchling.builders.wheel import WheelBuilder
+
+from kinesumer.dashboard.server import page_files
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_wheel_has_every_file_of_the_page() -> None:
+    builder = WheelBuilder(str(ROOT))
+    found = {file.distribution_path for file in builder.recurse_included_files()}
+    wanted = {f"kinesumer/dashboard/static/{name}" for name in page_files()}
+    assert wanted <= found
+    assert len(wanted) > 10

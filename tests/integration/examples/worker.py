@@ -1,0 +1,63 @@
+"""Runs an example's ``consume`` with short leases, and stops itself where it is told.
+
+    python -m tests.integration.examples.worker EXAMPLE FUNCTION CALL CLIENT STREAM
+
+stops (SIGSTOP) at that call of that function of the example; call 0 never comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kinesumer import Config, Kinesumer
+from tests.integration.examples.loading import load
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Work = Callable[..., Awaitable[None]]
+
+QUICK = Config(
+    heartbeat_seconds=0.4,
+    lease_seconds=2.0,
+    leader_seconds=0.2,
+    gather_seconds=0.2,
+    listing_seconds=1.0,
+    # Nothing but a planned hand-over stores a position: each kill repeats all it can.
+    commit_seconds=3600.0,
+    page_records=20,
+)
+
+
+def stopping(work: Work, call: int) -> Work:
+    """Return a function that stops the process at its n-th call."""
+    calls = 0
+
+    async def counted(*arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await work(*arguments)
+
+    return counted
+
+
+def main(example: str, function: str, call: str, client_id: str, stream: str) -> None:
+    """Consume until SIGTERM."""
+    module = load(example)
+    module.CONFIG = QUICK
+    module.Kinesumer = partial(Kinesumer, client_id=client_id)
+    if hasattr(module, "SESSION"):
+        module.SESSION = module.SESSION.replace("=10s", "=1s")
+    setattr(module, function, stopping(getattr(module, function), int(call)))
+    asyncio.run(module.consume(f"app-{stream}", [stream]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,75 @@
+"""The state store's table is the same in JSON, CloudFormation and Terraform."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import yaml
+
+SCHEMA = Path(__file__).parents[3] / "schema"
+
+
+def _definition() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((SCHEMA / "state-store.json").read_text())
+    return content
+
+
+def _from_terraform() -> dict[str, Any]:
+    """Return the Terraform resource as DynamoDB's CreateTable would be told."""
+    content = hcl2.loads((SCHEMA / "state-store.tf").read_text())
+    variable = _unquoted(content["variable"][0])["table_name"]
+    resources = _unquoted(content["resource"][0])["aws_dynamodb_table"]
+    table = resources["kinesumer_state_store"]
+    [index] = table["local_secondary_index"]
+    assert table["name"] == "${var.table_name}"
+
+    def keys(sort: str) -> list[dict[str, str]]:
+        return [
+            {"AttributeName": table["hash_key"], "KeyType": "HASH"},
+            {"AttributeName": sort, "KeyType": "RANGE"},
+        ]
+
+    return {
+        "TableName": variable["default"],
+        "BillingMode": table["billing_mode"],
+        "AttributeDefinitions": [
+            {"AttributeName": attribute["name"], "AttributeType": attribute["type"]}
+            for attribute in table["attribute"]
+        ],
+        "KeySchema": keys(table["range_key"]),
+        "LocalSecondaryIndexes": [
+            {
+                "IndexName": index["name"],
+                "KeySchema": keys(index["range_key"]),
+                "Projection": {"ProjectionType": index["projection_type"]},
+            }
+        ],
+    }
+
+
+def _unquoted(value: Any) -> Any:
+    """Return the parsed value without the quotes that the parser leaves on strings."""
+    if isinstance(value, dict):
+        return {_unquoted(key): _unquoted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unquoted(item) for item in value]
+    return value.strip('"') if isinstance(value, str) else value
+
+
+def test_cloudformation_describes_the_same_table() -> None:
+    template = yaml.safe_load((SCHEMA / "state-store.cfn.yaml").read_text())
+    [resource] = template["Resources"].values()
+    table = resource["Properties"] | {
+        "TableName": template["Parameters"]["TableName"]["Default"]
+    }
+
+    assert resource["Type"] == "AWS::DynamoDB::Table"
+    assert resource["Properties"]["TableName"] == {"Ref": "TableName"}
+    assert table == _definition()
+
+
+def test_terraform_describes_the_same_table() -> None:
+    assert _from_terraform() == _definition()

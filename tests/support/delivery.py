@@ -1,0 +1,121 @@
+"""A delivery with the user's side of it, and a reader with a taker of its batches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.prefetch import Batch, Buffer
+from kinesumer.consuming.shard_reader import Reader
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.telemetry.api import Telemetry
+from tests.support.world import FaultySource, World, batch_of, hold, shard_row
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Record
+
+BUDGET = 4 * FULL_PAGE_BYTES
+
+
+class Desk:
+    """Delivery and records of one client."""
+
+    def __init__(self, world: World, *, auto: bool = True) -> None:
+        self.world = world
+        self.buffer = Buffer(1 << 20)
+        self.delivery = Delivery(world.clock, marks_by_asking=auto)
+        self.hurried = 0
+        self.delivery.connect(self.buffer, self._hurry, Telemetry())
+        self.records = Records(self.delivery, self._start)
+        self.starts = 0
+
+    async def _start(self) -> None:
+        self.starts += 1
+
+    def _hurry(self) -> None:
+        self.hurried += 1
+
+    def put(self, holding: Holding, *numbers: int) -> Batch:
+        batch = batch_of(holding, *numbers)
+        self.buffer.used += batch.size
+        self.buffer.put(batch)
+        return batch
+
+    async def next(self) -> str:
+        """Ask for a record; return its sequence number."""
+        return (await anext(self.records)).sequence_number
+
+    async def nothing_for(self, seconds: float) -> bool:
+        """Ask for a record; tell whether none came for a time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await anext(self.records)
+        except TimeoutError:
+            return True
+        return False
+
+    def busy_since(self) -> float | None:
+        return self.delivery._busy_since()
+
+    def done(self, holding: Holding) -> Position | None:
+        """Return what a commit would store now."""
+        self.delivery.take_stock()
+        return holding.position
+
+
+class ReaderDesk:
+    """A reader of the only shard of a stream, and who takes its batches."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        max_uncommitted: int = 100_000,
+        pace: float = 0.2,
+        page_records: int = 10_000,
+        **row: Any,
+    ) -> None:
+        self.world = world
+        self.source = FaultySource(world.kinesis.source("orders"))
+        self.stream = world.open(self.source, pace_seconds=pace)
+        self.holding = hold(shard_row(**row), max_uncommitted)
+        self.buffer = Buffer(BUDGET)
+        self.batches: list[Batch] = []
+        context = world.context(
+            max_uncommitted=max_uncommitted, page_records=page_records
+        )
+        self.reader = Reader(context, self.stream, self.holding, self.buffer)
+
+    def start(self) -> None:
+        self.task = self.world.loop.create_task(self.reader.run())
+        self.holding.task = self.task
+        self.taking = self.world.loop.create_task(self._take())
+
+    async def _take(self) -> None:
+        while True:
+            batch = await self.buffer.get()
+            if batch is not None:
+                self.batches.append(batch)
+                self.holding.progress.deliver(batch.records, batch.end)
+
+    def commit(self, count: int) -> None:
+        """Store the first records as done."""
+        self.holding.progress.done_through(count)
+        position = self.holding.position
+        assert position is not None
+        self.holding.stored(position)
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in batch.records]
+
+    @property
+    def texts(self) -> list[str]:
+        return [record.data.decode() for record in self.records]
+
+    async def read(self, count: int, seconds: float = 60.0) -> list[str]:
+        await self.world.until(lambda: len(self.records) >= count, seconds)
+        return self.texts

@@ -1,0 +1,69 @@
+"""A heart, its way to the table, and what it tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.consuming.watchdog import Work
+from kinesumer.coordination.heartbeat import Alive, Event, Heart
+from kinesumer.ports import Test, Write
+from kinesumer.wire import rows
+from tests.support.world import APP, ARN, FaultyStore, World
+
+if TYPE_CHECKING:
+    from kinesumer.core.liveness import Lease
+    from kinesumer.model.rows import MemberRow, Value
+
+
+class Body:
+    """One client's heart."""
+
+    def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
+        self.world = world
+        self.client_id = client_id
+        self.store = FaultyStore(world.table)
+        self.events: list[tuple[float, Event]] = []
+        self.busy_since: float | None = None
+        self.heart = Heart(
+            world.context(client_id, store=self.store, **config),
+            streams=frozenset({ARN}),
+            notify=self._notify,
+            oldest_work=self._oldest_work,
+        )
+        self.task = world.loop.create_task(self.heart.run())
+
+    def _oldest_work(self) -> Work | None:
+        since = self.busy_since
+        return None if since is None else Work(since, "user code", lambda: "a stack")
+
+    def _notify(self, event: Event) -> None:
+        self.events.append((self.world.clock.now(), event))
+
+    def told(self, kind: type[Event]) -> list[Any]:
+        """Return the events of a kind."""
+        return [event for _, event in self.events if isinstance(event, kind)]
+
+    @property
+    def lease(self) -> Lease:
+        lease: Lease = self.told(Alive)[-1].lease
+        return lease
+
+    @property
+    def row(self) -> MemberRow:
+        return self.world.members()[self.client_id]
+
+    async def registered(self) -> MemberRow:
+        """Wait for the registration, and hand it a plan so that it beats calmly."""
+        await self.world.until(lambda: self.told(Alive))
+        await self.change(range="", index=0)
+        return self.row
+
+    async def change(self, **values: Value) -> None:
+        """Change attributes of the row, as others would."""
+        key = rows.member_key(APP, self.client_id)
+        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+
+    def beats(self) -> list[tuple[int, float]]:
+        """Return the beats acknowledged and when."""
+        alive = [(at, e) for at, e in self.events if isinstance(e, Alive)]
+        return [(event.row.beat, at) for at, event in alive]

@@ -1,0 +1,132 @@
+"""One session's rounds over the stream "orders", without a group around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.consuming.prefetch import Buffer
+from kinesumer.coordination.lease_coordinator import Rounds
+from kinesumer.coordination.shard_sync import keep
+from kinesumer.core.liveness import Lease
+from kinesumer.model.rows import MemberRow
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
+from kinesumer.ports import Test, Write
+from kinesumer.wire import rows, writes
+from tests.support.world import APP, ARN, FaultySource, FaultyStore, World
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.rows import ShardRow
+
+P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
+WHOLE = (Interval(ARN, 0, HASH_KEYS - 1),)
+LOWER = (Interval(ARN, 0, HASH_KEYS // 2 - 1),)
+UPPER = (Interval(ARN, HASH_KEYS // 2, HASH_KEYS - 1),)
+
+
+class Owner:
+    """A session's rounds, its way to the table, and user code that does all it gets."""
+
+    def __init__(
+        self, world: World, client_id: str = "c1", session: str = "", **config: Any
+    ) -> None:
+        self.world = world
+        self.session = session or f"session of {client_id}"
+        self.store = FaultyStore(world.table)
+        self.source = FaultySource(world.kinesis.source("orders"))
+        self.stream = world.open(self.source)
+        self.context = world.context(client_id, store=self.store, **config)
+        self.lease = Lease(self.session, 1e9)
+        self.member = MemberRow(client_id, self.session, streams=frozenset({ARN}))
+        self.buffer = Buffer(1 << 30)
+        self.dead: set[str] = set()
+        self.texts: list[str] = []
+        self._taken: list[tuple[Holding, int]] = []
+        self.stocks = 0
+        self._finishes = True
+        self.rounds = Rounds(
+            self.context,
+            self.lease,
+            self.member,
+            {ARN: self.stream},
+            self.buffer,
+            self.dead,
+            self._take_stock,
+        )
+
+    async def begin(self) -> Owner:
+        """Register, lay the baseline, and start the rounds."""
+        register = writes.register(APP, self.member, None, "now")
+        await self.world.table.write(register)
+        await keep(self.context, self.stream)
+        self.store.sent.clear()
+        self.running = self.world.loop.create_task(self.rounds.run())
+        self.consuming = self.world.loop.create_task(self._consume())
+        return self
+
+    def plan(self, range_: tuple[Interval, ...], version: int = 1) -> None:
+        """Hand it a range, as a heartbeat's answer does."""
+        self.member = self.member._replace(
+            range=range_, leader_epoch=1, plan_version=version
+        )
+        self.rounds.follow(self.member)
+
+    async def owns(self, *shard_ids: str, seconds: float = 60.0) -> None:
+        """Wait until it holds exactly these shards."""
+        await self.world.until(lambda: self.held() == sorted(shard_ids), seconds)
+
+    def held(self) -> list[str]:
+        return sorted(key.shard_id for key in self.rounds.held)
+
+    def holding(self, shard_id: str = P) -> Holding:
+        return self.rounds.held[ShardKey(ARN, shard_id)]
+
+    def row(self, shard_id: str = P) -> ShardRow:
+        return self.world.shard_rows()[shard_id]
+
+    async def die(self) -> None:
+        """Have the session declared dead."""
+        await self.world.table.write(writes.leave(APP, self.member, "now"))
+
+    async def _consume(self) -> None:
+        while True:
+            batch = await self.buffer.get()
+            if batch is None or batch.holding.revoked:
+                continue
+            progress = batch.holding.progress
+            first = progress.deliver(batch.records, batch.end)
+            self._taken.append((batch.holding, first + len(batch)))
+            batch.holding.hand_out(first + len(batch))
+            self.texts += [record.data.decode() for record in batch.records]
+            self._take_stock()
+
+    @property
+    def finishes(self) -> bool:
+        """Whether user code is through with what it gets."""
+        return self._finishes
+
+    @finishes.setter
+    def finishes(self, finishes: bool) -> None:
+        self._finishes = finishes
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        self.stocks += 1
+        if self.finishes:
+            for holding, count in self._taken:
+                holding.progress.done_through(count)
+            self._taken.clear()
+
+
+async def own(world: World, **config: Any) -> Owner:
+    """Return an owner that holds the stream's only shard."""
+    owner = await Owner(world, **config).begin()
+    owner.plan(WHOLE)
+    await owner.owns(P)
+    return owner
+
+
+async def change(world: World, shard_id: str, **values: Any) -> None:
+    row = world.shard_rows()[shard_id]
+    key = rows.shard_key(APP, row.key, row.first_hash)
+    await world.table.write(Write(key, Test("pk", "exists"), values))

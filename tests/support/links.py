@@ -1,0 +1,187 @@
+"""A link to Kinesis of limited bandwidth, shared by readers with one memory budget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from kinesumer.consuming.prefetch import Buffer
+from kinesumer.consuming.shard_reader import Reader
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.errors import SlowAnswerError, SourceUnavailableError
+from tests.support.world import hold, shard_row
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.ports import Room
+    from kinesumer.testing.memory import MemorySource
+    from tests.support.world import World
+
+ANSWER_SECONDS = 30.0
+CHUNK_BYTES = 128 * 1024
+
+
+class Link:
+    """What all answers travel on; they share it evenly."""
+
+    def __init__(self, world: World, bytes_per_second: float) -> None:
+        self.clock = world.clock
+        self.rate = bytes_per_second
+        self.is_cut = False
+        self.late = 0
+        """Answers that took too long."""
+        self.under_way = 0
+        """Bytes of answers that have begun to arrive."""
+        self.most_under_way = 0
+        self._free_at = 0.0
+
+    async def carry(self, size: int) -> None:
+        """Take the time that so many bytes take. Raises SlowAnswerError."""
+        self.under_way += size
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                for at in range(0, size, CHUNK_BYTES):
+                    piece = min(CHUNK_BYTES, size - at)
+                    now = self.clock.now()
+                    self._free_at = max(self._free_at, now) + piece / self.rate
+                    await asyncio.sleep(self._free_at - now)
+        except TimeoutError:
+            self.late += 1
+            raise SlowAnswerError("timed out") from None
+        finally:
+            self.under_way -= size
+
+
+class LinkedSource:
+    """A way to a stream over a link."""
+
+    def __init__(self, source: MemorySource, link: Link) -> None:
+        self.source, self.link = source, link
+        self.limits: list[int] = []
+        self.asked: Counter[str] = Counter()
+
+    def describe_now(self) -> StreamInfo:
+        """Return the stream."""
+        return self.source.describe_now()
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream."""
+        return self.source.describe_now()
+
+    async def list_shards(self) -> list[Shard]:
+        """Return the shards."""
+        return self.source.list_shards_now()
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once: there is no limit."""
+        return nullcontext()
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator."""
+        await self._reach()
+        return self.source.get_iterator_now(shard_id, after)
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        """Return a page, once there is room for it and the link has carried it."""
+        assert room is not None
+        self.limits.append(limit)
+        await self._reach()
+        page = self.source.get_records_now(iterator, limit)
+        size = sum(160 + 4 * len(record.data) // 3 for record in page.records)
+        if room.covers(size):
+            room.shrink(size)
+        else:
+            await room.grow(size)
+        await self.link.carry(size)
+        return page._replace(wire_bytes=size)
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(0.02)
+        if self.link.is_cut:
+            raise SourceUnavailableError("no route")
+
+
+class Crowd:
+    """Readers of all shards of a stream in one client, and user code that is quick."""
+
+    def __init__(
+        self, world: World, shards: int, rate: float, budget: int = 64 << 20
+    ) -> None:
+        self.world, self.budget = world, budget
+        self.name = f"stream-{shards}"
+        world.kinesis.create_stream(self.name, shards)
+        self.link = Link(world, rate)
+        self.source = LinkedSource(world.kinesis.source(self.name), self.link)
+        self.stream = world.open(self.source)
+        self.buffer = Buffer(budget)
+        self.most_used = 0
+        self.received: Counter[str] = Counter()
+        """User records by shard."""
+        self.bytes = 0
+        self.failed_seconds = 0.0
+        """The longest time in which no read of the stream succeeded."""
+        context = world.context(buffer_bytes=budget)
+        self.holdings: list[Holding] = []
+        self.tasks = [world.loop.create_task(self._take())]
+        for shard in self.source.source.list_shards_now():
+            row = shard_row(shard.shard_id)
+            holding = hold(row._replace(key=row.key._replace(stream_arn=self.arn)))
+            self.holdings.append(holding)
+            reader = Reader(context, self.stream, holding, self.buffer)
+            holding.task = world.loop.create_task(reader.run())
+            self.tasks.append(holding.task)
+
+    @property
+    def arn(self) -> str:
+        return self.stream.arn
+
+    def put(self, size: int, count: int) -> None:
+        """Append records to every shard. They share their data."""
+        data = b"x" * size
+        for shard in self.world.kinesis.stream(self.name).open:
+            for _ in range(count):
+                self.world.kinesis.put(
+                    self.name, data, explicit_hash_key=shard.shard.first_hash
+                )
+
+    async def until(self, records: int, seconds: float) -> None:
+        """Wait until so many records of every shard were received."""
+        async with asyncio.timeout(seconds):
+            while min(self.received[h.key.shard_id] for h in self.holdings) < records:
+                self.look()
+                await asyncio.sleep(0.05)
+        self.look()
+
+    def look(self) -> None:
+        """Take note of what is in memory, and of failures."""
+        self.most_used = max(self.most_used, self.buffer.used)
+        assert self.buffer.used <= self.budget + FULL_PAGE_BYTES
+        assert self.link.under_way <= self.buffer.used
+        if self.stream.failing is not None:
+            since, until, *_ = self.stream.failing
+            self.failed_seconds = max(self.failed_seconds, until - since)
+
+    async def _take(self) -> None:
+        while True:
+            batch = await self.buffer.get()
+            if batch is None:
+                continue
+            self.look()
+            self.received[batch.shard_id] += len(batch)
+            self.bytes += sum(len(record.data) for record in batch.records)
+            progress = batch.holding.progress
+            progress.deliver(batch.records, batch.end)
+            progress.done_through(progress.delivered)
+            if (position := batch.holding.position) is not None:
+                batch.holding.stored(position)
+            self.buffer.give_back(batch.holding, batch.size)

@@ -1,0 +1,143 @@
+"""Members that only beat, and seats from which one session watches them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.coordination.leader import Leader
+from kinesumer.coordination.shard_sync import keep
+from kinesumer.core.liveness import Lease
+from kinesumer.model.rows import LeaderRow, MemberRow
+from kinesumer.ports import Test, Write
+from kinesumer.wire import rows, writes
+from tests.support.world import APP, ARN, FaultyStore, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Fleet:
+    """The members of the app, whose beats are the test's to give."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.beating: dict[str, MemberRow] = {}
+        self.unavailable = False
+        self.task = world.loop.create_task(self._beat())
+
+    async def join(self, client_id: str, **fields: Any) -> MemberRow:
+        """Register a member, and let it beat from now on."""
+        session = fields.pop("session", f"session of {client_id}")
+        fields.setdefault("streams", frozenset({ARN}))
+        member = MemberRow(client_id, session, **fields)
+        before = self.row(client_id) if client_id in self.world.members() else None
+        if before is not None:
+            member = member._replace(incarnation=before.incarnation + 1)
+        moment = rows.timestamp_text(self.world.clock.wall())
+        write = writes.register(APP, member, before, moment)
+        assert (await self.world.table.write(write)).applied
+        self.beating[client_id] = member
+        return member
+
+    async def change(self, client_id: str, **values: Any) -> None:
+        """Change attributes of a row; the member goes on beating with them."""
+        self.beating[client_id] = self.beating[client_id]._replace(**values)
+        key = rows.member_key(APP, client_id)
+        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+
+    def silence(self, *client_ids: str) -> None:
+        """Let members beat no more."""
+        for client_id in client_ids:
+            del self.beating[client_id]
+
+    def row(self, client_id: str) -> MemberRow:
+        return self.world.members()[client_id]
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            if self.unavailable:
+                continue
+            for client_id, member in list(self.beating.items()):
+                beat = self.row(client_id).beat + 1
+                write = writes.heartbeat(
+                    APP,
+                    member,
+                    beat,
+                    state=member.state,
+                    lease_ms=member.lease_ms,
+                )
+                await self.world.table.write(write)
+
+
+class Seat:
+    """One session's view of the members."""
+
+    def __init__(
+        self, fleet: Fleet, member: MemberRow, reaches: Iterable[str], **config: Any
+    ) -> None:
+        self.fleet, self.world = fleet, fleet.world
+        self.member = member
+        self.store = FaultyStore(self.world.table)
+        self.lease = Lease(member.session, 1e9)
+        self.assigned: list[MemberRow] = []
+        self.elections = 0
+        context = self.world.context(member.client_id, store=self.store, **config)
+        self.leader = Leader(
+            context,
+            self.lease,
+            member,
+            reachable=lambda: frozenset(reaches),
+            assigned=self.assigned.append,
+            elected=self._elected,
+        )
+        self.task = self.world.loop.create_task(self.leader.run())
+        self.following = self.world.loop.create_task(self._follow())
+
+    @property
+    def leads(self) -> bool:
+        return self.leader.is_leading
+
+    def leave(self) -> None:
+        """SIGKILL: no look and no beat any more."""
+        self.task.cancel()
+        self.fleet.silence(self.member.client_id)
+
+    def _elected(self) -> None:
+        self.elections += 1
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.leader.follow(self.fleet.row(self.member.client_id))
+
+
+async def sit(
+    fleet: Fleet, client_id: str, *, reaches: Iterable[str] = (ARN,), **config: Any
+) -> Seat:
+    """Join, and watch the members from there."""
+    member = await fleet.join(client_id)
+    return Seat(fleet, member, reaches, **config)
+
+
+async def lay_baseline(world: World, shards: int = 4, stream: str = "orders") -> str:
+    """Create a stream and the rows of its shards; return its ARN."""
+    world.kinesis.create_stream(stream, shards)
+    opened = world.open(world.kinesis.source(stream))
+    await keep(world.context(), opened)
+    return opened.arn
+
+
+def leader_row(world: World) -> LeaderRow:
+    (row,) = world.table.rows(f"leader#{APP}")
+    return rows.read_leader(row)
+
+
+async def fleet_of(world: World, *client_ids: str, shards: int = 4) -> Fleet:
+    """Return a fleet of beating members over a stream with a baseline."""
+    await lay_baseline(world, shards)
+    fleet = Fleet(world)
+    for client_id in client_ids:
+        await fleet.join(client_id)
+    return fleet

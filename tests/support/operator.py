@@ -1,0 +1,99 @@
+"""An operator before a group: rows are written as clients would, and read back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.admin import seek
+from kinesumer.coordination.shard_sync import keep
+from kinesumer.model.rows import Key, MemberRow
+from kinesumer.ports import Test, Write
+from kinesumer.wire import writes
+from tests.support.world import APP, ARN, FaultyStore, World
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.positions import Position
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Start
+
+P, LOW, HIGH, MERGED = (f"shardId-{n:012}" for n in range(4))
+
+
+class Desk:
+    """An operator's desk before the group of the stream "orders"."""
+
+    def __init__(self, world: World, store: Any = None) -> None:
+        self.world = world
+        self.context = world.context("operator", store=store)
+        self.stream: OpenStream = world.open(world.kinesis.source("orders"))
+
+    async def found(self) -> None:
+        """Make the group, and the rows of the stream as it is."""
+        await self.world.table.write(writes.create_group(APP, "g"))
+        await keep(self.context, self.stream)
+
+    async def join(self, client_id: str, **fields: Any) -> MemberRow:
+        """Have a client register."""
+        member = MemberRow(
+            client_id, f"s-{client_id}", streams=frozenset({ARN}), **fields
+        )
+        await self.world.table.write(writes.register(APP, member, None, "now"))
+        return member
+
+    async def seek(
+        self, to: Start | Position, shard_id: str | None = None
+    ) -> list[ShardRow]:
+        planned = await seek.plan_seek(self.context, self.stream, to, shard_id)
+        return await seek.seek(self.context, planned)
+
+    async def change(self, shard_id: str, **values: Any) -> None:
+        """Change a shard's row as its owner would."""
+        row = self.rows[shard_id]
+        key = writes.shard_row_key(APP, row)
+        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+
+    @property
+    def rows(self) -> dict[str, ShardRow]:
+        return self.world.shard_rows()
+
+    def row(self, key: Key) -> dict[str, Any]:
+        [found] = [r for r in self.world.table.rows(key.pk) if r["sk"] == key.sk]
+        return found
+
+    @property
+    def notices(self) -> dict[str, int]:
+        return {name: row.notice for name, row in self.world.members().items()}
+
+
+async def resharded(world: World) -> Desk:
+    """A split and a merge, all read to the end but the last child, which c1 owns."""
+    desk = Desk(world)
+    world.kinesis.split("orders", P)
+    world.kinesis.merge("orders", LOW, HIGH)
+    await desk.found()
+    for shard_id in (P, LOW, HIGH):
+        await desk.change(shard_id, ready=True, ended=True, sequence_number="77")
+    owned = {"ready": True, "owner": "s-c1", "owner_id": "c1", "epoch": 4}
+    await desk.change(MERGED, **owned, sequence_number="99", claim="nonce")
+    return desk
+
+
+class Meanwhile(FaultyStore):
+    """Does something once, right before the first seek of a shard arrives."""
+
+    def __init__(
+        self, world: World, shard_id: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(world.table)
+        self._shard_id = shard_id
+        self._work: Callable[[], Awaitable[None]] | None = work
+
+    async def write(self, write: Write) -> Any:
+        is_it = write.key.sk.endswith(self._shard_id) and "epoch" in write.set
+        if is_it and self._work is not None:
+            work, self._work = self._work, None
+            await work()
+        return await super().write(write)

@@ -1,0 +1,152 @@
+"""Storms with lulls between them, in which single things are done and timed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer import Config
+from tests.system.chaos import verdict
+from tests.system.chaos.mishaps import MISHAPS
+from tests.system.chaos.starvation import Canary
+from tests.system.chaos.storm import Storm
+from tests.system.chaos.timing import Probe
+from tests.system.process.fleet import QUICK, AnyFleet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.system.chaos.backends import Backend
+    from tests.system.chaos.verdict import Verdict
+
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+STORM_SECONDS = 40.0
+PATIENCE_SECONDS = 300.0
+TIMES: dict[str, dict[str, Any]] = {
+    "quick": QUICK | {"drain_timeout": 2.0, "max_processing_time": 6.0},
+    "default": {"drain_timeout": 4.0, "max_processing_time": 12.0},
+}
+CONFIG: dict[str, Any] = {"max_uncommitted": 40, "buffer_bytes": 1 << 20}
+
+
+class Plan(NamedTuple):
+    """How much is to happen."""
+
+    minutes: float
+    clients: int
+    streams: int
+    seed: int
+    times: str = "quick"
+    """Leases and the like: of the default length, or three eighths of it."""
+
+
+class Campaign:
+    """One run of the command."""
+
+    def __init__(
+        self, plan: Plan, backend: Backend, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._backend, self._say = plan, backend, say
+        self._chance = random.Random(plan.seed)
+        aborted = threading.Event()
+        self._fleet = AnyFleet(backend.aws, f"chaos{plan.seed}", folder, aborted)
+        self._storm = Storm(self._fleet, self._chance, plan.clients, plan.streams, say)
+        self._canary = Canary(lambda: [c.process.pid for c in self._fleet.running])
+        self._probes: list[Probe] = []
+
+    def run(self) -> Verdict:
+        """Play the plan; return the verdict on it."""
+        end = now() + 60 * self._plan.minutes
+        mishaps = [m for m in MISHAPS if m.name not in self._backend.without]
+        with self._canary, self._fleet:
+            self._set_up()
+            while now() < end:
+                seconds = min(STORM_SECONDS, end - now())
+                self._storm.blow(seconds, mishaps)
+                self._lull()
+            self._fleet.drain()
+            self._fleet.leave()
+            assert not self._fleet.watcher.has_failed
+            return verdict.reach(
+                self._fleet.run(),
+                self._fleet.config,
+                self._probes,
+                self._canary,
+                self._storm,
+            )
+
+    def _set_up(self) -> None:
+        fleet = self._fleet
+        chosen = Config(**(TIMES[self._plan.times] | CONFIG))
+        fleet.config = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+        fleet.patience = PATIENCE_SECONDS
+        for number in range(self._plan.streams):
+            fleet.stream(f"stream-{number}", self._chance.randint(1, 4))
+        fleet.produce(self._backend.per_second)
+        for _ in range(self._plan.clients):
+            self._storm.join()
+        self._settle()
+
+    # --- lulls -----------------------------------------------------------------------
+
+    def _lull(self) -> None:
+        """Wait for the fleet to recover, do single things to it, and time them."""
+        began = now()
+        self._settle()
+        self._probes.append(Probe("storm over", began, now()))
+        self._fleet.catch_up()
+        self._retire_a_stream()
+        self._settle()
+        self._crash(led=self._chance.random() < 0.5)
+        self._timed("join", self._storm.join)
+        self._timed("leave", self._leave_one)
+        self._timed("join", self._storm.join)
+        self._fleet.catch_up()
+
+    def _settle(self) -> None:
+        self._fleet.settle(*(c.client_id for c in self._fleet.running))
+
+    def _timed(self, kind: str, act: Callable[[], object]) -> None:
+        began = now()
+        act()
+        self._settle()
+        # Records have to come before it can be seen that they are delivered.
+        self._fleet.pause(1)
+        self._probes.append(Probe(kind, began, now()))
+
+    def _crash(self, *, led: bool) -> None:
+        leader = self._fleet.look().leader
+        victim = self._chance.choice(
+            [c for c in self._fleet.running if (c.client_id == leader) == led]
+        )
+        owned = frozenset(self._fleet.owned(victim.client_id))
+        began = self._storm.kill(victim)
+        self._settle()
+        self._fleet.catch_up()
+        kind = "the leader crashed" if led else "a client crashed"
+        self._probes.append(Probe(kind, began, now(), owned))
+
+    def _leave_one(self) -> None:
+        leaver = self._chance.choice(self._fleet.running)
+        self._storm.send_away(leaver)
+        self._fleet.until(lambda: leaver.process.poll() is not None, "it leaves")
+        self._storm.supervise()
+
+    def _retire_a_stream(self) -> None:
+        """Stop consuming the oldest stream for good, when all of it is handled."""
+        fleet, storm = self._fleet, self._storm
+        if len(fleet.streams) <= self._plan.streams:
+            return
+        oldest, rest = fleet.streams[0], fleet.streams[1:]
+        fleet.producer.switch([stream.arn for stream in rest])
+        fleet.pause(1)
+        fleet.catch_up()
+        storm.consume(rest)
+        fleet.watcher.watch([stream.arn for stream in rest])
+        storm.note("a stream is retired by refresh", oldest.arn.rpartition("/")[2])

@@ -1,0 +1,198 @@
+"""What a run has shown: each promise, what was measured, and what is permitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.system.chaos.timing import (
+    HAND_OVER,
+    Deliveries,
+    Probe,
+    Sample,
+    crash_bound,
+    in_order,
+    settled_bound,
+    starved,
+)
+from tests.system.process import oracle
+from tests.system.process.forced import allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.system.chaos.starvation import Canary
+    from tests.system.chaos.storm import Storm
+    from tests.system.process.oracle import Run
+
+SHOWN = 10
+"""Violations of one promise that are told one by one."""
+
+
+class Line(NamedTuple):
+    """One promise."""
+
+    what: str
+    measured: str
+    permitted: str = ""
+    is_kept: bool = True
+    is_doubtful: bool = False
+    """It was only kept because the machine was too busy to blame anybody."""
+    is_time: bool = False
+    """It is about how long something took."""
+    details: tuple[str, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """All of them."""
+
+    lines: list[Line]
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether every promise was kept."""
+        return all(line.is_kept for line in self.lines)
+
+    @property
+    def is_safe(self) -> bool:
+        """Tell whether every promise was kept that isn't about time."""
+        return all(line.is_kept or line.is_time for line in self.lines)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Tell whether a bound was missed for which the machine is to blame."""
+        return any(line.is_doubtful for line in self.lines)
+
+    def text(self) -> str:
+        """Return a table for people."""
+        rows = [
+            ("", "measured", "permitted", ""),
+            *((x.what, x.measured, x.permitted, mark(x)) for x in self.lines),
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        table = [
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        details = [f"{line.what}: {d}" for line in self.lines for d in line.details]
+        return "\n".join([*table, *details])
+
+
+def mark(line: Line) -> str:
+    """Return whether a promise was kept, in a word."""
+    if not line.is_kept:
+        return "BROKEN"
+    if line.is_doubtful:
+        return "starved"
+    return "kept" if line.permitted else ""
+
+
+def reach(
+    run: Run,
+    config: dict[str, Any],
+    probes: list[Probe],
+    canary: Canary,
+    storm: Storm,
+) -> Verdict:
+    """Judge a run."""
+    return Verdict(
+        [
+            *_records(run, config),
+            *_times(run, config, probes, canary),
+            nothing("clients that ended by themselves", storm.unexpected),
+            Line("clients waited for a processor", f"{canary.share():.0%} of the time"),
+            Line("this process overslept at most", f"{canary.worst:.2f} s"),
+            *(Line(f"  {k}", f"{n} times") for k, n in sorted(storm.counts.items())),
+        ]
+    )
+
+
+def nothing(what: str, found: list[str]) -> Line:
+    """Return the line of something that mustn't happen."""
+    return Line(what, str(len(found)), "0", not found, details=tuple(found[:SHOWN]))
+
+
+def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
+    found = oracle.judge(run)
+    yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
+    for what, broken in found.broken.items():
+        yield nothing(what, broken)
+    permitted = allowance(run, config["drain_timeout"])
+    limit = config["max_uncommitted"]
+    total = limit * permitted.forced.total() + permitted.overdue.total()
+    allowed = {s: permitted.records(s, limit) for s in found.repeated}
+    too_many = [
+        f"{shard}: {count} records of {allowed[shard]}"
+        for shard, count in found.repeated.items()
+        if count > allowed[shard]
+    ]
+    yield Line("duplicates", str(found.duplicates), f"{total}", not too_many)
+    if found.repeated:
+        shard, count = max(found.repeated.items(), key=lambda item: item[1])
+        yield Line("  of the shard that had most", f"{count}", f"{allowed[shard]}")
+    yield Line(
+        "  by how many forced takeovers, overdue records",
+        f"{permitted.forced.total()}, {permitted.overdue.total()}",
+    )
+    yield nothing("shards with more duplicates than permitted", too_many)
+
+
+def _times(
+    run: Run, config: dict[str, Any], probes: list[Probe], canary: Canary
+) -> Iterator[Line]:
+    deliveries = Deliveries(run)
+    for kind, led in (("a client crashed", False), ("the leader crashed", True)):
+        bound = crash_bound(config, led=led)
+        samples = [
+            sample
+            for probe in probes
+            if probe.kind == kind
+            for sample in deliveries.takeovers(probe, config, canary, led=led)
+        ]
+        yield timed(f"taken over after {kind}", samples, bound)
+    for kind in ("join", "leave"):
+        samples = [
+            sample
+            for probe in probes
+            if probe.kind == kind
+            for sample in deliveries.hand_overs(probe, canary)
+        ]
+        yield aimed(f"handed over at a {kind}", samples)
+    bound = settled_bound(config)
+    settled = [
+        Sample(p.ended - p.began, bound, starved(canary, p.began, p.ended, config))
+        for p in probes
+        if p.kind == "storm over"
+    ]
+    yield timed("as planned after a storm", settled, bound)
+    yield Line("all moves, in storms too", in_order(list(deliveries.all_moves())))
+
+
+def timed(what: str, samples: list[Sample], bound: float) -> Line:
+    """Return the line of something that has to be quick, each time."""
+    over = [s for s in samples if s.seconds > bound]
+    return Line(
+        what,
+        in_order([s.seconds for s in samples]),
+        f"{bound:.1f} s" + (f" and starvation ({len(over)} over it)" if over else ""),
+        is_kept=not any(s.is_late for s in samples),
+        is_doubtful=bool(over),
+        is_time=True,
+        details=tuple(f"{s.seconds:.2f} s, starved {s.lost:.2f} s" for s in over),
+    )
+
+
+def aimed(what: str, samples: list[Sample]) -> Line:
+    """Return the line of something that is meant to be quick, most times."""
+    over = [s for s in samples if s.seconds > HAND_OVER]
+    late = [s for s in samples if s.is_late]
+    return Line(
+        what,
+        in_order([s.seconds for s in samples]),
+        f"{HAND_OVER:.1f} s is the aim, for half of them"
+        + (f" ({len(over)} over it, {len(late)} not by starvation)" if over else ""),
+        is_kept=2 * len(late) <= len(samples),
+        is_doubtful=2 * len(over) > len(samples),
+        is_time=True,
+    )

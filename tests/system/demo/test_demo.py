@@ -1,0 +1,124 @@
+"""The demo, short and whole; and that nothing of it outlives it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli.conftest import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DEMO_SECONDS = 180
+START_SECONDS = 60
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def test_nothing_is_lost_and_every_bound_is_kept(environment: None) -> None:
+    done = subprocess.run(
+        [*COMMAND, "demo", "--seconds=20", "--plain"],
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "GOOD: nothing was lost, and every bound was kept." in done.stdout
+    for event in (
+        "split shard",
+        "start client-4",
+        "SIGKILL",
+        "merge shards",
+        "SIGTERM",
+    ):
+        assert f"{event}" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_it(
+    environment: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    # Its children are told where to write, and so known by it.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = subprocess.Popen(
+        [*COMMAND, "demo", "--plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: len(processes_of(tmp_path)) >= 3)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=START_SECONDS)
+    finally:
+        process.kill()
+    wait_until(lambda: processes_of(tmp_path) == [])
+    assert b"Traceback" not in errors
+    assert process.returncode == {2: 130, 15: 143, 9: -9}[number]
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Return the processes whose environment names a directory (but not this one)."""
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("no /proc to look for processes in")
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                text = file.read()
+            with open(f"/proc/{pid}/stat") as file:
+                is_zombie = ") Z " in file.read()
+        except OSError:
+            continue
+        if f"TMPDIR={directory}".encode() in text and not is_zombie:
+            found.append(pid)
+    return [pid for pid in found if pid != str(os.getpid())]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.spark
+def test_a_spark_query_beside_the_clients(environment: None) -> None:
+    done = subprocess.run(
+        [*COMMAND, "demo", "--seconds=20", "--plain", "--spark"],
+        capture_output=True,
+        text=True,
+        timeout=2 * DEMO_SECONDS,
+        check=False,
+    )
+    assert "kill Spark's driver (SIGKILL" in done.stdout, done.stdout + done.stderr
+    _, _, verdict = done.stdout.partition("rows in Spark's output")
+    for fault in ("lost", "twice", "out of order", "never produced"):
+        assert re.search(rf"^  {fault} +0   must be 0$", verdict, re.MULTILINE), verdict
+    # How long clients may pause isn't judged here: JVMs start beside them.
+    _, _, broken = done.stdout.partition("NOT GOOD")
+    assert "Spark" not in broken, broken
+
+
+def test_without_pyspark_the_demo_says_what_to_install(
+    environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "pyspark.py"
+    hidden.write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\")\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = subprocess.run(
+        [*COMMAND, "demo", "--spark"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "pip install 'kinesumer[spark]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,325 @@
+"""A row that can't be read stops what it is about, with an error that names it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.errors import CorruptRowError, PositionRefusedError
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Key
+from kinesumer.wire import rows
+from tests.support.clients import counts, numbers, settled, spread
+from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
+from tests.system.hostile.hands import (
+    NULL,
+    member_key,
+    put,
+    shard_keys,
+    spoil,
+    take_out,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.model.rows import Value
+    from kinesumer.model.streams import Start
+
+SHARDS = [f"shardId-{n:012}" for n in range(4)]
+
+
+def told(caplog: pytest.LogCaptureFixture, key: Key, attribute: str) -> list[str]:
+    """Return the error lines that name a row and an attribute of it."""
+    return [
+        record.message
+        for record in caplog.records
+        if record.levelname == "ERROR"
+        and f"pk={key.pk!r} sk={key.sk!r}" in record.message
+        and f"attribute {attribute} " in record.message
+    ]
+
+
+# --- shard rows ---
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("start", "EVERYWHERE"),
+        ("start", NULL),
+        ("epoch", "7"),
+        ("epoch", NULL),
+        ("last_hash", "z"),
+        ("parents", "a, b"),
+        ("sequence_number", NULL),
+        ("sequence_number", 49),
+        ("ready", "true"),
+    ],
+)
+@in_virtual_time
+async def test_a_broken_shard_row_stops_its_shard_and_no_other(
+    world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    clients = [world.client("c1")]
+    await settled(world, *clients, shards=4)
+    clients.append(world.client("c2"))
+    await settled(world, *clients, shards=4)
+    key = shard_keys(world)[SHARDS[0]]
+    sound = await world.table.get(key)
+    clients[0].kill()
+    clients[1].kill()
+    await spoil(world, key, **{attribute: value})
+    third = world.client("c3")
+    await world.until(lambda: len(third.held) == 3)
+    spread(world, *numbers(0, 80))
+    await asyncio.sleep(60)
+    assert len(third.seen) == 60
+    assert third.held == SHARDS[1:]
+    assert told(caplog, key, attribute)
+    assert not third.task.done()
+    assert sound is not None
+    put(world, sound)
+    await world.until(lambda: len(third.seen) == 80, seconds=90)
+
+
+@in_virtual_time
+async def test_a_row_broken_while_its_shard_is_read_hurts_nobody_until_it_moves(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    first = world.client("c1")
+    await settled(world, first, shards=2)
+    key = shard_keys(world)[SHARDS[1]]
+    await spoil(world, key, start="?")
+    second = world.client("c2")
+    spread(world, *numbers(0, 8))
+    await world.until(lambda: len(first.held) == 1)
+    await asyncio.sleep(30)
+    assert second.held == []
+    assert told(caplog, key, "start")
+    await spoil(world, key, start="TRIM_HORIZON")
+    await world.until(lambda: second.held == [SHARDS[1]], seconds=90)
+    spread(world, *numbers(8, 16))
+    await world.until(lambda: len(counts(first, second)) == 16)
+    assert set(counts(first, second).values()) == {1}
+
+
+class Refusing(FaultySource):
+    """Kinesis, where a number that isn't its own is concerned."""
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        if isinstance(after, Position) and after.sequence_number == "7" * 60:
+            raise PositionRefusedError("it did not come from this stream")
+        return await super().get_iterator(shard_id, after)
+
+
+@in_virtual_time
+async def test_a_position_that_kinesis_refuses_stops_its_shard_until_it_is_mended(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    first = world.client("c1")
+    await settled(world, first, shards=2)
+    await first.stop()
+    key = shard_keys(world)[SHARDS[0]]
+    await spoil(world, key, sequence_number="7" * 60)
+    clients = [
+        world.client(name, source=lambda s: Refusing(world.kinesis.source(s)))
+        for name in ("c2", "c3")
+    ]
+    spread(world, *numbers(0, 8))
+    await asyncio.sleep(30)
+    assert [*clients[0].held, *clients[1].held] == [SHARDS[1]]
+    assert told(caplog, key, "sequence_number")
+    assert len(counts(*clients)) == 4
+    epoch = world.shard_rows()[SHARDS[0]].epoch
+    await asyncio.sleep(300)
+    assert world.shard_rows()[SHARDS[0]].epoch == epoch
+    await take_out(world, key, "sequence_number")
+    await world.until(lambda: len(counts(*clients)) == 8, seconds=90)
+
+
+@in_virtual_time
+async def test_a_child_waits_while_its_parents_row_is_broken(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = world.client("c1")
+    await settled(world, first, shards=1)
+    first.kill()
+    key = shard_keys(world)[SHARDS[0]]
+    await spoil(world, key, ended="no")
+    world.put("a")
+    world.kinesis.split("orders", SHARDS[0])
+    world.put("b")
+    second = world.client("c2")
+    await asyncio.sleep(120)
+    assert second.seen == []
+    assert told(caplog, key, "ended")
+    await spoil(world, key, ended=False)
+    await world.until(lambda: second.texts == ["a", "b"], seconds=120)
+
+
+@in_virtual_time
+async def test_a_stray_row_among_the_shards_is_reported_and_left_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = Key(rows.shard_partition(APP, ARN), "notes")
+    client = world.client("c1")
+    put(world, {"pk": key.pk, "sk": key.sk, "text": "do not touch"})
+    await world.until(lambda: client.held)
+    world.put("a")
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(30)
+    assert told(caplog, key, "sk")
+    assert (await world.table.get(key)) is not None
+
+
+# --- member rows ---
+
+BROKEN_MEMBER: list[dict[str, Any]] = [
+    {"beat": "7"},
+    {"beat": NULL},
+    {"session": NULL},
+    {"session": 5},
+    {"lease_ms": 0},
+    {"range": "9:zz"},
+    {"streams": "orders"},
+    {"incarnation": NULL},
+    {"dead": "no"},
+    {"dead": NULL},
+    {"clients": 10**30},
+]
+
+
+@pytest.mark.parametrize("values", BROKEN_MEMBER, ids=str)
+@pytest.mark.parametrize("victim", ["c1", "c2"], ids=["leader", "member"])
+@in_virtual_time
+async def test_a_broken_member_row_costs_that_client_its_session_and_nobody_else(
+    world: World,
+    caplog: pytest.LogCaptureFixture,
+    victim: str,
+    values: dict[str, Any],
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    clients = {name: world.client(name) for name in ("c1", "c2", "c3")}
+    await settled(world, *clients.values(), shards=4)
+    sessions = {name: row.session for name, row in world.members().items()}
+    clients[victim].kill()
+    await spoil(world, member_key(victim), **values)
+    others = [client for name, client in clients.items() if name != victim]
+    spread(world, *numbers(0, 80))
+    # An unreadable lease is taken for a minute.
+    await world.until(lambda: len(counts(*others)) == 80, seconds=150)
+    await settled(world, *others, shards=4)
+    assert any(other.leads for other in others)
+    for name in clients.keys() - {victim}:
+        row = await world.table.get(member_key(name))
+        assert row is not None
+        assert row["session"] == sessions[name]
+    again = world.client(victim)
+    await settled(world, again, *others, shards=4)
+
+
+@pytest.mark.parametrize("values", [{"range": "9:zz"}, {"streams": "x"}], ids=str)
+@in_virtual_time
+async def test_the_client_whose_row_was_broken_says_so_and_gives_its_shards_up(
+    world: World, values: dict[str, Any]
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    clients = [world.client(name) for name in ("c1", "c2")]
+    await settled(world, *clients, shards=4)
+    await spoil(world, member_key("c2"), **values)
+    await asyncio.wait([clients[1].task], timeout=10)
+    error = clients[1].task.exception()
+    assert isinstance(error, CorruptRowError)
+    assert f"sk='c2': attribute {next(iter(values))}" in str(error)
+    await clients[1].stop()
+    await settled(world, clients[0], shards=4)
+    assert not clients[0].task.done()
+
+
+@in_virtual_time
+async def test_a_row_that_is_nothing_but_a_key_among_the_members_disturbs_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(world, {"pk": f"member#{APP}", "sk": "a note"})
+    client = world.client("c1")
+    await world.until(lambda: client.held)
+    world.put("a")
+    await world.until(lambda: client.texts == ["a"])
+    assert told(caplog, member_key("a note"), "session")
+    await asyncio.sleep(90)
+    row = await world.table.get(member_key("a note"))
+    assert row is not None
+    assert row["dead"] is True
+    # Pruned like any other that has been dead for an hour.
+    await asyncio.sleep(2 * 3600)
+    assert await world.table.get(member_key("a note")) is None
+
+
+# --- the leader's row, a stream's and the group's ---
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("leader_epoch", "1"), ("session", NULL)]
+)
+@in_virtual_time
+async def test_a_broken_leader_row_stops_planning_and_nothing_else(
+    world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    clients = [world.client(name) for name in ("c1", "c2")]
+    await settled(world, *clients, shards=4)
+    key = rows.leader_key(APP)
+    sound = await world.table.get(key)
+    await spoil(world, key, **{attribute: value})
+    third = world.client("c3")
+    spread(world, *numbers(0, 80))
+    await world.until(lambda: len(counts(*clients)) == 80)
+    await asyncio.sleep(30)
+    assert third.held == []
+    assert told(caplog, key, attribute)
+    assert not any(client.task.done() for client in (*clients, third))
+    assert sound is not None
+    put(world, sound)
+    await settled(world, *clients, third, shards=4)
+
+
+@pytest.mark.parametrize("attribute", ["start", "stream_created_at", "baseline"])
+@in_virtual_time
+async def test_a_broken_stream_row_stops_no_other_stream(
+    world: World, caplog: pytest.LogCaptureFixture, attribute: str
+) -> None:
+    world.kinesis.create_stream("payments")
+    first = world.client("c1", "orders", "payments")
+    await world.until(lambda: len(first.held) == 2)
+    first.kill()
+    key = rows.stream_key(APP, ARN)
+    sound = await world.table.get(key)
+    await spoil(world, key, **{attribute: NULL})
+    second = world.client("c2", "orders", "payments")
+    world.put("a")
+    world.put("b", stream="payments")
+    await world.until(lambda: second.texts == ["b"])
+    await asyncio.sleep(120)
+    assert second.texts == ["b"]
+    assert told(caplog, key, attribute)
+    assert not second.task.done()
+    assert sound is not None
+    put(world, sound)
+    await world.until(lambda: second.texts == ["b", "a"], seconds=400)
+
+
+@in_virtual_time
+async def test_a_group_of_a_later_version_is_refused(world: World) -> None:
+    first = world.client("c1")
+    await world.until(lambda: first.held)
+    await first.stop()
+    await spoil(world, rows.group_key(APP), version=2)
+    second = world.client("c2")
+    await asyncio.wait([second.task], timeout=60)
+    error = second.task.exception()
+    assert isinstance(error, CorruptRowError)
+    assert "attribute version 2 can't be read" in str(error)

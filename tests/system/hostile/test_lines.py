@@ -1,0 +1,105 @@
+"""Lines to put, of any length and content: each is put, or named with a reason."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kinesumer.admin.produce import LONGEST_LINE_BYTES, Parser, read_key
+from kinesumer.cli.input_lines import Splitter
+from kinesumer.errors import ConfigurationError
+from kinesumer.wire.put_records import Entry
+from tests.integration.cli.conftest import aws, environment, run
+from tests.system.hostile.pages import scraps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinesumer.local import EmbeddedAws
+    from tests.integration.cli.conftest import Run
+
+__all__ = ["aws", "environment", "run"]
+
+
+def parser(*, jsonl: bool, key: str | None) -> Parser:
+    return Parser(
+        jsonl=jsonl,
+        key=None if key is None else read_key(key),
+        record_bytes=1 << 20,
+        chance=random.Random(1),
+    )
+
+
+@given(st.lists(st.binary(max_size=9)), st.lists(st.integers(1, 9)))
+def test_pieces_of_any_length_give_the_lines_of_the_whole(
+    lines: list[bytes], lengths: list[int]
+) -> None:
+    whole = b"\n".join(lines)
+    splitter, found, place = Splitter(), [], 0
+    for length in [*lengths, len(whole) or 1]:
+        if piece := whole[place : place + length]:
+            found += splitter.lines(piece)
+        place += length
+    found += splitter.lines(b"")
+    expected = whole.split(b"\n")
+    assert found == (expected if expected[-1] else expected[:-1])
+
+
+given_lines = st.binary(max_size=40) | st.builds(
+    lambda fields: json.dumps(fields).encode(),
+    st.dictionaries(
+        st.sampled_from(["partition_key", "data", "data_base64", "explicit_hash_key"]),
+        scraps,
+    ),
+)
+
+
+@example(b'{"x":' + b"[" * 100_000, True, None)
+@example(b'{"partition_key":"k","data":' + b"[" * 100_000, True, None)
+@example(b'{"x":' + b"[" * 100_000, False, "field:x")
+@example(b'{"x":"\\ud800"}', False, "field:x")
+@example(b'{"x":"\xff"}', False, "field:x")
+@example(b'{"partition_key":"\\ud800","data":1}', True, None)
+@example(b'{"partition_key":"k","data":"\\ud800"}', True, None)
+@example(b'{"partition_key":"k","data_base64":"\xc3\xa9"}', True, None)
+@given(
+    given_lines, st.booleans(), st.sampled_from([None, "random", "field:x", "field:é"])
+)
+@settings(max_examples=settings().max_examples // 2)
+def test_a_line_is_a_record_or_has_a_reason(
+    line: bytes, jsonl: bool, key: str | None
+) -> None:
+    found = parser(jsonl=jsonl, key=key).parse(line)
+    assert found is None or isinstance(found, Entry | str)
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"--key 'constant:\\udcff'"):
+        read_key("constant:\udcff")
+
+
+def test_a_line_without_an_end_takes_no_memory_without_an_end() -> None:
+    splitter = Splitter()
+    for _ in range(40):
+        splitter.lines(b"x" * (1 << 20))
+    [line, other] = splitter.lines(b"y\nz\n")
+    assert (len(line), other) == (LONGEST_LINE_BYTES + 1, b"z")
+
+
+def test_a_line_that_is_too_long_is_named_and_the_next_is_put(
+    aws: EmbeddedAws, run: Run, tmp_path: Path
+) -> None:
+    aws.create_stream("orders")
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\n%b\n\xff\x00\nlast" % (b"x" * (LONGEST_LINE_BYTES + 99)))
+    result = run("produce", "orders", str(path))
+    assert result.exit_code == 1
+    assert (
+        result.stderr == "not put: line 2: the line is longer than 16,777,216 bytes\n"
+    )
+    assert result.stdout.startswith("3 of 4 lines put as 3 records")

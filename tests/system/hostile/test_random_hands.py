@@ -1,0 +1,90 @@
+"""Hands at random on the rows of a living fleet: nobody ends without naming a row."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesumer.errors import (
+    CorruptRowError,
+    StateStoreReplacedError,
+    StreamReplacedError,
+)
+from kinesumer.model.rows import Foreign, Key
+from tests.support.clients import spread
+from tests.support.world import Client, World, in_virtual_time
+from tests.system.hostile.hands import put
+
+VALUES: list[Any] = [
+    *(Foreign('{"NULL": true}'), Foreign('{"N": "1.5"}'), Foreign('{"M": {}}')),
+    *("", "text", "1" * 200, "0", "9" * 40, "LATEST", "AT_TIMESTAMP 4e9", "0:0-,0:0-"),
+    *(-1, 0, 1, 7, 10**17, 10**37, True, False),
+    *(frozenset({"x"}), frozenset({"a" * 5000})),
+]
+OF_OPERATORS = ("paused", "pause_reason", "drained", "notice")
+ENDS = (CorruptRowError, StateStoreReplacedError, StreamReplacedError)
+"""What may end a client whose own row, or its group's or stream's, was changed."""
+
+
+def meddle(world: World, chance: random.Random) -> Key:
+    """Change, or take out, one attribute of one row, or a whole row."""
+    row = chance.choice(world.table.snapshot())
+    names = sorted(row.keys() - {"pk", "sk"})
+    if not names:
+        return Key(str(row["pk"]), str(row["sk"]))
+    name, changed = chance.choice(names), row.copy()
+    if chance.random() < 0.2:
+        changed[chance.choice(OF_OPERATORS)] = chance.choice(VALUES)
+    elif chance.random() < 0.2:
+        del changed[name]
+    else:
+        value = chance.choice(VALUES)
+        if name == "last_update" and not (type(value) is str and value):
+            value = "text"  # an index's key is text
+        changed[name] = value
+    put(world, changed)
+    return Key(str(row["pk"]), str(row["sk"]))
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=settings().max_examples // 20)
+def test_whatever_is_changed_only_whom_it_concerns_may_end_and_says_why(
+    seed: int,
+) -> None:
+    in_virtual_time(lived_through)(seed=seed)
+
+
+async def lived_through(world: World, seed: int) -> None:
+    """Have hands meddle with the rows of three clients; start a fourth after that."""
+    chance = random.Random(seed)
+    world.kinesis.create_stream("orders", 3)
+    world.kinesis.create_stream("payments", 2)
+    clients = {n: world.client(n, "orders", "payments") for n in ("c1", "c2", "c3")}
+    await world.until(lambda: sum(len(c.held) for c in clients.values()) == 5)
+    touched: set[Key] = set()
+    for _ in range(chance.choice([1, 1, 3, 8])):
+        touched.add(meddle(world, chance))
+        spread(world, "a", "b", "c")
+        spread(world, "d", stream="payments")
+        await asyncio.sleep(chance.choice([0.1, 1, 10]))
+    await asyncio.sleep(60)
+    for name, client in clients.items():
+        check(name, client, touched)
+    late = world.client("c4", "orders", "payments")
+    await asyncio.sleep(90)
+    check("c4", late, touched)
+
+
+def check(name: str, client: Client, touched: set[Key]) -> None:
+    """Fail if a client ended that nothing touched, or of anything that isn't ours."""
+    if not client.task.done():
+        return
+    error = client.task.exception()
+    assert isinstance(error, ENDS), (name, error)
+    if isinstance(error, CorruptRowError):
+        own = {Key(k.pk, k.sk) for k in touched if k.sk == name or k.sk == "group"}
+        assert any(f"sk={key.sk!r}" in str(error) for key in own), (name, error)

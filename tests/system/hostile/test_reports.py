@@ -1,0 +1,51 @@
+"""Rows that can't be read are told of: at once, now and then, and not without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.runtime.context import MOST_REMEMBERED, REMIND_SECONDS, Health
+from kinesumer.telemetry.api import Telemetry
+from tests.support.world import World, in_virtual_time
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Counting(Telemetry):
+    """Counts what it is told of."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def corrupt_row(self) -> None:
+        self.rows += 1
+
+
+@in_virtual_time
+async def test_a_row_is_counted_each_time_and_logged_now_and_then(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = Counting()
+    health = Health(world.clock, telemetry)
+    for _ in range(3):
+        for _ in range(5):
+            health.corrupt(CorruptRowError("row a"))
+            health.corrupt(CorruptRowError("row b"))
+        await asyncio.sleep(REMIND_SECONDS)
+    assert telemetry.rows == 30
+    messages = [r.message for r in caplog.records if r.levelname == "ERROR"]
+    assert messages == 3 * ["row a", "row b"]
+
+
+@in_virtual_time
+async def test_what_is_remembered_of_broken_rows_is_bounded(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    health = Health(world.clock)
+    for number in range(3 * MOST_REMEMBERED):
+        health.corrupt(CorruptRowError(f"row {number}"))
+    assert len(health._corrupt) <= MOST_REMEMBERED
+    assert len(caplog.records) == 3 * MOST_REMEMBERED

@@ -1,0 +1,216 @@
+"""Section 7: hand-overs, takeovers, and the limits when a client dies."""
+
+from __future__ import annotations
+
+from tests.system.mutants.mutant import Module
+from tests.system.mutants.operators import drop, never, replace
+
+OF_ROUNDS = "tests/unit/coordination/test_lease_coordinator.py"
+OF_CLAIMS = "tests/unit/coordination/test_lease_coordinator_claims.py"
+KNOWN = "tests/unit/simulation/test_known_failures.py"
+buffer = Module("consuming.prefetch", "tests/unit/consuming/test_prefetch.py")
+deaths = Module("coordination.membership", OF_CLAIMS)
+group = Module("coordination.group", "tests/unit/coordination/test_group.py")
+holding = Module("consuming.owned_shard", "tests/unit/consuming/test_owned_shard.py")
+holding_simulated = Module("consuming.owned_shard")
+ownership = Module("core.claims", "tests/unit/core/test_claims.py")
+rounds = Module("coordination.lease_coordinator", OF_ROUNDS)
+shard_rows = Module(
+    "coordination.store_queries", "tests/unit/coordination/test_store_queries.py"
+)
+
+MUTANTS = (
+    rounds(
+        "a hand-over doesn't drain",
+        "7 waits for what is in user code",
+        "Rounds.release",
+        replace("holding.drained(drain_seconds)", "holding.drained(0.0)"),
+        "tests/unit/coordination/test_lease_coordinator.py::test_a_release_waits_for_user_code_but_not_for_ever",
+    ),
+    holding(
+        "a hand-over drains for ever",
+        "7 drain_timeout; K4, K14",
+        "Holding.drained",
+        replace("seconds", "None"),
+        OF_ROUNDS,
+    ),
+    rounds(
+        "a shard is delivered while it is given up",
+        "7 drops what is fetched but undelivered",
+        "Rounds.release",
+        drop("holding.revoke()") + drop("self._buffer.drop(holding)"),
+    ),
+    holding(
+        "a shard is read while it is given up",
+        "7 stops fetching",
+        "Holding.revoke",
+        drop("if self.task is not None: ..."),
+    ),
+    buffer(
+        "what is fetched of a lost shard is kept",
+        "9 memory is bounded; K16",
+        "Buffer.drop",
+        never("batch.holding is holding"),
+    ),
+    rounds(
+        "what was done while draining isn't stored",
+        "7 releases with the last position",
+        "Rounds.release",
+        replace(
+            "self._take_stock(); app, position = ...",
+            "app, position = self._context.app, None",
+        ),
+    ),
+    ownership(
+        "a plan moves every shard",
+        "7 shards that don't move never pause; Go 23",
+        "to_move",
+        replace("not contains(...)", "range_"),
+    ),
+    ownership(
+        "shards outside the range are kept",
+        "7; L2; Go 13",
+        "to_move",
+        replace("[key for key, since in outside.items() if ...]", "[]"),
+    ),
+    ownership(
+        "a range ends before its last hash key",
+        "2 a client owns the shards in its range",
+        "contains",
+        replace(
+            "interval.first <= first_hash <= interval.last",
+            "interval.first < first_hash <= interval.last",
+        ),
+    ),
+    ownership(
+        "a range is of any stream",
+        "2; Go 28",
+        "contains",
+        drop("arn == interval.stream_arn"),
+    ),
+    shard_rows(
+        "what lies at a range's end isn't seen",
+        "2 exactly its own rows with one Query",
+        "read_inside",
+        replace("... + '/~'", "rows.hash_text(last)"),
+    ),
+    ownership(
+        "a claimer believes in no death",
+        "7 claim with the dead session named",
+        "decide",
+        drop("row.owner in dead"),
+    ),
+    ownership(
+        "a claimer takes any silence for death",
+        "7 the claimer verifies the death",
+        "decide",
+        replace(
+            "round_.verify.add((row.owner_id, row.owner))", "round_.claim.append(row)"
+        ),
+    ),
+    deaths(
+        "a claimer looks for deaths in a stale read",
+        "7 by a consistent read; Go 12",
+        "Deaths.verify",
+        replace(
+            "self._context.store.get(rows.member_key(...))",
+            "self._context.store.get("
+            "rows.member_key(self._context.app, client_id), consistent=False)",
+        ),
+    ),
+    rounds(
+        "a claim without a lease",
+        "5 what it owns, it proved within its lease",
+        "Rounds.round",
+        drop("if not self._lease.permits(...): ..."),
+    ),
+    rounds(
+        "a dead session takes what it claimed",
+        "5 told dead: drop everything",
+        "Rounds._claim",
+        drop("self._lease.dead"),
+        OF_CLAIMS,
+    ),
+    rounds(
+        "the position comes from before the claim",
+        "7 from the claim's answer; Go 12",
+        "Rounds._claim",
+        replace("self._take(won)", "self._take(won._replace(position=row.position))"),
+        OF_CLAIMS,
+    ),
+    rounds(
+        "a failed look is never tried again",
+        "7; Go 16",
+        "Rounds.round",
+        replace("now + SLOW_POLL_SECONDS", "float('inf')"),
+    ),
+    rounds(
+        "pending shards are looked for once a minute",
+        "7 every 250 ms",
+        "Rounds._claim_inside",
+        drop("self._next_read = ... + pause"),
+    ),
+    holding(
+        "reading doesn't pause at max_uncommitted",
+        "7 max_uncommitted",
+        "Holding.room",
+        never(
+            "self._outstanding + count > self._max_uncommitted and self._outstanding"
+        ),
+    ),
+    holding_simulated(
+        "the fence is that of the epoch before",
+        "7 a record carries its fence",
+        "Holding.__init__",
+        replace("row.epoch", "row.epoch - 1"),
+    ),
+    group(
+        "a stop gives nothing up",
+        "7; K6, KCL's graceful stop",
+        "Group._give_up",
+        replace(
+            "await asyncio.gather(*releases)",
+            "for release in releases: release.close()",
+        ),
+    ),
+    group(
+        "a stop leaves the session alive",
+        "4 Leave; K6",
+        "Group._give_up",
+        replace("await self.context.write(writes.leave(...))", "_ = moment"),
+    ),
+    group(
+        "a stop waits for ever",
+        "K14, Go 15",
+        "Group.stop",
+        replace("timeout(...)", "asyncio.timeout(None)"),
+        f"{KNOWN}::test_a_stop_ends_in_time_though_the_store_does_not_answer",
+    ),
+    group(
+        "who leaves doesn't wait for its heirs",
+        "7 a graceful hand-over; K6",
+        "Group.leave",
+        replace("timeout(LEAVE_BEATS * beat)", "asyncio.timeout(0)"),
+        "tests/unit/simulation/test_liveness.py::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
+    ),
+    group(
+        "who leaves says so to nobody",
+        "7 planned move; K6",
+        "Group.leave",
+        drop("self._set_state('leaving')"),
+        "tests/unit/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
+    ),
+    rounds(
+        "streams removed by refresh are still consumed",
+        "Go 19",
+        "Rounds._wanted",
+        replace("tuple(...)", "range_"),
+    ),
+    group(
+        "a refresh tells the leader nothing",
+        "6; Go 19",
+        "Group._ask",
+        drop("await self.context.write(writes.ask(...))"),
+        "tests/unit/coordination/test_group_faults.py::test_refresh_adds_and_removes_streams",
+    ),
+)

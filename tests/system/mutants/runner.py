@@ -1,0 +1,103 @@
+"""Plants a mutant and runs one check after the other until one fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.system.mutants.mutant import plant
+
+if TYPE_CHECKING:
+    from tests.system.mutants.mutant import Mutant
+
+LIMIT_SECONDS = 600.0
+
+
+class Effort(NamedTuple):
+    """How much to run before a mutant counts as alive."""
+
+    seeds: int = 10
+    minutes: float = 3.0
+    tests_only: bool = False
+
+
+class Verdict(NamedTuple):
+    """The result of a mutant."""
+
+    mutant: Mutant
+    killed_by: str
+    """A predicate or a test; empty if the mutant lives."""
+    seeds: int
+    """Seeds that were simulated."""
+    seconds: float
+    """Wall clock, all checks together."""
+
+
+def judge(made: Mutant, effort: Effort) -> Verdict:
+    """Return which check fails first: the simulator, then the mutant's tests."""
+    started, seeds, killed_by = time.monotonic(), 0, ""
+    with tempfile.TemporaryDirectory(prefix="kinesumer-mutant-") as name:
+        directory = Path(name)
+        plant(made, directory)
+        if made.simulated and not effort.tests_only:
+            killed_by, seeds = _simulate(directory, effort)
+        if not killed_by:
+            killed_by = _test(directory, made.tests)
+    return Verdict(made, killed_by, seeds, time.monotonic() - started)
+
+
+def _simulate(directory: Path, effort: Effort) -> tuple[str, int]:
+    arguments = ["--seeds", str(effort.seeds), "--minutes", str(effort.minutes)]
+    done = _run(directory, "tests.system.mutants.simulation", *arguments)
+    if done is None:
+        return "it hangs", 0
+    if done.returncode != 0:
+        return _last_line(done.stderr), 0
+    violation, seeds = json.loads(done.stdout)
+    return violation, seeds
+
+
+def _test(directory: Path, tests: tuple[str, ...]) -> str:
+    for test in tests:
+        done = _run(directory, "pytest", "-x", "-q", "-p", "no:cacheprovider", test)
+        if done is None:
+            return f"{test}: it hangs"
+        if done.returncode == 1:
+            lines = (line.split(" - ")[0] for line in done.stdout.splitlines())
+            failed = (line[7:] for line in lines if line.startswith("FAILED "))
+            return next(failed, test)
+        if done.returncode != 0:
+            raise RuntimeError(f"{test} can't be run:\n{done.stdout}{done.stderr}")
+    return ""
+
+
+def _run(directory: Path, *module: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a module in the planted copy; None if it doesn't end in time."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(directory),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", *module],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it ends without an error message"])[-1]

@@ -1,0 +1,289 @@
+"""Section 5: sessions, leases, clocks, deaths and static client ids."""
+
+from __future__ import annotations
+
+from tests.system.mutants.mutant import Module
+from tests.system.mutants.operators import drop, never, replace
+
+OUTAGE = (
+    "tests/unit/simulation/test_liveness.py"
+    "::test_l5_an_outage_of_the_whole_store_fences_nobody"
+)
+client = Module("client", "tests/integration/aws/test_heart.py")
+clock = Module("runtime.clock", "tests/unit/runtime/test_clock.py")
+config = Module("config", "tests/unit/test_config.py")
+delivery = Module("consuming.delivery", "tests/unit/consuming/test_delivery.py")
+delivery_simulated = Module("consuming.delivery")
+group = Module("coordination.group", "tests/unit/coordination/test_group.py")
+heartbeat = Module(
+    "coordination.heartbeat", "tests/unit/coordination/test_heartbeat.py"
+)
+heartbeat_simulated = Module("coordination.heartbeat")
+keeper = Module(
+    "coordination.shard_sync", "tests/unit/coordination/test_group_faults.py"
+)
+leader = Module("coordination.leader")
+liveness = Module("core.liveness", "tests/unit/core/test_liveness.py")
+pruning = Module("coordination.membership")
+
+MUTANTS = (
+    # --- the holder
+    heartbeat(
+        "the lease counts from the retry",
+        "5 Holder",
+        "Heart._live",
+        replace("first_sent + ... / 1000", "clock.now() + TRUST * trusted_ms / 1000"),
+    ),
+    heartbeat_simulated(
+        "the holder trusts itself for the whole lease",
+        "5 Holder",
+        "",
+        replace("TRUST = 0.75", "TRUST = 1.0"),
+    ),
+    delivery(
+        "the lease isn't checked between two records",
+        "5 checked right before",
+        "Delivery.each",
+        drop("moment >= lease.deadline"),
+    ),
+    delivery_simulated(
+        "a lapsed lease doesn't pause",
+        "5 past the deadline: pause; 9",
+        "Delivery._permitted",
+        replace("holding.lease.permits(self._clock.now())", "not holding.lease.dead")
+        + drop("moment >= lease.deadline", where="consuming.delivery:Delivery.each"),
+    ),
+    delivery(
+        "a lapsed lease gives the shards up",
+        "5 past the deadline: keep the shards; K12",
+        "Delivery._permitted",
+        replace(
+            "self.take_stock(); await asyncio.sleep(PAUSE_SECONDS)", "return False"
+        ),
+    ),
+    heartbeat(
+        "who is told dead goes on",
+        "5 told dead: drop everything; Go 6",
+        "Heart._live",
+        drop("not written.applied"),
+    ),
+    group(
+        "who is told dead keeps its shards",
+        "5 told dead: drop everything",
+        "Group._session_died",
+        drop("session.rounds.drop_all()"),
+    ),
+    heartbeat(
+        "who is told dead never comes back",
+        "5 told dead: register anew; K12",
+        "Heart.run",
+        replace("await self._wait_for_progress()", "return"),
+    ),
+    heartbeat_simulated(
+        "who registers anew keeps its session",
+        "5 with a new session",
+        "Heart._register",
+        replace(
+            "context, session = ...",
+            "context = self._context\n"
+            "session = self.registering.session if self.registering else 's'\n"
+            "session = session + context.client_id * (session == 's')",
+        ),
+    ),
+    clock(
+        "the clock stops in suspend",
+        "5 the clock runs through suspend",
+        "SystemClock.__init__",
+        replace("getattr(time, 'CLOCK_BOOTTIME', None)", "None"),
+        simulated=False,
+        note="The simulator's machines have clocks of their own.",
+    ),
+    client(
+        "the heart beats on the client's loop",
+        "5 a thread of their own; K9, Go 14",
+        "Kinesumer._wire",
+        replace(
+            "heart = ThreadHeart(context, thread)",
+            "from kinesumer.heart_runner import TaskHeart; heart = TaskHeart(context)",
+        ),
+        simulated=False,
+        note="The simulator's hearts have machines of their own.",
+    ),
+    heartbeat(
+        "user code that is stuck keeps its shards",
+        "5 max_processing_time; K3",
+        "Heart._stuck",
+        replace("work if ... else None", "None"),
+        "tests/unit/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
+    ),
+    # --- the observer
+    liveness(
+        "an observer fences too soon",
+        "5 Observer",
+        "Watch.look",
+        replace("member.lease_ms", "0.6 * member.lease_ms"),
+    ),
+    liveness(
+        "an observer uses its own idea of the lease",
+        "5 it travels in the row",
+        "Watch.look",
+        replace("member.lease_ms / 1000", "8.0"),
+    ),
+    liveness(
+        "an observer counts beats of other sessions",
+        "5 (session, beat)",
+        "Watch.look",
+        replace(
+            "before[:2] != (member.session, member.beat)", "before.beat != member.beat"
+        ),
+    ),
+    liveness(
+        "an observer believes the member's wall clock",
+        "5 no absolute times; Go 11",
+        "Watch.look",
+        replace(
+            "_Seen(member.session, member.beat, now)",
+            "_Seen(member.session, member.beat, -math.inf)",
+        ),
+    ),
+    liveness(
+        "nobody is ever fenced",
+        "5 Observer",
+        "Watch.look",
+        drop("stale.append(member)"),
+    ),
+    liveness(
+        "windows go on after an outage",
+        "5 all windows start again",
+        "Watch.look",
+        drop("now - self._last_look > longest_gap"),
+        note="Its own beats lapse too in an outage of the store, which counts as well.",
+    ),
+    leader(
+        "who can't beat itself judges others",
+        "5 reads or beats lapsed",
+        "Leader._read_members",
+        drop("self._watch.reset()"),
+        "tests/unit/coordination/test_leader.py::test_who_cannot_beat_itself_fences_nobody",
+    ),
+    liveness(
+        "an outage of the store is the death of all",
+        "5 nobody healthy is fenced; L5",
+        "Watch.look",
+        drop("now - self._last_look > longest_gap")
+        + drop("self._watch.reset()", where="coordination.leader:Leader._read_members"),
+        OUTAGE,
+    ),
+    leader(
+        "a fence is repeated until it is answered",
+        "5 after an outage nobody healthy is fenced",
+        "Leader._fence",
+        replace("context.store.write", "context.write"),
+        "tests/unit/coordination/test_leader.py::test_a_fence_that_was_not_answered_is_not_repeated_at_once",
+    ),
+    # --- the dead
+    liveness(
+        "any row proves a death",
+        "7 the claimer verifies the death",
+        "proves_death",
+        replace("row.session != session and type(row.session) is str", "True"),
+    ),
+    liveness(
+        "a mark proves nothing", "5 death is a mark", "proves_death", drop("row.dead")
+    ),
+    pruning(
+        "dead rows are pruned at once",
+        "5 pruned after an hour",
+        "",
+        replace(
+            "PRUNE_SECONDS = 600.0; DEAD_SECONDS = 3600.0",
+            "PRUNE_SECONDS = 1.0; DEAD_SECONDS = LATE = 0.0",
+        ),
+        "tests/unit/coordination/test_membership.py::test_rows_of_the_long_dead_are_pruned_and_no_sooner",
+        note="LATE_SECONDS still holds: see the next one.",
+    ),
+    pruning(
+        "dates alone decide on pruning",
+        "5 no absolute times",
+        "Pruner.prune",
+        replace(
+            "self._since.get(member.session, math.inf) <= now - LATE_SECONDS",
+            "member.dead",
+        ),
+        "tests/unit/coordination/test_membership.py::test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says",
+    ),
+    # --- static ids
+    heartbeat(
+        "a successor doesn't wait for its predecessor",
+        "5 Static ids",
+        "Heart._outlive",
+        never("context.clock.now() - since < ..."),
+    ),
+    heartbeat(
+        "a successor has its predecessor's incarnation",
+        "5 Static ids",
+        "_following",
+        replace("seen + 1", "seen"),
+        "tests/unit/coordination/test_heartbeat.py::test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place",
+    ),
+    heartbeat(
+        "two processes may have one id",
+        "5 Two live processes with one id; Go 26",
+        "Heart._outlive",
+        replace("changes > 1", "changes > 1 << 40"),
+        "tests/unit/coordination/test_heartbeat.py::test_two_live_processes_with_one_id_are_an_error_for_the_second",
+    ),
+    heartbeat(
+        "one late beat is a living process",
+        "5 Two live processes with one id",
+        "Heart._outlive",
+        replace("changes > 1", "changes > 0"),
+        "tests/unit/coordination/test_heartbeat.py::test_one_late_beat_of_the_predecessor_is_no_sign_of_life",
+    ),
+    # --- fleets
+    liveness(
+        "a large fleet beats as often as a small one",
+        "5 above 250 clients",
+        "interval_seconds",
+        replace("max(...)", "heartbeat_seconds"),
+    ),
+    config(
+        "a lease shorter than three heartbeats is taken",
+        "5 L < 3 H is refused",
+        "Config.__post_init__",
+        replace("3 * self.heartbeat_seconds", "self.heartbeat_seconds"),
+        simulated=False,
+    ),
+    # --- who reads no more
+    group(
+        "who met a fatal fault keeps its shards",
+        "K3",
+        "Group._main",
+        drop("await self.retire(...)"),
+        "tests/unit/coordination/test_group_faults.py",
+        simulated=False,
+    ),
+    client(
+        "who ended run() keeps its shards",
+        "K3",
+        "Kinesumer.run",
+        drop("await self._group.retire(0.0)"),
+        "tests/unit/coordination/test_release.py",
+        simulated=False,
+    ),
+    delivery(
+        "who stopped asking keeps its shards",
+        "K3",
+        "Delivery._take",
+        drop("self._left_since = self._clock.now()"),
+        "tests/unit/consuming/test_watchdog.py",
+        simulated=False,
+    ),
+    keeper(
+        "a stream that refresh left out goes on being kept",
+        "Go 19",
+        "Keeper.run",
+        replace("running.pop(arn).cancel()", "running.pop(arn)"),
+        simulated=False,
+    ),
+)

@@ -1,0 +1,191 @@
+"""Changes every operator, number and branch of ``core`` and ``wire``, one at a time.
+
+    python -m tests.system.mutants.survey --cosmic-ray .venv-mutants/bin/cosmic-ray
+    python -m tests.system.mutants.survey --module core/plan …
+
+cosmic-ray changes a copy of the package and runs the tests of the changed module there;
+``survivors.md`` says of each change that no test notices why none can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[3]
+COPIED = ("kinesumer", "pyproject.toml", "schema", "tests/conftest.py")
+MODULES = sorted(
+    f"{package}/{path.stem}"
+    for package in ("core", "wire")
+    for path in ROOT.glob(f"kinesumer/{package}/[!_]*.py")
+)
+_ROW_TESTS = ("wire/test_rows", "wire/test_row_limits", "wire/test_row_texts")
+TESTS = {
+    "core/assignment": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
+    "core/balance": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
+    "core/fair_share": ("core/test_pacing",),
+    "core/plan": ("core/test_plan", "core/test_rebalance"),
+    "wire/aggregation": ("wire/test_aggregation", "wire/test_encoding"),
+    "wire/fields": (*_ROW_TESTS, "wire/test_records"),
+    "wire/encoding": ("wire/test_encoding", "wire/test_aggregation"),
+    "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),
+    "wire/rows": (*_ROW_TESTS, "wire/test_writes"),
+}
+"""The tests of the modules that have more than one, or one of another name."""
+BINARY = {
+    *("Add_Sub", "Sub_Add", "Mul_FloorDiv", "Mul_Add", "Div_Mul", "Div_FloorDiv"),
+    *("FloorDiv_Mul", "FloorDiv_Div", "Mod_FloorDiv", "Pow_Mul", "LShift_RShift"),
+    *("RShift_LShift", "BitOr_BitAnd", "BitAnd_BitOr", "BitXor_BitOr"),
+}
+"""Of the ways to replace a binary operator those that don't simply break the types."""
+IDENTITY = {"Is_IsNot", "IsNot_Is"}
+
+
+class Change(NamedTuple):
+    """A mutation, and whether a test noticed it."""
+
+    module: str
+    line: int
+    operator: str
+    number: int
+    outcome: str
+    diff: str
+
+
+def tests_of(module: str) -> list[str]:
+    """Return the paths of a module's tests."""
+    package, _, name = module.partition("/")
+    names = TESTS.get(module, (f"{package}/test_{name}",))
+    return [f"tests/unit/{test}.py" for test in names]
+
+
+def survey(module: str, cosmic_ray: str, seconds: float) -> list[Change]:
+    """Carry out all changes of one module in a copy of the package."""
+    with tempfile.TemporaryDirectory(prefix="kinesumer-survey-") as directory:
+        place = Path(directory)
+        for name in (*COPIED, "tests/unit/core", "tests/unit/wire"):
+            _copy(ROOT / name, place / name)
+        config, session = place / "survey.toml", place / "survey.sqlite"
+        config.write_text(_config(module, seconds))
+        _run([cosmic_ray, "init", str(config), str(session)], place)
+        _leave_out(session, place / f"kinesumer/{module}.py")
+        _run([cosmic_ray, "exec", str(config), str(session)], place)
+        return list(_changes(module, session))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+def _config(module: str, seconds: float) -> str:
+    tests = " ".join(tests_of(module))
+    command = f"{sys.executable} -B -m pytest -x -q -p no:cacheprovider {tests}"
+    return (
+        "[cosmic-ray]\n"
+        f'module-path = "kinesumer/{module}.py"\n'
+        f"timeout = {seconds}\n"
+        "excluded-modules = []\n"
+        f"test-command = {json.dumps(command)}\n"
+        '[cosmic-ray.distributor]\nname = "local"\n'
+    )
+
+
+def _run(command: list[str], place: Path) -> None:
+    subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)
+
+
+def _leave_out(session: Path, source: Path) -> None:
+    """Drop what can't matter: annotations, and operators that only break types."""
+    annotated, lines = _annotations(source), source.read_text().splitlines()
+    with sqlite3.connect(session) as database:
+        found = database.execute(
+            "SELECT job_id, operator_name, start_pos_row, start_pos_col "
+            "FROM mutation_specs"
+        ).fetchall()
+        for job, operator, row, column in found:
+            typing = "TYPE_CHECKING" in lines[row - 1]
+            if typing or not _counts(operator) or (row, column) in annotated:
+                for table in ("mutation_specs", "work_items"):
+                    database.execute(f"DELETE FROM {table} WHERE job_id = ?", (job,))
+
+
+def _counts(operator: str) -> bool:
+    name = operator.rpartition("/")[2]
+    _, _, kinds = name.partition("Operator_")
+    if name.startswith("ReplaceBinaryOperator"):
+        return kinds in BINARY
+    if name.startswith("ReplaceComparisonOperator"):
+        return kinds in IDENTITY or "Is" not in kinds
+    return True
+
+
+def _annotations(source: Path) -> set[tuple[int, int]]:
+    """Return the places of operators and numbers in annotations: they do nothing."""
+    found: set[tuple[int, int]] = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        for name in ("annotation", "returns"):
+            part = getattr(node, name, None)
+            if part is not None:
+                for line in range(part.lineno, part.end_lineno + 1):
+                    first = part.col_offset if line == part.lineno else 0
+                    last = part.end_col_offset if line == part.end_lineno else 200
+                    found.update((line, column) for column in range(first, last + 1))
+    return found
+
+
+def _changes(module: str, session: Path) -> Iterator[Change]:
+    with sqlite3.connect(session) as database:
+        yield from (
+            Change(module, *row)
+            for row in database.execute(
+                "SELECT start_pos_row, operator_name, occurrence, "
+                "COALESCE(test_outcome, worker_outcome), diff "
+                "FROM mutation_specs JOIN work_results USING (job_id) "
+                "ORDER BY start_pos_row, operator_name, occurrence"
+            )
+        )
+
+
+def _changed_lines(diff: str) -> list[str]:
+    lines = diff.splitlines()
+    return [x for x in lines if x[:1] in "+-" and x[:3] not in ("+++", "---")]
+
+
+def main() -> None:
+    """Print what survived of each module, and how many changes there were."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--module", action="append", choices=MODULES)
+    parser.add_argument("--cosmic-ray", default="cosmic-ray")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    # It runs in other directories: a path from here wouldn't be found there.
+    cosmic_ray = shutil.which(options.cosmic_ray)
+    if cosmic_ray is None:
+        parser.error(f"--cosmic-ray: there is no program {options.cosmic_ray}")
+    for module in options.module or MODULES:
+        changes = survey(module, os.path.abspath(cosmic_ray), options.seconds)
+        lived = [c for c in changes if "SURVIVED" in c.outcome.upper()]
+        for change in lived:
+            print(f"{module}.py:{change.line} {change.operator} {change.number}")
+            print("\n".join(_changed_lines(change.diff)))
+        print(f"{module}: {len(lived)} of {len(changes)} live", flush=True)
+
+
+if __name__ == "__main__":
+    main()

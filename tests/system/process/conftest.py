@@ -1,0 +1,47 @@
+"""Scenarios take long because they wait: a few of them run at the same time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.local import EmbeddedAws, background
+from tests.system.process.fleet import Fleet
+from tests.system.process.scenarios import AT_ONCE, Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.system.process.scenarios import Scenario
+
+
+@pytest.fixture(scope="session")
+def ahead(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ahead]:
+    """Run the scenarios of all selected tests, a few at once, in their order."""
+    folder = tmp_path_factory.mktemp("fleets")
+    aborted = threading.Event()
+
+    def play(aws: EmbeddedAws, number: int, scenario: Scenario) -> list[str]:
+        with Fleet(aws, f"app{number}", folder, aborted) as fleet:
+            scenario(fleet)
+            return fleet.figures
+
+    wanted: list[Scenario] = [
+        item.function.scenario
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item.function, "scenario")
+    ]
+    with background(EmbeddedAws()) as aws, ThreadPoolExecutor(AT_ONCE) as pool:
+        futures: dict[Scenario, Future[list[str]]] = {
+            scenario: pool.submit(play, aws, number, scenario)
+            for number, scenario in enumerate(wanted)
+        }
+        yield futures.__getitem__
+        aborted.set()
+        for future in futures.values():
+            future.cancel()

@@ -1,0 +1,33 @@
+"""What makes a test of a function that does things to a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.system.process.fleet import Fleet
+
+AT_ONCE = 4
+"""Scenarios that run at the same time: they wait most of it."""
+
+Scenario = Callable[["Fleet"], None]
+Ahead = Callable[[Scenario], Future[list[str]]]
+
+
+def scenario(play: Scenario) -> Callable[[Ahead], None]:
+    """Make a test that waits for a scenario, which may have run ahead of it."""
+
+    def test(ahead: Ahead) -> None:
+        for figure in ahead(play).result():
+            print(figure)
+
+    test.__name__ = play.__name__
+    test.__module__ = play.__module__
+    test.__doc__ = play.__doc__
+    test.scenario = play  # type: ignore[attr-defined]
+    marked: Callable[[Ahead], None] = pytest.mark.process(test)
+    return marked

@@ -1,0 +1,25 @@
+"""A short piece of the chaos: ``python -m tests.system.chaos`` runs a long one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.system.chaos.backends import backend
+from tests.system.chaos.campaign import Campaign, Plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def test_whatever_happens_every_promise_is_kept(tmp_path: Path) -> None:
+    said: list[str] = []
+    plan = Plan(minutes=1.6, clients=4, streams=3, seed=1)
+    with backend("embedded", None, plan.seed) as place:
+        found = Campaign(plan, place, tmp_path, said.append).run()
+    print(found.text())
+    # Not how long it took: other tests of this suite may share the machine.
+    assert found.is_safe, "\n".join([*said, found.text()])

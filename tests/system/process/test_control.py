@@ -1,0 +1,137 @@
+"""What operators change while processes consume: seeks, pauses, drained clients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.system.process.scenarios import scenario
+
+if TYPE_CHECKING:
+    from tests.system.process.fleet import Fleet
+
+
+def kinesumer(fleet: Fleet, *arguments: str) -> str:
+    """Run a command for the fleet's app, as an operator does."""
+    place = ("--app", fleet.app, "--table", fleet.table)
+    ran = subprocess.run(
+        [sys.executable, "-m", "kinesumer.cli", *arguments, *place],
+        env=fleet.environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}\n{fleet.report()}"
+    return ran.stdout
+
+
+def times(fleet: Fleet) -> Counter[int]:
+    """Return how often each record was handled, by number."""
+    return Counter(handled.number for handled in fleet.handled())
+
+
+def numbers(fleet: Fleet, arn: str) -> set[int]:
+    return {produced.number for produced in fleet.producer.records[arn]}
+
+
+@scenario
+def test_a_seek_back_repeats_all_after_it_and_nothing_else_in_a_running_fleet(
+    fleet: Fleet,
+) -> None:
+    arn = fleet.stream("orders", 4)
+    fleet.started("a", "b", "c")
+    fleet.produce(200)
+    fleet.pause(1)
+    fleet.aws.split(arn, fleet.aws.open_shards(arn)[0])
+    *_, left, right = fleet.aws.open_shards(arn)
+    fleet.aws.merge(arn, left, right)
+    fleet.pause(1)
+    fleet.drain()
+    fleet.settle("a", "b", "c")
+    every = numbers(fleet, arn)
+
+    told = kinesumer(fleet, "seek", "--all", "--to=TRIM_HORIZON", "--yes")
+    assert "3 of them ended and read again" in told
+    assert "sought 7 shards" in told
+    fleet.until(lambda: times(fleet).total() >= 2 * len(every), "all comes again")
+    fleet.pause(1)
+    assert times(fleet) == dict.fromkeys(every, 2)
+
+    # After a position of one shard: what came later there, and no other record.
+    produced = [p for p in fleet.producer.records[arn] if p.shard.shard_id[-1] == "6"]
+    middle = produced[len(produced) // 2].position
+    place = f"{middle.sequence_number}" + (
+        "" if middle.sub_sequence_number is None else f":{middle.sub_sequence_number}"
+    )
+    shard = ("--stream", arn, "--shard", produced[0].shard.shard_id)
+    kinesumer(fleet, "seek", *shard, "--to", place, "--yes")
+    later = {p.number for p in produced if p.position > middle}
+    assert later
+    wanted = {number: 2 + (number in later) for number in every}
+    fleet.until(lambda: times(fleet).total() >= sum(wanted.values()), "they come again")
+    fleet.pause(0.5)
+    assert times(fleet) == wanted
+    fleet.leave()
+
+
+@scenario
+def test_a_seek_forward_skips_what_waits_in_a_running_fleet(fleet: Fleet) -> None:
+    arn = fleet.stream("orders", 4)
+    clients = fleet.started("a", "b", "c")
+    for client in clients:
+        client.order(delay=0.3)
+    fleet.produce(300)
+    fleet.pause(2)
+    fleet.producer.stop()
+    before = numbers(fleet, arn)
+    # Kinesis finds places by time in whole seconds.
+    fleet.pause(1.1)
+    kinesumer(fleet, "seek", "--stream", arn, "--to=LATEST", "--yes")
+    handled = set(times(fleet))
+    fleet.note(f"skipped {len(before - handled)} of {len(before)} records")
+    assert len(before - handled) > len(before) / 2
+    for client in clients:
+        client.order()
+    fleet.produce(100)
+    fleet.pause(1)
+    fleet.producer.stop()
+    after = numbers(fleet, arn) - before
+    fleet.until(lambda: after <= set(times(fleet)), "what came later is handled")
+    assert set(times(fleet)) & before == handled
+    assert {times(fleet)[number] for number in after} == {1}
+    fleet.leave()
+
+
+@scenario
+def test_a_pause_outlives_a_restart_and_a_drained_client_empties_in_seconds(
+    fleet: Fleet,
+) -> None:
+    arn = fleet.stream("orders", 4)
+    fleet.started("a", "b", "c")
+    fleet.produce()
+    fleet.pause(0.5)
+    told = kinesumer(fleet, "pause", "--all", "--reason=night work")
+    assert told == "all streams are paused: night work\nnobody consumes it\n"
+    fleet.leave()
+    handled = times(fleet)
+    fleet.start("a", "b", "c")
+    fleet.until(lambda: set(fleet.look().live) == {"a", "b", "c"}, "all are back")
+    fleet.pause(2)
+    assert times(fleet) == handled
+
+    kinesumer(fleet, "resume", "--all")
+    fleet.settle("a", "b", "c")
+    fleet.catch_up()
+    told = kinesumer(fleet, "drain", "b")
+    assert told == "b is drained\nit consumes nothing\n"
+    assert not fleet.owned("b")
+    fleet.drain()
+    assert len(fleet.owned("a")) == len(fleet.owned("c")) == 2
+    kinesumer(fleet, "drain", "b", "--undo")
+    fleet.until(lambda: fleet.owned("b"), "b has shards again")
+    fleet.leave()
+    assert set(times(fleet)) == numbers(fleet, arn)
+    assert fleet.verdict().duplicates == 0

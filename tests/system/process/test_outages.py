@@ -1,0 +1,168 @@
+"""AWS fails, for everybody or for one: all pause or go on, nobody loses anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.system.process.scenarios import scenario
+
+if TYPE_CHECKING:
+    from tests.system.process.cable import State
+    from tests.system.process.client import Client
+    from tests.system.process.fleet import Fleet
+
+
+def handled_after(client: Client, moment: float) -> list[Any]:
+    return [h for h in client.handled if h.began > moment]
+
+
+@scenario
+def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
+    fleet.stream("orders")
+    fleet.stream("payments")
+    clients = fleet.started("a", "b", "c")
+    fleet.produce()
+    fleet.pause(1)
+    before = fleet.sessions()
+    for kind in ("refuse", "drop", "error", "throttle"):
+        number = fleet.aws.fault(kind, service="dynamodb", resource=fleet.table)
+        fleet.pause(2 * fleet.config["lease_seconds"])
+        fleet.aws.clear_faults(number)
+        fleet.pause(0.5)
+    restored = fleet.look().at
+    back = fleet.until(
+        lambda: all(handled_after(client, restored) for client in clients),
+        "all go on",
+    )
+    fleet.pause(fleet.config["lease_seconds"])
+    fleet.drain()
+
+    assert fleet.sessions() == before
+    fleet.leave()
+    fleet.note(f"all go on {back:.1f} s after the store came back")
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_an_outage_of_kinesis_loses_and_repeats_nothing(fleet: Fleet) -> None:
+    fleet.stream("orders")
+    fleet.stream("payments")
+    fleet.started("a", "b")
+    fleet.produce()
+    for kind, chance in (
+        ("refuse", 1.0),
+        ("error", 0.5),
+        ("throttle", 0.5),
+        ("drop", 0.3),
+        ("expired_iterator", 0.5),
+        ("empty_page", 0.5),
+    ):
+        for arn in fleet.arns:
+            fleet.aws.fault(
+                kind,  # type: ignore[arg-type]
+                service="kinesis",
+                resource=arn,
+                probability=chance,
+                seconds=2.5,
+            )
+        fleet.pause(2.5)
+    fleet.drain()
+    fleet.leave()
+
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
+    fleet: Fleet,
+) -> None:
+    fleet.stream("orders")
+    fleet.stream("payments")
+    clients = {c.client_id: c for c in fleet.started("a", "b", "c", cabled=True)}
+    fleet.produce()
+    fleet.pause(1)
+    ways: dict[str, State] = {"a": "cut", "b": "silent", "c": "one-way"}
+    for cut_off, how in ways.items():
+        before = fleet.owned(cut_off)
+        cable = clients[cut_off].cables["dynamodb"]
+        cable.set(how)
+        fleet.settle(*(clients.keys() - {cut_off}))
+        fleet.pause(1)
+        last = max(h.began for h in clients[cut_off].handled)
+        first = min(
+            h.began
+            for h in fleet.handled()
+            if h.shard in before and h.client != cut_off and h.began > last
+        )
+        fleet.note(f"{how}: paused {first - last:.2f} s before others took over")
+        cable.set("whole")
+        fleet.settle(*clients)
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict().repeated
+    fleet.note(f"repeated: {sum(repeated.values())} records")
+    assert all(n <= 3 * fleet.config["max_uncommitted"] for n in repeated.values())
+
+
+@scenario
+def test_a_client_cut_off_from_kinesis_hands_its_shards_over(fleet: Fleet) -> None:
+    fleet.stream("orders")
+    a, *_ = fleet.started("a", "b", "c", cabled=True)
+    before = fleet.sessions()
+    fleet.produce()
+    a.cables["kinesis"].set("silent")
+    fleet.until(lambda: fleet.look().members["a"].state == "degraded", "a says so")
+    moved = fleet.until(lambda: not fleet.owned("a"), "others own its shards")
+    fleet.pause(1)
+    a.cables["kinesis"].set("whole")
+    fleet.until(lambda: fleet.owned("a"), "it gets shards again")
+    fleet.drain()
+
+    assert fleet.sessions() == before
+    fleet.leave()
+    fleet.note(f"shards moved {moved:.1f} s after the client told that it is degraded")
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_credentials_of_a_role_are_renewed_again_and_again(fleet: Fleet) -> None:
+    fleet.stream("orders", account="111111111111", session_seconds=4)
+    fleet.started("a", "b")
+    fleet.produce()
+    fleet.pause(12)
+    fleet.drain()
+    fleet.leave()
+
+    role = f"role/{fleet.app}-reader"
+    renewals = sum(
+        count.requests
+        for count in fleet.aws.journal.counts()
+        if count.operation == "AssumeRole" and count.resource.endswith(role)
+    )
+    fleet.note(f"{renewals} times the role was assumed")
+    assert renewals >= 6
+    assert not any("denied" in c.log.read_text() for c in fleet.clients)
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
+    fleet: Fleet,
+) -> None:
+    fleet.stream("orders")
+    [a] = fleet.started("a")
+    fleet.produce()
+    fleet.pause(1)
+    number = fleet.aws.fault("refuse", service="dynamodb", resource=fleet.table)
+    a.leave()
+    took = fleet.until(lambda: a.process.poll() is not None, "it ends")
+    fleet.aws.clear_faults(number)
+    fleet.start("b")
+    fleet.drain()
+    fleet.leave()
+
+    fleet.note(f"without a store it took {took:.1f} s to leave")
+    assert a.process.poll() == 1
+    assert a.failure.startswith("PositionsNotStoredError: the state store")
+    fleet.verdict()

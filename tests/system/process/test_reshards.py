@@ -1,0 +1,110 @@
+"""Shards split and merge under load, during a failover, and while nobody looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.system.process.scenarios import scenario
+
+if TYPE_CHECKING:
+    from tests.system.process.fleet import Fleet
+
+
+def split_first(fleet: Fleet, arn: str) -> None:
+    fleet.aws.split(arn, fleet.aws.open_shards(arn)[0])
+
+
+def merge_last_two(fleet: Fleet, arn: str) -> None:
+    *_, left, right = fleet.aws.open_shards(arn)
+    fleet.aws.merge(arn, left, right)
+
+
+@scenario
+def test_a_chain_of_reshards_under_load_loses_and_repeats_nothing(
+    fleet: Fleet,
+) -> None:
+    arn = fleet.stream("orders", 2)
+    other = fleet.stream("payments", 3, account="111111111111")
+    fleet.started("a", "b", "c")
+    fleet.produce()
+    for reshard in (split_first, split_first, merge_last_two, split_first):
+        reshard(fleet, arn)
+        merge_last_two(fleet, other)
+        fleet.pause(0.3)
+        split_first(fleet, other)
+        fleet.pause(1)
+    fleet.scale(arn, 8)
+    fleet.pause(2)
+    fleet.scale(arn, 4)
+    fleet.pause(2)
+    fleet.drain()
+    fleet.settle("a", "b", "c")
+    fleet.leave()
+
+    run = fleet.run()
+    fleet.note(f"{len(run.parents)} shards, {len(run.produced)} records")
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_reshards_during_a_failover_lose_nothing_and_keep_the_order(
+    fleet: Fleet,
+) -> None:
+    arns = [fleet.stream("orders", 4), fleet.stream("payments", 4)]
+    clients = {c.client_id: c for c in fleet.started("a", "b", "c")}
+    fleet.produce()
+    fleet.pause(1)
+    for victim in ("a", "b"):
+        for arn in arns:
+            split_first(fleet, arn)
+            merge_last_two(fleet, arn)
+        clients[victim].kill()
+        for arn in arns:
+            split_first(fleet, arn)
+        fleet.pause(1)
+        for arn in arns:
+            merge_last_two(fleet, arn)
+            split_first(fleet, arn)
+        fleet.settle(*(c.client_id for c in fleet.running))
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict().repeated
+    fleet.note(f"repeated: {sum(repeated.values())} records")
+    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+
+
+@scenario
+def test_what_was_unread_when_shards_closed_is_read_after_a_restart(
+    fleet: Fleet,
+) -> None:
+    arn = fleet.stream("orders", 2)
+    fleet.started("a", "b")
+    fleet.producer.put(arn, 100)
+    fleet.pause(1)
+    fleet.leave()
+    for reshard in (split_first, merge_last_two, split_first, merge_last_two):
+        fleet.producer.put(arn, 100)
+        reshard(fleet, arn)
+    fleet.producer.put(arn, 100)
+    fleet.start("a", "b")
+    fleet.drain()
+    fleet.leave()
+
+    assert fleet.verdict().duplicates == 0
+
+
+@scenario
+def test_lagging_parents_hold_their_children_back(fleet: Fleet) -> None:
+    arn = fleet.stream("orders", 4)
+    a, b = fleet.started("a", "b")
+    a.order(delay=0.05)
+    fleet.producer.put(arn, 200)
+    for reshard in (merge_last_two, split_first, merge_last_two, split_first):
+        reshard(fleet, arn)
+        fleet.producer.put(arn, 50)
+    fleet.until(lambda: len(b.handled) > 100, "the faster one goes on")
+    fleet.drain()
+    fleet.leave()
+
+    assert fleet.verdict().duplicates == 0

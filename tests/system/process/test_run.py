@@ -1,0 +1,60 @@
+"""``run()`` in processes that are killed, stopped and joined: no record is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.system.process.scenarios import scenario
+
+if TYPE_CHECKING:
+    from tests.system.process.fleet import Fleet
+
+
+@scenario
+def test_handlers_called_by_run_lose_nothing_when_processes_die(fleet: Fleet) -> None:
+    fleet.stream("orders", 6)
+    [a] = fleet.start("a", runs="thread", delay=0.005)
+    [b] = fleet.start("b", runs="batch", delay=0.05)
+    [c] = fleet.start("c", runs="record", delay=0.005)
+    fleet.settle("a", "b", "c")
+    fleet.produce(60)
+    fleet.pause(2)
+    a.kill()
+    fleet.settle("b", "c")
+    fleet.start("d", runs="thread", delay=0.005)
+    fleet.settle("b", "c", "d")
+    b.freeze()
+    fleet.settle("c", "d")
+    b.thaw()
+    fleet.settle("b", "c", "d")
+    fleet.leave(c)
+    fleet.settle("b", "d")
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict().repeated
+    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    letters = [e for k in fleet.clients for e in k.events if e.name == "dead letter"]
+    fleet.note(f"{len(letters)} records became dead letters")
+    assert letters
+
+
+@scenario
+def test_keys_handled_side_by_side_keep_their_order_when_processes_die(
+    fleet: Fleet,
+) -> None:
+    fleet.stream("orders", 4)
+    [a] = fleet.start("a", runs="thread", concurrency=4, delay=0.01)
+    fleet.start("b", runs="record", concurrency=4, delay=0.01)
+    fleet.settle("a", "b")
+    fleet.produce(60)
+    fleet.pause(2)
+    a.kill()
+    fleet.settle("b")
+    fleet.start("c", runs="batch", concurrency=3, delay=0.02)
+    fleet.settle("b", "c")
+    fleet.drain()
+    fleet.leave()
+
+    repeated = fleet.verdict(by_key=True).repeated
+    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())

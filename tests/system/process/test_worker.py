@@ -1,0 +1,33 @@
+"""A client process of a fleet writes down no more than what was so."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.system.process.worker import Sessions
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+def tell(sessions: Sessions, text: str, session: str) -> None:
+    record = logging.makeLogRecord({"msg": text, "args": ("client-1", session)})
+    record.session = session
+    sessions.emit(record)
+
+
+def test_a_session_that_registered_is_the_one_at_hand(sessions: Sessions) -> None:
+    tell(sessions, "registered as %s, session %s", "first")
+    assert sessions.latest == "first"
+
+
+def test_a_session_that_died_before_the_client_left_gave_nothing_up(
+    sessions: Sessions,
+) -> None:
+    tell(sessions, "registered as %s, session %s", "first")
+    tell(sessions, "session of %s, %s, is over, registering anew", "first")
+    assert not sessions.latest

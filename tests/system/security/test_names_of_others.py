@@ -1,0 +1,115 @@
+"""Who writes names into the table writes no lines of a log, and moves no cursor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.snapshot import Snapshot
+from kinesumer.admin.status import report
+from kinesumer.cli.main import one_line
+from kinesumer.cli.status_tables import show
+from kinesumer.coordination.startup_checks import refuse_go_fleet, refuse_query
+from kinesumer.errors import (
+    FatalError,
+    GoFleetAliveError,
+    GroupHeldError,
+    shown,
+)
+from kinesumer.model.rows import (
+    QUERY,
+    QUERY_ID,
+    Key,
+    LeaderRow,
+    MemberRow,
+    ShardRow,
+    StreamRow,
+)
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ports import Test, Write
+from kinesumer.wire import rows
+from tests.support.members import Fleet, fleet_of, sit
+from tests.support.world import APP, ARN, World, in_virtual_time
+
+FORGED = "\x1b[2J\nERROR all is lost\r\x9b1m\u202e"
+HARMLESS = "\\x1b[2J\\nERROR all is lost\\r\\x9b1m\\u202e"
+IN_BRACKETS = ["pod[a]", "pod[/a]", "[red]pod", "[link=http://x]pod"]
+
+
+def of(client_id: str) -> Snapshot:
+    """Return what is stored of an app with one client that owns one shard."""
+    member = MemberRow(client_id, "s", range=(), index=0)
+    shard = ShardRow(
+        ShardKey(ARN, "shardId-0"),
+        0,
+        HASH_KEYS - 1,
+        Start.TRIM_HORIZON,
+        owner="s",
+        owner_id=client_id,
+        ready=True,
+    )
+    stream = StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)
+    leader = LeaderRow("s", client_id, 1)
+    return Snapshot([member], leader, [stream], {ARN: [shard]})
+
+
+def status_of(found: Snapshot) -> dict[str, Any]:
+    return report(APP, "table", found, Lags({}, {}), {"s": 1e9})
+
+
+@pytest.mark.parametrize("name", IN_BRACKETS)
+def test_status_shows_names_in_brackets_as_they_are(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(status_of(of(name)))
+    # As a client, as an owner, and in a problem.
+    assert capsys.readouterr().out.count(name) == 3
+
+
+def test_status_escapes_what_moves_a_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = status_of(of(FORGED))
+    show(found)
+    out = capsys.readouterr().out
+    assert out.count(HARMLESS) == 3
+    assert all(line.isprintable() for line in out.split("\n"))
+    assert json.dumps(found).isprintable()
+
+
+def test_the_commands_error_is_one_line() -> None:
+    line = one_line(FatalError(f"member {FORGED} is in the way"))
+    assert line.isprintable()
+    assert shown(FORGED) == HARMLESS
+
+
+@in_virtual_time
+async def test_a_death_is_one_line_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = await fleet_of(world, "a", FORGED)
+    seat = await sit(fleet, "b")
+    await world.until(lambda: seat.leads)
+    fleet.silence(FORGED)
+    await world.until(lambda: world.members()[FORGED].dead)
+    assert f"client {HARMLESS} is dead: no heartbeat for 8.0 s" in caplog.messages
+
+
+@in_virtual_time
+async def test_errors_escape_what_stands_in_the_table(world: World) -> None:
+    moment = rows.timestamp_text(world.clock.wall())
+    go = Write(
+        Key(f"client#{APP}", FORGED), Test("pk", "absent"), {"last_update": moment}
+    )
+    await world.table.write(go)
+    with pytest.raises(GoFleetAliveError, match="alive") as alive:
+        await refuse_go_fleet(world.context())
+    await Fleet(world).join(QUERY_ID, session=FORGED, kind=QUERY)
+    with pytest.raises(GroupHeldError, match="holds app") as held:
+        await refuse_query(world.context())
+    for raised in (alive, held):
+        assert HARMLESS in str(raised.value)
+        assert str(raised.value).isprintable()

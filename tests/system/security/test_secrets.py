@@ -1,0 +1,162 @@
+"""No secret can be read in what is logged, raised, traced, shown, stored or pickled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer import AccessDeniedError, Kinesumer, Start
+from kinesumer.wire.table_definition import STATE_STORE
+from tests.system.security.conftest import EXTERNAL_ID, OTHER, QUICK, Accounts
+from tests.system.security.evidence import Evidence
+from tests.system.security.queries import Query, put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local.identity import Credentials
+    from tests.integration.cli.conftest import Run
+
+SECRET = "the+secret/key=OfThisProcess"
+TOKEN = "the+session/token=OfThisProcess"
+
+
+@pytest.fixture
+def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Evidence]:
+    """Everything that is logged and traced: all of ours, and others' warnings."""
+    found = Evidence()
+    monkeypatch.setattr(
+        "kinesumer.telemetry.otel.process_instruments", lambda: found.instruments
+    )
+    logging.getLogger().addHandler(found)
+    logging.getLogger("kinesumer").setLevel(logging.DEBUG)
+    yield found
+    logging.getLogger().removeHandler(found)
+
+
+@pytest.fixture
+def keys(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> Credentials:
+    """Temporary credentials of one's own, that the standard chain finds."""
+    identities = accounts.aws._world.identities
+    own = accounts.aws.account()._replace(
+        access_key_id="ASIAOFTHISPROCESS",
+        secret_access_key=SECRET,
+        session_token=TOKEN,
+    )
+    identities._add(own)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", own.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    return own
+
+
+def secrets(accounts: Accounts) -> dict[str, str]:
+    """Return all that must not be read anywhere, roles' keys included."""
+    found = {"external id": EXTERNAL_ID}
+    for keys in accounts.aws._world.identities._by_key.values():
+        if keys.session_token is not None:
+            found[f"secret of {keys.arn}"] = keys.secret_access_key
+            found[f"token of {keys.arn}"] = keys.session_token
+    return found
+
+
+def stored(accounts: Accounts) -> str:
+    """Return all that is in the state store."""
+    body = json.dumps({"TableName": STATE_STORE}).encode()
+    return json.dumps(accounts.aws.dynamodb("Scan", body))
+
+
+async def test_a_client_that_meets_every_fault_keeps_its_secrets(
+    accounts: Accounts,
+    keys: Credentials,
+    evidence: Evidence,
+    impatient: None,
+    run: Run,
+) -> None:
+    aws, seen = accounts.aws, set()
+    aws.create_role(
+        "partner", account=OTHER, external_id=EXTERNAL_ID, session_seconds=1.2
+    )
+    accounts.put(5)
+    with pytest.raises(AccessDeniedError) as raised:
+        async with Kinesumer("app", table=STATE_STORE, config=QUICK) as client:
+            async for record in client.consume(
+                accounts.streams, start=Start.TRIM_HORIZON
+            ):
+                seen.add(record.data)
+                if len(seen) == 15:
+                    evidence.add_objects(client)
+                    for kind in ("throttle", "error", "drop"):
+                        aws.fault(kind, seconds=0.3)
+                    aws.fault("expired_iterator", count=2)
+                    accounts.put(2)
+                    for form in ([], ["--json"]):
+                        command = "status", "--app", "app", *form
+                        shown = await asyncio.to_thread(run, *command)
+                        evidence.add("status", shown.output, shown.stderr)
+                    aws.outage(0.3)
+                    aws.deny("sts:AssumeRole")
+                    accounts.put(2)
+    evidence.add_error(raised.value)
+    evidence.add_objects(client)
+    evidence.add_telemetry()
+    evidence.add("table", stored(accounts))
+    assert evidence.places == {
+        "logs",
+        "errors",
+        "reprs",
+        "spans",
+        "metrics",
+        "status",
+        "table",
+    }
+    assert not evidence.leaks(secrets(accounts))
+
+
+def test_the_command_keeps_its_secrets_when_it_fails(
+    accounts: Accounts, keys: Credentials, evidence: Evidence, run: Run
+) -> None:
+    accounts.aws.create_role("partner", account=OTHER, external_id="another-one")
+    loud = "--debug", "--log-level", "DEBUG"
+    to = "--app", "app", "--role", accounts.role, "--external-id", EXTERNAL_ID
+    failed = run(*loud, "consume", accounts.payments, *to)
+    assert "access denied: sts:AssumeRole" in failed.stderr
+    evidence.add("command", failed.output, failed.stderr)
+    accounts.aws.deny("dynamodb:*")
+    for command in (["status", "--app", "app"], ["init"]):
+        failed = run(*loud, *command)
+        assert "Traceback" in failed.stderr
+        evidence.add("command", failed.output, failed.stderr)
+    assert not evidence.leaks(secrets(accounts))
+
+
+@pytest.mark.usefixtures("connections_of_spark")
+def test_a_query_and_a_sink_keep_their_secrets(
+    accounts: Accounts, keys: Credentials, evidence: Evidence
+) -> None:
+    accounts.put(3)
+    query = Query(accounts)
+    begin = query.offset
+    assert len(query.batch()) == accounts.count
+    tasks = query.reader.partitions(begin, query.offset)
+    for stream in accounts.streams:
+        put(stream)
+    evidence.add("offsets", json.dumps(query.offset))
+    evidence.add_objects(query.reader, *tasks)
+    accounts.aws.deny("*")
+    for act in (query.batch, lambda: put(accounts.streams[2])):
+        with pytest.raises(AccessDeniedError) as raised:
+            act()
+        evidence.add_error(raised.value)
+    accounts.aws.allow()
+    query.reader.stop()
+    evidence.add("table", stored(accounts))
+    assert not evidence.leaks(secrets(accounts))
+    # Executors assume the role by themselves, so they are told its external id.
+    evidence.add("pickles", query.for_tasks, *map(pickle.dumps, tasks))
+    assert evidence.leaks(secrets(accounts)) == {"external id in pickles"}

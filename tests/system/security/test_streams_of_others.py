@@ -1,0 +1,116 @@
+"""What commands ask and show of streams that rows and letters of others name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from kinesumer import Kinesumer, Start
+from kinesumer.admin.connect import read_roles
+from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.wire.rows import STREAM_PREFIX
+from kinesumer.wire.table_definition import STATE_STORE
+from tests.system.security.conftest import QUICK, Accounts
+from tests.unit.dead_letters.test_targets import LETTER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.cli.conftest import Run
+
+SECRET = "the secret of another team"
+TELL = (
+    "status",
+    "lag --interval=0.5",
+    "metrics --once",
+    "distribution",
+    "verify",
+    "seek --all --to=LATEST --dry-run",
+)
+DO_NOT_ASK = "export", "pause --all", "resume --all", "reset --yes"
+
+
+@pytest.fixture
+def named(accounts: Accounts, impatient: None) -> str:
+    """Return a stream that nobody consumes, but a row of the app names."""
+
+    async def once() -> None:
+        async with Kinesumer("app", table=STATE_STORE, config=QUICK) as client:
+            async for _ in client.consume(["orders"], start=Start.TRIM_HORIZON):
+                break
+
+    accounts.put(1)
+    asyncio.run(once())
+    arn = accounts.aws.create_stream("secrets")
+    accounts.aws.put("secrets", SECRET.encode(), "key")
+    row = {
+        "pk": {"S": "group#app"},
+        "sk": {"S": STREAM_PREFIX + arn},
+        "stream_created_at": {"S": "1.0"},
+        "start": {"S": "TRIM_HORIZON"},
+        "baseline": {"BOOL": True},
+    }
+    shard = {
+        "pk": {"S": f"shard#app#{arn}"},
+        "sk": {"S": f"{0:032x}/shardId-000000000000"},
+        "last_hash": {"S": 32 * "f"},
+        "start": {"S": "TRIM_HORIZON"},
+        "ready": {"BOOL": True},
+    }
+    for item in (row, shard):
+        request = {"TableName": STATE_STORE, "Item": item}
+        accounts.aws.dynamodb("PutItem", json.dumps(request).encode())
+    return arn
+
+
+def asked(accounts: Accounts, arn: str) -> bool:
+    """Tell whether Kinesis was asked about a stream since the last time."""
+    latest = accounts.aws.journal.latest
+    found = any(one.resource == arn for one in latest)
+    latest.clear()
+    return found
+
+
+def test_commands_ask_about_streams_of_the_table_and_show_nothing_of_their_data(
+    accounts: Accounts, named: str, run: Run
+) -> None:
+    asked(accounts, named)
+    for line in TELL:
+        told = run(*line.split(), "--app=app")
+        assert asked(accounts, named), line
+        assert SECRET not in told.output + told.stderr
+    for line in DO_NOT_ASK:
+        told = run(*line.split(), "--app=app")
+        assert not asked(accounts, named), line
+
+
+def test_a_role_for_an_arn_reads_no_other_stream_of_its_name() -> None:
+    ours, theirs = (f"arn:aws:kinesis:eu-west-1:{n:012d}:stream/orders" for n in (1, 2))
+    role = "arn:aws:iam::000000000001:role/reader"
+    by_name, by_arn, for_all = (
+        read_roles([text], None) for text in (f"orders={role}", f"{ours}={role}", role)
+    )
+    assert by_arn.stream(ours).role_arn == role
+    assert by_arn.stream(theirs).role_arn is None
+    assert by_name.stream(theirs).role_arn == for_all.stream(theirs).role_arn == role
+
+
+def test_a_letter_of_others_is_put_where_it_says_only_if_somebody_agrees(
+    accounts: Accounts, run: Run, tmp_path: Path
+) -> None:
+    arn = accounts.aws.create_stream("secrets")
+    forged = msgspec.structs.replace(LETTER, stream_arn=arn, app="app")
+    target = f"file:{tmp_path / 'letters'}"
+    (tmp_path / "letters").write_bytes(encode_letter(forged))
+    every = "dlq", "redrive", target, "--all"
+    refused = run(*every)
+    assert refused.exit_code == 2
+    assert f"1 to stream {arn}" in refused.stderr
+    assert not accounts.aws.journal.latest
+    assert "1 put back" in run(*every, "--to-stream=orders", "--yes").output
+    asked_of = {one.resource for one in accounts.aws.journal.latest}
+    assert asked_of == {accounts.orders}

@@ -1,0 +1,283 @@
+"""What SECURITY.md says of who can write the state store: what they can, and can't do.
+
+Every write here is one that a hostile holder of dynamodb:UpdateItem can make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.admin.health import examine
+from kinesumer.coordination import pauses
+from kinesumer.coordination.pauses import PAUSES_SECONDS
+from kinesumer.errors import (
+    GoFleetAliveError,
+    GroupHeldError,
+    GroupResetError,
+    StateStoreReplacedError,
+    StreamReplacedError,
+)
+from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ports import Either, Test, Write
+from kinesumer.wire import rows, writes
+from tests.support.members import Fleet
+from tests.support.world import APP, ARN, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.model.rows import Value
+    from kinesumer.testing.memory import MemorySource
+    from tests.support.world import Client
+
+SHARD = "shardId-000000000000"
+SECRETS = ARN.replace("orders", "secrets")
+
+
+async def forge(world: World, key: Key, **values: Value) -> None:
+    """Write what one likes into a row, made if it isn't there."""
+    anything = Either((Test("pk", "exists"), Test("pk", "absent")))
+    await world.table.write(Write(key, anything, values))
+
+
+def shard_key() -> Key:
+    return rows.shard_key(APP, ShardKey(ARN, SHARD), 0)
+
+
+async def reading(world: World, *texts: str) -> Client:
+    """Return a client that has read some records."""
+    world.put(*texts)
+    client = world.client("c1")
+    await world.until(lambda: client.texts == list(texts))
+    return client
+
+
+async def stopped(world: World, *texts: str) -> None:
+    """Let a client read some records, and stop."""
+    client = await reading(world, *texts)
+    await client.stop()
+
+
+async def ends(client: Client, error: type[Exception]) -> bool:
+    """Tell whether a client ends with an error."""
+    with pytest.raises(error):
+        await client.task
+    return True
+
+
+# --- what they can do ----------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_position_moved_forward_skips_records(world: World) -> None:
+    await stopped(world, "a", "b")
+    world.put("c", "d")
+    [*_, last] = world.kinesis.stream("orders").shards[SHARD].log
+    await forge(world, shard_key(), sequence_number=last.sequence_number)
+    client = world.client("c2")
+    await asyncio.sleep(60)
+    assert client.texts == []
+
+
+@in_virtual_time
+async def test_a_position_moved_back_repeats_records(world: World) -> None:
+    await stopped(world, "a", "b")
+    [first, *_] = world.kinesis.stream("orders").shards[SHARD].log
+    await forge(world, shard_key(), sequence_number=first.sequence_number)
+    client = world.client("c2")
+    await world.until(lambda: client.texts == ["b"])
+
+
+@in_virtual_time
+async def test_a_shard_marked_as_ended_is_never_read(world: World) -> None:
+    await stopped(world, "a")
+    await forge(world, shard_key(), ended=True)
+    world.put("b")
+    client = world.client("c2")
+    await asyncio.sleep(60)
+    assert client.texts == []
+
+
+@in_virtual_time
+async def test_a_shard_whose_owner_seems_to_live_is_never_read(world: World) -> None:
+    await stopped(world, "a")
+    await Fleet(world).join("forged", session="forged")
+    await forge(world, shard_key(), owner="forged", owner_id="forged")
+    world.put("b")
+    client = world.client("c2")
+    await asyncio.sleep(60)
+    assert client.texts == []
+
+
+@in_virtual_time
+async def test_a_shard_can_be_given_to_two_clients_at_once(world: World) -> None:
+    client = await reading(world, "a")
+    row = world.shard_rows()[SHARD]
+    await forge(world, shard_key(), owner="forged", epoch=row.epoch + 1)
+    # Who forged it reads from now on, and the owner goes on until its next commit.
+    world.put("b")
+    await world.until(lambda: client.texts == ["a", "b"])
+    await asyncio.sleep(10)
+    world.put("c")
+    await asyncio.sleep(10)
+    assert client.texts == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_session_marked_dead_costs_its_shards_and_is_followed_by_another(
+    world: World,
+) -> None:
+    client = await reading(world, "a")
+    before = world.members()["c1"].session
+    await forge(world, rows.member_key(APP, "c1"), dead=True)
+    world.put("b")
+    await world.until(lambda: world.members()["c1"].session != before)
+    await world.until(lambda: client.texts[-1] == "b")
+
+
+@in_virtual_time
+async def test_a_forged_leader_stops_plans(world: World) -> None:
+    await reading(world, "a")
+    await Fleet(world).join("forged", session="forged")
+    key = rows.leader_key(APP)
+    await forge(world, key, session="forged", client_id="forged", leader_epoch=99)
+    other = world.client("c2")
+    await asyncio.sleep(60)
+    assert other.group.session is not None
+    assert world.members()["c2"].range is None
+
+
+@in_virtual_time
+async def test_a_forged_identity_ends_clients(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.group_key(APP), group_id="forged")
+    await forge(world, rows.member_key(APP, "c1"), dead=True)
+    assert await ends(client, StateStoreReplacedError)
+
+
+@in_virtual_time
+async def test_a_stream_with_another_date_ends_clients(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.stream_key(APP, ARN), stream_created_at="1.0")
+    assert await ends(client, StreamReplacedError)
+
+
+@in_virtual_time
+async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
+    world: World,
+) -> None:
+    go = Key(f"client#{APP}", "forged")
+    await forge(world, go, last_update=rows.timestamp_text(world.clock.wall()))
+    assert await ends(world.client("c1"), GoFleetAliveError)
+    await world.table.write(Write(go, Test("pk", "exists"), delete=True))
+    await Fleet(world).join(QUERY_ID, session="forged", kind=QUERY)
+    assert await ends(world.client("c2"), GroupHeldError)
+
+
+@in_virtual_time
+async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.group_key(APP), paused=True, pause_reason="forged")
+    await asyncio.sleep(PAUSES_SECONDS)
+    world.put("b")
+    await asyncio.sleep(60)
+    assert client.texts == ["a"]
+    await pauses.resume(world.context("operator"))
+    await world.until(lambda: client.texts == ["a", "b"])
+
+
+@in_virtual_time
+async def test_a_client_that_is_drained_has_no_shards(world: World) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.member_key(APP, "c1"), drained=True)
+    await asyncio.sleep(10)
+    world.put("b")
+    await asyncio.sleep(60)
+    assert client.texts == ["a"]
+    assert client.group.session is not None
+
+
+@in_virtual_time
+async def test_notices_cost_reads_and_nothing_else(world: World) -> None:
+    client = await reading(world, "a")
+    for notice in range(1, 60):
+        await forge(world, rows.member_key(APP, "c1"), notice=notice * 1000)
+        await asyncio.sleep(0.5)
+    world.put("b")
+    await world.until(lambda: client.texts == ["a", "b"])
+
+
+@in_virtual_time
+async def test_a_reset_that_never_ends_keeps_clients_from_starting(
+    world: World,
+) -> None:
+    client = await reading(world, "a")
+    await forge(world, rows.group_key(APP), resetting=True)
+    assert await ends(world.client("c2"), GroupResetError)
+    world.put("b")
+    await world.until(lambda: client.texts == ["a", "b"])
+    await forge(world, rows.member_key(APP, "c1"), dead=True)
+    assert await ends(client, GroupResetError)
+
+
+@in_virtual_time
+async def test_a_row_that_beats_passes_for_a_client_that_lives(world: World) -> None:
+    await stopped(world, "a")
+
+    async def beat() -> None:
+        for number in range(1000, 1100):
+            key = rows.member_key(APP, "c1")
+            await forge(world, key, beat=number, session="forged", dead=False)
+            await asyncio.sleep(0.5)
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(1)
+    assert (await examine(world.table, world.clock, APP, "c1")).alive
+    beating.cancel()
+
+
+# --- what they can't -----------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_no_row_makes_a_client_read_a_stream_that_it_wasnt_given(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("secrets")
+    world.kinesis.put("secrets", b"secret")
+    opened: list[str] = []
+
+    def source(name: str) -> MemorySource:
+        opened.append(name)
+        return world.kinesis.source(name)
+
+    client = world.client("c1", source=source)
+    world.put("a")
+    await world.until(lambda: client.texts == ["a"])
+    shard = ShardRow(
+        ShardKey(SECRETS, SHARD), 0, HASH_KEYS - 1, Start.TRIM_HORIZON, ready=True
+    )
+    stream = StreamRow(SECRETS, 1.0, Start.TRIM_HORIZON, baseline=True)
+    for write in (writes.create_stream(APP, stream), writes.create_shard(APP, shard)):
+        assert (await world.table.write(write)).applied
+    both = frozenset({ARN, SECRETS})
+    whole = tuple(Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(both))
+    for plan_version in range(100, 160):
+        await forge(
+            world,
+            rows.member_key(APP, "c1"),
+            streams=both,
+            keeps=both,
+            range=rows.range_text(whole, both),
+            leader_epoch=99,
+            plan_version=plan_version,
+        )
+        await asyncio.sleep(0.5)
+    assert set(opened) == {"orders"}
+    assert not any(held.key.stream_arn == SECRETS for held in client.group.holdings())
+    world.put("b")
+    await world.until(lambda: client.texts[-1] == "b")
+    assert set(client.texts) == {"a", "b"}
+    assert not client.task.done()

@@ -1,0 +1,170 @@
+"""Errors of AWS and of the SDK are passed on, but not what is secret in them."""
+
+# ruff: noqa: F811  fixtures are imported
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiobotocore.session import AioSession
+
+from kinesumer import (
+    AccessDeniedError,
+    ConfigurationError,
+    KinesumerError,
+    Stream,
+)
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import Clients
+from tests.integration.aws.conftest import aws, environment  # noqa: F401
+from tests.system.security.evidence import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.integration.aws.stub import AwsStub
+
+    Call = Callable[[Clients], Awaitable[object]]
+
+SECRET, TOKEN, PASSWORD = "the+secret", "the+session/token==", "hunter2"
+ROLE = "arn:aws:iam::210987654321:role/reader"
+REFUSED = f"""The request signature we calculated does not match the signature you \
+provided. Check your AWS Secret Access Key and signing method. Consult the service \
+documentation for details.
+
+The Canonical String for this request should have been
+'POST
+/
+
+host:kinesis.eu-west-1.amazonaws.com
+x-amz-security-token:{TOKEN}
+
+host;x-amz-security-token
+44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a'
+"""
+
+
+async def describe(clients: Clients) -> object:
+    return await (await open_source(clients, Stream("orders"))).describe()
+
+
+async def read(clients: Clients) -> object:
+    return await (await open_source(clients, Stream("orders"))).get_records("place", 1)
+
+
+async def look_at_the_table(clients: Clients) -> object:
+    return await (await open_store(clients, "table")).verify()
+
+
+async def assume(clients: Clients) -> object:
+    stream = Stream("orders", role_arn=ROLE, external_id="agreed")
+    return await (await open_source(clients, stream)).describe()
+
+
+CALLS = {
+    "DescribeStreamSummary": describe,
+    "GetRecords": read,
+    "DescribeTable": look_at_the_table,
+    "AssumeRole": assume,
+}
+every_way = pytest.mark.parametrize(("operation", "call"), CALLS.items(), ids=CALLS)
+
+
+async def evidence_of(call: Call, session: Any = None) -> tuple[Evidence, Any]:
+    """Return what can be read of a call that fails, and its error."""
+    found = Evidence()
+    async with Clients(session) as clients:
+        with pytest.raises(KinesumerError) as raised:
+            await call(clients)
+    found.add_error(raised.value)
+    return found, raised.value
+
+
+@pytest.fixture
+def keys(environment: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Temporary credentials, and a region."""
+    environment.setenv("AWS_ACCESS_KEY_ID", "ASIAEXAMPLE")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    environment.setenv("AWS_SESSION_TOKEN", TOKEN)
+    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    return environment
+
+
+@every_way
+async def test_a_refused_signature_is_told_without_the_request(
+    aws: AwsStub,
+    keys: pytest.MonkeyPatch,
+    operation: str,
+    call: Call,
+) -> None:
+    if operation == "AssumeRole":
+        aws.refuse_role("SignatureDoesNotMatch", REFUSED)
+    else:
+        aws.refuse(operation, "InvalidSignatureException", REFUSED)
+    found, error = await evidence_of(call)
+    assert isinstance(error, AccessDeniedError)
+    assert "Check your AWS Secret Access Key" in str(error)
+    assert not found.leaks({"token": TOKEN, "secret": SECRET})
+
+
+@every_way
+@pytest.mark.parametrize(
+    "url", [f"http://user:{PASSWORD}@127.0.0.1:1", f"http://user:{PASSWORD}@ x"]
+)
+async def test_a_password_in_an_endpoint_is_refused_and_not_repeated(
+    keys: pytest.MonkeyPatch, url: str, operation: str, call: Call
+) -> None:
+    keys.setenv("AWS_ENDPOINT_URL", url)
+    found, error = await evidence_of(call)
+    assert isinstance(error, ConfigurationError)
+    assert "endpoint" in str(error)
+    assert not found.leaks({"password": PASSWORD})
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://user:{PASSWORD}@127.0.0.1:1", f"http://user:{PASSWORD}@ x"]
+)
+async def test_a_password_in_the_endpoint_of_sts_is_refused_and_not_repeated(
+    aws: AwsStub,
+    keys: pytest.MonkeyPatch,
+    url: str,
+) -> None:
+    keys.setenv("AWS_ENDPOINT_URL_STS", url)
+    found, error = await evidence_of(assume)
+    assert isinstance(error, ConfigurationError)
+    assert not found.leaks({"password": PASSWORD})
+
+
+@every_way
+async def test_a_proxy_is_named_without_its_password(
+    keys: pytest.MonkeyPatch, operation: str, call: Call
+) -> None:
+    keys.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:1")
+    keys.setenv("NO_PROXY", "")
+    found, error = await evidence_of(call)
+    assert "127.0.0.1:1" in str(error)
+    assert not found.leaks({"password": PASSWORD})
+
+
+@pytest.mark.parametrize("session", [{"aws_secret_access_key": SECRET}, SECRET])
+def test_what_is_no_session_is_refused_by_its_type(session: object) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"session is a {type(session).__name__}"
+    ) as raised:
+        Clients(session)
+    assert SECRET not in str(raised.value)
+
+
+async def test_keys_that_users_set_in_a_session_arent_shown(
+    aws: AwsStub,
+    keys: pytest.MonkeyPatch,
+) -> None:
+    session = AioSession()
+    session.set_credentials("AKIAEXAMPLE", SECRET, TOKEN)
+    aws.refuse("DescribeTable", "UnrecognizedClientException", "The token is invalid.")
+    found, _ = await evidence_of(look_at_the_table, session)
+    async with Clients(session) as clients:
+        await open_store(clients, "table")
+        found.add_objects(clients, await clients.lend())
+    assert not found.leaks({"token": TOKEN, "secret": SECRET})

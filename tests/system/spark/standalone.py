@@ -1,0 +1,103 @@
+"""A Spark standalone cluster on 127.0.0.1, from the PySpark package alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.system.spark.processes import SPARK_HOME, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+START_SECONDS = 60.0
+WORKER_CORES, WORKER_MEMORY = 1, "700m"
+EXECUTOR_MEMORY = "600m"
+
+
+class Cluster:
+    """One master and some workers; each worker is a session with its executors."""
+
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str], workers: int = 2
+    ) -> None:
+        self._directory = directory
+        # Spark's daemons size themselves by this.
+        self._environment = {**environment, "SPARK_DAEMON_MEMORY": "256m"}
+        self._count = workers
+        self._stack = ExitStack()
+        self._port, self._web_port = free_port(), free_port()
+        self.workers: list[Program] = []
+
+    @property
+    def url(self) -> str:
+        """What a driver's ``spark.master`` is set to."""
+        return f"spark://{HOST}:{self._port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add_worker(self) -> Program:
+        """Start one more worker."""
+        name = f"worker-{len(self.workers)}"
+        place = ["--work-dir", str(self._directory / name), "--webui-port", "0"]
+        size = ["--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY]
+        worker = self._daemon(name, "worker.Worker", [*place, *size, self.url])
+        self.workers.append(worker)
+        return worker
+
+    def state(self) -> dict[str, Any]:
+        """Return what the master tells of itself."""
+        url = f"http://{HOST}:{self._web_port}/json/"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def alive(self) -> int:
+        """Return how many workers the master counts on."""
+        try:
+            workers = self.state()["workers"]
+        except OSError:
+            return 0
+        return sum(worker["state"] == "ALIVE" for worker in workers)
+
+    def _start(self) -> None:
+        place = ["--port", str(self._port), "--webui-port", str(self._web_port)]
+        master = self._daemon("master", "master.Master", place)
+        for _ in range(self._count):
+            self.add_worker()
+        master.wait_until(
+            lambda: self.alive() == self._count, "registered workers", START_SECONDS
+        )
+
+    def _daemon(self, name: str, class_: str, arguments: list[str]) -> Program:
+        command = [
+            str(SPARK_HOME / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{class_}",
+            "--host",
+            HOST,
+            *arguments,
+        ]
+        log = self._directory / f"{name}.log"
+        return self._stack.enter_context(Program(command, self._environment, log))
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,261 @@
+"""The declarative pipeline of examples/, held against a computation in plain Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+
+from kinesumer.demo.sink_log import committed
+from kinesumer.spark.options.columns import COLUMNS
+from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from kinesumer.local import EmbeddedAws
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
+PLACE = "/tmp/kinesumer-pipeline"
+"""Where the example keeps what it makes."""
+LATENESS, WINDOW = timedelta(minutes=10), timedelta(minutes=5)
+IN_TIME = timedelta(hours=1)
+RUN_SECONDS = 240.0
+ROUNDS = 2
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+
+def test_the_pipeline_computes_what_plain_python_does(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    produce = _module(EXAMPLE / "produce.py")
+    _copy(tmp_path)
+    environment = {
+        **spark_environment(kinesumer_aws.environment(), tmp_path),
+        **produce.set_up(),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+    }
+    rounds = []
+    for number in range(ROUNDS):
+        produce.put(number)
+        rounds.append(produce.events(number))
+        _run(environment, tmp_path)
+
+    found, expected = _found(tmp_path / "tables"), _expected(rounds)
+
+    readable = sum(len(_parse(events)["orders"]) for events in rounds)
+    assert readable > len(expected["orders"]), "no order was late or came twice"
+    for name, rows in expected.items():
+        assert rows, f"nothing is in {name}: the data tests nothing"
+        assert _sorted(found[name]) == _sorted(rows), name
+
+
+def _copy(directory: Path) -> None:
+    shutil.copytree(EXAMPLE, directory, dirs_exist_ok=True)
+    for name in ("spark-pipeline.yml", "conf/spark-defaults.conf"):
+        file = directory / name
+        file.write_text(file.read_text().replace(PLACE, str(directory)))
+
+
+def _run(environment: dict[str, str], directory: Path) -> None:
+    command = [str(SPARK_HOME / "bin" / "spark-pipelines"), "--remote", "local[2]"]
+    spec = str(directory / "spark-pipeline.yml")
+    log = directory / "run.log"
+    with Program([*command, "run", "--spec", spec], environment, log) as program:
+        assert program.wait(RUN_SECONDS) == 0, program.tail()
+
+
+# --- what the pipeline made -----------------------------------------------------------
+
+
+def _found(tables: Path) -> Tables:
+    streaming = ("orders", "payments", "paid_orders", "revenue", "unreadable")
+    found = {name: _streamed(tables / name) for name in streaming}
+    found["countries"] = pq.read_table(tables / "countries").to_pylist()
+    found["alerts"] = [json.loads(data) for data in _records("alerts")]
+    return found
+
+
+def _streamed(table: Path) -> list[Row]:
+    files = committed(table)
+    return [row for f in files for row in pq.ParquetFile(f.path).read().to_pylist()]
+
+
+def _records(stream: str) -> list[bytes]:
+    kinesis = boto3.client("kinesis")
+    found: list[bytes] = []
+    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
+        which = {"StreamName": stream, "ShardId": shard["ShardId"]}
+        first = kinesis.get_shard_iterator(**which, ShardIteratorType="TRIM_HORIZON")
+        page = kinesis.get_records(ShardIterator=first["ShardIterator"], Limit=10_000)
+        found += [record["Data"] for record in page["Records"]]
+    return found
+
+
+def _sorted(rows: list[Row]) -> list[str]:
+    """Return rows as comparable text, without when and where they arrived."""
+    return sorted(
+        str({name: _plain(row[name]) for name in sorted(row) if name not in COLUMNS})
+        for row in rows
+    )
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():  # Spark writes UTC, and leaves it to the reader to know so
+            return value.replace(tzinfo=UTC).isoformat()
+        case Decimal() | float():
+            return f"{value:.2f}"
+    return value
+
+
+# --- the same in plain Python ---------------------------------------------------------
+
+
+class _Clean(NamedTuple):
+    """What passes of one kind of events, run by run."""
+
+    id: str
+    time: str
+
+    def runs(self, rounds: list[list[Row]]) -> list[list[Row]]:
+        watermark = datetime.min.replace(tzinfo=UTC)
+        seen: set[str] = set()
+        runs = []
+        for events in rounds:
+            passed = []
+            for event in events:
+                if event[self.time] > watermark and event[self.id] not in seen:
+                    seen.add(event[self.id])
+                    passed.append(event)
+            runs.append(passed)
+            # Only what an earlier run has seen makes an event late: a run is one batch.
+            newest = max(event[self.time] for event in events)
+            watermark = max(watermark, newest - LATENESS)
+        return runs
+
+
+def _expected(rounds: list[list[Any]]) -> Tables:
+    parsed = [_parse(events) for events in rounds]
+    orders = _Clean("order_id", "placed_at").runs([p["orders"] for p in parsed])
+    payments = _Clean("payment_id", "paid_at").runs([p["payments"] for p in parsed])
+    paid = _paid(orders, payments)
+    flat = [row for run in paid for row in run]
+    shown = ("order_id", "payment_id", "total", "amount")
+    return {
+        "orders": [row for run in orders for row in run],
+        "payments": [row for run in payments for row in run],
+        "paid_orders": flat,
+        "revenue": _revenue(paid),
+        "unreadable": [row for p in parsed for row in p["unreadable"]],
+        "countries": _countries(flat),
+        "alerts": [
+            {name: row[name] for name in shown}
+            for row in flat
+            if row["total"] != row["amount"]
+        ],
+    }
+
+
+def _parse(events: list[Any]) -> Tables:
+    found: Tables = {"orders": [], "payments": [], "unreadable": []}
+    wanted: dict[str, dict[str, Callable[[Any], Any]]] = {
+        "orders": {
+            "order_id": str,
+            "placed_at": datetime.fromisoformat,
+            "country": str,
+            "total": _money,
+        },
+        "payments": {
+            "payment_id": str,
+            "order_id": str,
+            "paid_at": datetime.fromisoformat,
+            "amount": _money,
+        },
+    }
+    for event in events:
+        try:
+            value = json.loads(event.body)
+            row = {name: read(value[name]) for name, read in wanted[event.kind].items()}
+        except (ValueError, KeyError):
+            found["unreadable"].append({"body": event.body})
+        else:
+            found[event.kind].append(row)
+    return found
+
+
+def _money(value: float) -> Decimal:
+    return Decimal(str(value)).quantize(Decimal("0.01"))
+
+
+def _paid(orders: list[list[Row]], payments: list[list[Row]]) -> list[list[Row]]:
+    """Return orders with their payments, by the run in which both were there."""
+    place = {row["order_id"]: (n, row) for n, run in enumerate(orders) for row in run}
+    found: list[list[Row]] = [[] for _ in orders]
+    for number, run in enumerate(payments):
+        for payment in run:
+            since, order = place.get(payment["order_id"], (0, None))
+            if order is None:
+                continue
+            took = payment["paid_at"] - order["placed_at"]
+            if timedelta() <= took <= IN_TIME:
+                found[max(number, since)].append({**order, **payment})
+    return found
+
+
+def _revenue(paid: list[list[Row]]) -> list[Row]:
+    """Return the windows that are over: what comes for those later is too late."""
+    watermark = datetime.min.replace(tzinfo=UTC)
+    windows: dict[tuple[datetime, str], list[Decimal]] = defaultdict(list)
+    for run in paid:
+        for row in run:
+            begins_at = _window(row["paid_at"])
+            if begins_at + WINDOW > watermark:
+                windows[begins_at, row["country"]].append(row["amount"])
+        newest = max(row["paid_at"] for row in run)
+        watermark = max(watermark, newest - LATENESS)
+    return [
+        {"begins_at": begins_at, "country": country, "payments": len(amounts)}
+        | {"amount": sum(amounts)}
+        for (begins_at, country), amounts in windows.items()
+        if begins_at + WINDOW <= watermark
+    ]
+
+
+def _window(at: datetime) -> datetime:
+    seconds = WINDOW.total_seconds()
+    return datetime.fromtimestamp(at.timestamp() // seconds * seconds, UTC)
+
+
+def _countries(paid: list[Row]) -> list[Row]:
+    return [
+        {
+            "country": country,
+            "orders": len({row["order_id"] for row in rows}),
+            "amount": sum(row["amount"] for row in rows),
+        }
+        for country in {row["country"] for row in paid}
+        if (rows := [row for row in paid if row["country"] == country])
+    ]
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,36 @@
+"""A healthy app has no findings; each trouble is found, and told what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.admin.doctor.finding import Finding, Severity, some, worst
+from kinesumer.admin.doctor.runner import CHECKS_OF_AN_APP
+from tests.unit.admin.doctor.looks import seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesumer.admin.doctor.observation import Seen
+
+
+@pytest.mark.parametrize("check", CHECKS_OF_AN_APP, ids=lambda check: check.__name__)
+def test_a_healthy_app_has_no_findings(
+    check: Callable[[Seen], Iterator[Finding]],
+) -> None:
+    assert list(check(seen())) == []
+
+
+def test_the_worst_finding_decides() -> None:
+    note = Finding("x", Severity.NOTE, "", "", "")
+    assert worst([]) == 0
+    assert worst([note]) == 0
+    assert worst([note, note._replace(severity=Severity.WARNING)]) == 3
+    assert worst([note._replace(severity=Severity.CRITICAL), note]) == 4
+
+
+def test_many_names_are_cut_short() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert some("abcde") == "a, b, c and 2 more"

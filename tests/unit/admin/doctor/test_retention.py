@@ -1,0 +1,56 @@
+"""Retention that runs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.admin.doctor.finding import Finding, Severity
+from kinesumer.admin.doctor.retention import running_out
+from kinesumer.model.streams import Start
+from tests.unit.admin.doctor.looks import ARN, KEYS, listed, look, seen
+
+if TYPE_CHECKING:
+    from kinesumer.admin.lag_trend import Look
+
+HOUR = 3_600_000
+MOVED = Start.TRIM_HORIZON
+
+
+def findings(before: Look, after: Look) -> list[Finding]:
+    streams: dict[str, Any] = {
+        ARN: listed(first={KEYS[0]: before}, second={KEYS[0]: after})
+    }
+    return list(running_out(seen(streams=streams)))
+
+
+def test_a_shard_that_couldnt_be_asked_isnt_lost() -> None:
+    assert findings(look(0, 1), look(10, None, problem="throttled")) == []
+
+
+def test_an_old_lag_that_grows_is_told_with_the_time_that_is_left() -> None:
+    [one] = findings(look(0, 14 * HOUR), look(10, 14 * HOUR + 10_000))
+    assert one.severity is Severity.WARNING
+    assert (
+        "58% of its retention old; at this rate records are lost in 10.0 h" in one.text
+    )
+
+
+def test_it_is_urgent_near_the_end() -> None:
+    [one] = findings(look(0, 20 * HOUR), look(10, 20 * HOUR + 10_000))
+    assert one.severity is Severity.CRITICAL
+
+
+def test_a_lag_that_falls_is_told_only_near_the_end() -> None:
+    assert findings(look(0, 15 * HOUR), look(10, 14 * HOUR, MOVED)) == []
+    [one] = findings(look(0, 21 * HOUR), look(10, 20 * HOUR, MOVED))
+    assert one.severity is Severity.WARNING
+    assert "though the lag falls" in one.text
+
+
+def test_a_small_lag_may_grow() -> None:
+    assert findings(look(0, HOUR), look(10, HOUR + 10_000)) == []
+
+
+def test_one_look_is_enough_near_the_end() -> None:
+    [one] = findings(look(0, None, problem="throttled"), look(10, 20 * HOUR))
+    assert one.severity is Severity.CRITICAL

@@ -1,0 +1,131 @@
+"""How operators' commands ask Kinesis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.admin import shard_reads
+from kinesumer.admin.shard_reads import PARALLEL_READS, TRIES, Asking
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
+from kinesumer.model.records import Page
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.runtime.tasks import together
+
+if TYPE_CHECKING:
+    from kinesumer.model.positions import Position
+
+KEY = ShardKey("orders", "shardId-0")
+PAGE = Page([], "next", 0)
+
+
+class Source:
+    """Fails as it is told, then answers."""
+
+    def __init__(self, *faults: KinesumerError) -> None:
+        self.faults = list(faults)
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        return "here"
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        if self.faults:
+            raise self.faults.pop(0)
+        return PAGE
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_reads, "PAUSE_SECONDS", 0.0)
+
+
+async def read(source: Any, asked: Asking) -> Page:
+    return await asked.read(source, KEY, Start.LATEST, 1)
+
+
+async def test_what_is_refused_for_now_is_asked_again_and_counted() -> None:
+    asked = Asking()
+    faults = SourceThrottledError("slow down"), SourceUnavailableError("503")
+    assert await read(Source(*faults), asked) == PAGE
+    assert asked.throttled == {KEY: 1}
+
+
+async def test_it_gives_up_in_the_end() -> None:
+    faults = [SourceThrottledError("slow down")] * TRIES
+    with pytest.raises(SourceThrottledError):
+        await read(Source(*faults), Asking())
+    assert await read(Source(*faults[1:]), Asking()) == PAGE
+
+
+async def test_what_gives_no_answer_is_given_up_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
+    source = Source(*[SourceUnavailableError("timed out")] * 2)
+    with pytest.raises(SourceUnavailableError):
+        await read(source, Asking())
+    assert len(source.faults) == 1
+
+
+async def test_a_thousand_shards_that_give_no_answer_arent_waited_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
+    asked = Asking()
+    keys = [ShardKey("orders", f"shardId-{n}") for n in range(1_000)]
+    calls = (asked.read(source, key, Start.LATEST, 1) for key in keys)
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, SourceUnavailableError) for each in found)
+    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * TRIES
+    assert "gave no answer: timed out" in str(found[-1])
+    other = ShardKey("payments", "shardId-0")
+    assert await asked.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
+    monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
+    assert await read(Source(), asked) == PAGE
+
+
+async def test_the_first_fault_ends_what_is_asked_together() -> None:
+    ended: list[str] = []
+
+    async def long() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("long")
+
+    async def short() -> None:
+        await asyncio.sleep(0)
+        raise SourceUnavailableError("timed out")
+
+    with pytest.raises(SourceUnavailableError):
+        await together([long(), short()])
+    assert ended == ["long"]
+
+
+async def test_an_expired_iterator_is_the_askers_matter() -> None:
+    source: Any = Source(ExpiredIteratorError("too old"))
+    with pytest.raises(ExpiredIteratorError):
+        await Asking().read_on(source, KEY, "here", 1)
+
+
+async def test_reads_of_one_shard_keep_their_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(round(seconds))
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    asked = Asking(pace_seconds=60.0)
+    for _ in range(3):
+        await read(Source(), asked)
+    await asked.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]
+    assert slept == [0, 60, 120, 0]

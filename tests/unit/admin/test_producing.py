@@ -1,0 +1,271 @@
+"""Lines become records of a stream: in order, and what isn't put is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.admin.produce import (
+    Key,
+    NotPut,
+    Outcome,
+    Packing,
+    Parser,
+    Producer,
+    read_key,
+    runs,
+)
+from kinesumer.errors import AccessDeniedError, ConfigurationError
+from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
+from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.wire.aggregation import open_records
+from kinesumer.wire.put_records import Entry, PutResult
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Sequence
+
+TAKEN = PutResult(shard_id="shardId-0", sequence_number="1")
+REFUSED = PutResult(error_code="ProvisionedThroughputExceededException")
+HALF = HASH_KEYS // 2
+SHARDS = [Shard("shardId-0", 0, HALF - 1), Shard("shardId-1", HALF, HASH_KEYS - 1)]
+
+
+class Stream:
+    """Takes what it likes; after so many records, credentials have expired."""
+
+    def __init__(self, refuses: float = 0.0, most: int = 1 << 30) -> None:
+        self.refuses, self.most = refuses, most
+        self.chance = random.Random(1)
+        self.taken: list[Entry] = []
+        self.at: list[float] = []
+
+    async def list_shards(self) -> Sequence[Shard]:
+        return SHARDS
+
+    async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
+        await asyncio.sleep(0.05)
+        if len(self.taken) >= self.most:
+            raise AccessDeniedError("kinesis:PutRecords", "orders")
+        results = []
+        for entry in records:
+            refused = self.chance.random() < self.refuses
+            results.append(REFUSED if refused else TAKEN)
+            if not refused:
+                self.taken.append(entry)
+                self.at.append(asyncio.get_running_loop().time())
+        return results
+
+
+def run(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    loop = VirtualLoop(random.Random(1))
+    result = loop.run(work)
+    assert not loop.failures
+    assert isinstance(result, Outcome)
+    return result
+
+
+def parser(*, jsonl: bool = False, key: Key | None = None, most: int = 1000) -> Parser:
+    chance = random.Random(1)
+    return Parser(jsonl=jsonl, key=key, record_bytes=most, chance=chance)
+
+
+async def produce(
+    stream: Stream, lines: Sequence[bytes], parse: Parser, **more: Any
+) -> Outcome:
+    packing = Packing(SHARDS if more.pop("aggregate", False) else None)
+    producer = Producer(stream, parse, packing, chance=random.Random(1), **more)
+    return await producer.run(portions(lines))
+
+
+async def portions(lines: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:
+    for first in range(0, len(lines), 700):
+        yield lines[first : first + 700]
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b'{"n": %d, "who": "customer %d"}' % (n, n % 7) for n in range(count)]
+
+
+def test_each_line_becomes_a_record_with_a_key_of_its_own() -> None:
+    stream = Stream()
+    outcome = run(produce(stream, numbered(1500), parser()))
+    assert sorted(entry.data for entry in stream.taken) == sorted(numbered(1500))
+    assert len({entry.partition_key for entry in stream.taken}) == 1500
+    assert (outcome.lines, outcome.counts.rows, outcome.not_put) == (1500, 1500, [])
+
+
+def test_a_keys_records_are_put_in_their_order_though_some_are_refused() -> None:
+    stream = Stream(refuses=0.4)
+    by_field = parser(key=Key("field", "who"))
+    outcome = run(produce(stream, numbered(300), by_field))
+    assert outcome.counts.retried > 0
+    for customer in range(7):
+        of_key = [e for e in stream.taken if e.partition_key == f"customer {customer}"]
+        assert [json.loads(e.data)["n"] for e in of_key] == list(
+            range(customer, 300, 7)
+        )
+
+
+def test_aggregates_hold_every_record_once_in_its_shard() -> None:
+    stream = Stream(refuses=0.2)
+    by_field = parser(key=Key("field", "who"))
+    outcome = run(produce(stream, numbered(5000), by_field, aggregate=True))
+    source = Source(Fence(ShardKey("arn/x", "0"), 0), 0, HASH_KEYS - 1)
+    whole = [Record("1", entry.data, entry.partition_key) for entry in stream.taken]
+    opened = open_records(whole, source)
+    found = Counter(record.data for record in opened.records)
+    assert found == Counter(numbered(5000))
+    assert outcome.counts.rows == 5000
+    assert outcome.counts.records < 50
+
+
+def test_a_rate_is_kept() -> None:
+    stream = Stream()
+    run(produce(stream, numbered(200), parser(), rate=50.0))
+    taken_by = [sum(at <= second for at in stream.at) for second in (1.2, 2.2, 3.2)]
+    assert all(abs(taken_by[n] - 50 * (n + 1)) <= 12 for n in range(3)), taken_by
+
+
+@pytest.mark.parametrize(("rate", "lines"), [(2.0, 201), (0.001, 1)])
+def test_stopping_puts_what_was_taken_and_nothing_that_was_read_ahead(
+    rate: float, lines: int
+) -> None:
+    stream = Stream()
+
+    async def stopped() -> Outcome:
+        producer = Producer(
+            stream, parser(), Packing(None), chance=random.Random(1), rate=rate
+        )
+        asyncio.get_running_loop().call_later(100.2, producer.stop)
+        return await producer.run(portions(numbered(10_000)))
+
+    outcome = run(stopped())
+    assert len(stream.taken) == outcome.lines == lines
+    assert not outcome.not_put
+    assert outcome.seconds < 102
+
+
+def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
+    said: list[NotPut] = []
+    lines = [b"good", b"x" * 2000, b"good too"]
+    stream = Stream()
+    outcome = run(produce(stream, lines, parser(), say=said.append))
+    assert outcome.not_put == said
+    assert [(part.first, part.last) for part in said] == [(2, 2)]
+    assert "more than the 1,000" in said[0].reason
+    assert len(stream.taken) == 2
+
+
+@pytest.mark.parametrize("aggregate", [False, True])
+def test_after_a_failure_every_line_was_taken_or_is_named(aggregate: bool) -> None:
+    stream = Stream(refuses=0.3, most=0 if aggregate else 1500)
+    by_field = parser(key=Key("field", "who"))
+    lines = numbered(4000)
+    work = produce(stream, lines, by_field, aggregate=aggregate, rate=20_000.0)
+    outcome = run(work)
+    assert "access denied" in (outcome.failure or "")
+    named = {n for first, last, _ in outcome.not_put for n in range(first - 1, last)}
+    taken = {json.loads(e.data)["n"] for e in stream.taken} if not aggregate else set()
+    assert taken | named == set(range(outcome.lines))
+
+
+def test_nothing_taken_for_long_ends_it_and_names_the_lines() -> None:
+    stream = Stream(refuses=1.0)
+    outcome = run(produce(stream, numbered(10), parser(), give_up_seconds=20.0))
+    assert [(part.first, part.last) for part in outcome.not_put] == [(1, 10)]
+    assert "ProvisionedThroughputExceeded" in (outcome.failure or "")
+
+
+def test_input_that_fails_is_a_failure_though_all_of_it_was_put() -> None:
+    async def broken() -> AsyncIterator[Sequence[bytes]]:
+        yield [b"one"]
+        await asyncio.sleep(10)
+        raise ConfigurationError("a line is longer than any record")
+
+    async def work() -> Outcome:
+        producer = Producer(Stream(), parser(), Packing(None), chance=random.Random(1))
+        return await producer.run(broken())
+
+    outcome = run(work())
+    assert outcome.failure == "a line is longer than any record"
+    assert (outcome.counts.rows, outcome.not_put) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        (b'{"partition_key": "k", "data": "caf\xc3\xa9"}', Entry(b"caf\xc3\xa9", "k")),
+        (b'{"partition_key": "k", "data_base64": "/wA="}', Entry(b"\xff\x00", "k")),
+        (b'{"partition_key": "k", "data": {"n": 1}}', Entry(b'{"n": 1}', "k")),
+        (
+            b'{"partition_key": "k", "data": "", "explicit_hash_key": "7", "more": 1}',
+            Entry(b"", "k", "7"),
+        ),
+        (b"  \r", None),
+    ],
+)
+def test_a_line_of_json_is_a_record(line: bytes, entry: Entry | None) -> None:
+    assert parser(jsonl=True).parse(line) == entry
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"not json", "malformed"),
+        (b"[1]", "Expected `object`"),
+        (b'{"data": "x"}', "partition_key is null"),
+        (b'{"partition_key": "k"}', "data is null"),
+        (b'{"partition_key": "k", "data": null}', "data is null"),
+        (b'{"partition_key": "k", "data_base64": "%"}', "no base64"),
+        (b'{"partition_key": "k", "data": "x", "data_base64": ""}', "both data and"),
+        (
+            b'{"partition_key": "k", "data": "x", "explicit_hash_key": "-1"}',
+            "explicit_hash_key",
+        ),
+        (b"[" * 100_000, ""),
+    ],
+)
+def test_a_line_that_isnt_has_a_reason(line: bytes, reason: str) -> None:
+    told = parser(jsonl=True).parse(line)
+    assert isinstance(told, str)
+    assert reason in told
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "made"),
+    [
+        (Key("constant", "all"), b"x", "all"),
+        (Key("field", "who"), b'{"who": "ann"}', "ann"),
+        (Key("field", "n"), b'{"n": 17}', "17"),
+    ],
+)
+def test_keys_come_from_where_one_says(key: Key, line: bytes, made: str) -> None:
+    assert parser(key=key).parse(line) == Entry(line, made)
+
+
+@pytest.mark.parametrize("line", [b"x", b"[]", b'{"other": 1}', b'{"who": ""}'])
+def test_a_line_without_the_keys_field_has_a_reason(line: bytes) -> None:
+    assert isinstance(parser(key=Key("field", "who")).parse(line), str)
+
+
+@pytest.mark.parametrize("text", ["", "random:x", "field:", "constant", "hash:x"])
+def test_other_keys_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="neither random nor"):
+        read_key(text)
+
+
+def test_what_was_asked_for_is_read() -> None:
+    assert read_key("random") == Key("random")
+    assert read_key("field:a:b") == Key("field", "a:b")
+    assert read_key("constant:x") == Key("constant", "x")
+
+
+def test_lines_are_named_in_runs() -> None:
+    assert runs([7, 1, 3, 2, 9, 8, 8]) == [(1, 3), (7, 9)]
+    assert runs([]) == []

@@ -1,0 +1,351 @@
+"""Records handed to a thread: the lease, hand-overs, interruptions, other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
+from kinesumer.blocking.portal import Crossing
+from kinesumer.consuming.prefetch import Buffer
+from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.telemetry.api import Telemetry
+from tests.support.world import batch_of, hold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.model.records import Record
+
+PATIENCE_SECONDS = 30.0
+
+
+class Desk:
+    """What a client does for a thread, without a client: batches are put by hand."""
+
+    def __init__(self, marks_by_asking: bool = True) -> None:
+        self.marked: list[str] = []
+        self.delivery = ThreadDelivery(
+            SystemClock(),
+            marks_by_asking=marks_by_asking,
+            mark=lambda record: self.marked.append(record.sequence_number),
+        )
+        self.buffer = Buffer(1 << 20)
+        self.crossing = Crossing(self)
+        self.records = Records(Asking(self.crossing, self.delivery, self.start))
+        self.crossings = 0
+
+    async def __aenter__(self) -> None:
+        call = self.crossing.call
+
+        def counted(*arguments: Any) -> Any:
+            self.crossings += 1
+            return call(*arguments)
+
+        self.crossing.call = counted  # type: ignore[method-assign,assignment]
+
+    async def __aexit__(self, *_: object) -> None:
+        self.delivery.close()
+
+    async def start(self) -> None:
+        self.delivery.connect(self.buffer, lambda: None, Telemetry())
+
+    def on_loop(self, function: Callable[[], object]) -> None:
+        async def call() -> None:
+            function()
+
+        self.crossing.call(call)
+
+    def put(self, holding: Holding, *numbers: int) -> None:
+        batch = batch_of(holding, *numbers)
+        self.on_loop(lambda: self.buffer.put(batch))
+
+    def done(self, holding: Holding) -> int:
+        self.on_loop(self.delivery.take_stock)
+        return holding.progress.done
+
+
+@contextmanager
+def open_desk(**options: bool) -> Iterator[Desk]:
+    desk = Desk(**options)
+    with desk.crossing:
+        yield desk
+
+
+def number(record: Record) -> int:
+    return int(record.sequence_number)
+
+
+def until(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@contextmanager
+def thread(work: Callable[[], object]) -> Iterator[threading.Thread]:
+    """Run work in a thread, which must have ended with the block's end."""
+    running = threading.Thread(target=work)
+    running.start()
+    yield running
+    running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
+
+
+def test_asking_for_the_next_record_marks_the_one_before_as_done() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2, 3)
+        for count, record in enumerate(desk.records):
+            assert number(record) == count + 1
+            assert desk.done(shard) == count
+            if count == 2:
+                desk.crossing.loop.call_soon_threadsafe(desk.delivery.close)
+        assert desk.done(shard) == 3
+
+
+def test_records_of_a_batch_cost_no_way_to_the_loop_each() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), *range(1000))
+        taken = iter(desk.records)
+        next(taken)
+        before = desk.crossings
+        for _ in range(999):
+            next(taken)
+        assert desk.crossings == before
+
+
+def test_a_loop_that_was_left_goes_on_where_it_was() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2, 3)
+        for record in desk.records:
+            if number(record) == 2:
+                break
+        assert desk.done(shard) == 1
+        assert number(next(desk.records)) == 3
+        assert desk.done(shard) == 2
+
+
+def test_no_record_is_handed_out_once_its_lease_has_lapsed() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2)
+        assert number(next(desk.records)) == 1
+        deadline, shard.lease.deadline = shard.lease.deadline, 0.0
+        seen: list[int] = []
+        with thread_of(desk, lambda: seen.append(number(next(desk.records)))):
+            time.sleep(0.2)
+            assert seen == []
+            assert (desk.done(shard), shard.is_idle) == (1, True)
+            shard.lease.deadline = deadline
+        assert seen == [2]
+        assert (desk.done(shard), shard.is_idle) == (1, False)
+
+
+def thread_of(desk: Desk, work: Callable[[], object]) -> Any:
+    """Run work in a thread that asks in the place of this one."""
+    desk.delivery.user = None
+    return thread(work)
+
+
+def test_a_revoked_shard_waits_for_the_record_in_hand_and_for_no_other() -> None:
+    with open_desk() as desk:
+        lost, kept = hold(), hold()
+        desk.put(lost, 1, 2)
+        desk.put(kept, 7)
+        assert number(next(desk.records)) == 1
+        desk.on_loop(lost.revoke)
+        assert (desk.done(lost), lost.is_idle) == (0, False)
+        assert number(next(desk.records)) == 7
+        assert (desk.done(lost), lost.is_idle) == (1, True)
+
+
+def test_a_record_counted_just_before_its_shard_was_revoked_is_given_back() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2)
+        next(desk.records)
+        next(desk.delivery._hand.ahead)  # taken, and not looked at yet …
+        assert (desk.done(shard), shard.is_idle) == (1, False)
+        desk.on_loop(shard.revoke)
+        assert not desk.crossing.call(desk.delivery._hold, shard)  # … but now
+        assert (desk.done(shard), shard.is_idle) == (1, True)
+
+
+def test_what_is_revoked_while_others_hand_over_is_never_lost_or_handed_out() -> None:
+    handed: dict[int, int] = {}
+    with open_desk() as desk:
+        shards = [hold() for _ in range(200)]
+        for shard in shards:
+            desk.put(shard, *range(1, 21))
+        desk.put(hold(), 999)
+
+        def consume() -> None:
+            for record in desk.records:
+                if number(record) == 999:
+                    return
+                place = id(record.source)
+                handed[place] = handed.get(place, 0) + 1
+
+        released: dict[int, int] = {}
+        with thread(consume) as running:
+            for shard in shards:
+                desk.on_loop(shard.revoke)
+                until(lambda s=shard: (desk.done(s), s.is_idle)[1])  # type: ignore[misc]
+                released[id(shard.source)] = shard.progress.done
+            running.join(PATIENCE_SECONDS)
+        # What was done at the release is all that was ever handed out of it.
+        assert {k: n for k, n in released.items() if n} == handed
+
+
+def test_batches_are_whole_and_asking_for_the_next_marks_all_of_them() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2)
+        desk.put(shard, 3)
+        batches = desk.records.batches()
+        assert [number(r) for r in next(batches).records] == [1, 2]
+        assert desk.done(shard) == 0
+        assert [number(r) for r in next(batches).records] == [3]
+        assert desk.done(shard) == 2
+
+
+def test_a_batch_is_kept_back_while_its_lease_has_lapsed() -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2)
+        batches = desk.records.batches()
+        batch = next(batches)
+        lease = shard.lease
+        deadline, lease.deadline = lease.deadline, 0.0
+        seen: list[bool] = []
+        with thread(
+            lambda: seen.append(desk.crossing.call(desk.delivery._hold_batch, batch))
+        ):
+            until(lambda: (desk.done(shard), shard.is_idle)[1])
+            lease.deadline = deadline
+        assert seen == [True]
+        assert (desk.done(shard), shard.is_idle) == (0, False)
+
+
+def test_the_rest_of_a_batch_that_records_were_taken_of_can_be_had_as_a_batch() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), 1, 2, 3)
+        next(desk.records)
+        assert [number(r) for r in next(desk.records.batches()).records] == [2, 3]
+
+
+def test_another_thread_is_refused_and_the_first_goes_on() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), 1, 2)
+        taken = iter(desk.records)
+        next(taken)
+        refused: list[BaseException] = []
+
+        def ask() -> None:
+            for ask_again in (desk.records, desk.records.batches()):
+                try:
+                    next(ask_again)
+                except ConfigurationError as error:
+                    refused.append(error)
+
+        with thread(ask):
+            pass
+        assert [str(e)[:19] for e in refused] == ["thread 'MainThread'"] * 2
+        assert number(next(taken)) == 2
+
+
+def test_a_thread_may_follow_one_that_has_ended() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), 1, 2)
+        seen: list[int] = []
+        for _ in range(2):
+            with thread(lambda: seen.append(number(next(desk.records)))):
+                pass
+        assert seen == [1, 2]
+
+
+def test_ctrl_c_ends_the_wait_for_a_record_and_loses_none() -> None:
+    with open_desk() as desk:
+        shard = hold()
+
+        def interrupt() -> None:
+            until(lambda: desk.buffer._takers)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        with thread(interrupt), pytest.raises(KeyboardInterrupt):
+            next(desk.records)
+        desk.put(shard, 1)
+        assert number(next(desk.records)) == 1
+
+
+def test_an_error_ends_the_iteration_each_time() -> None:
+    with open_desk() as desk:
+        error = ValueError("the reason")
+        desk.delivery.close(error)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="the reason"):
+                next(desk.records)
+
+
+def test_iterating_ends_with_the_block_and_needs_it() -> None:
+    desk = Desk()
+    with pytest.raises(ConfigurationError, match="use the client in `with"):
+        next(desk.records)
+    with desk.crossing:
+        desk.put(hold(), 1)
+        next(desk.records)
+    assert list(desk.records) == []
+    assert list(desk.records.batches()) == []
+    with pytest.raises(ConfigurationError, match="entered once"), desk.crossing:
+        pass
+
+
+def test_marks_come_over_together_from_any_thread() -> None:
+    with open_desk(marks_by_asking=False) as desk:
+        shard = hold()
+        desk.put(shard, *range(100))
+        records = [next(desk.records) for _ in range(100)]
+        before = desk.crossings
+        loop = desk.crossing.loop
+
+        def mark() -> None:
+            for record in records:
+                desk.delivery.mark_soon(record, loop)
+
+        with thread(mark):
+            until(lambda: len(desk.marked) == 100)
+        assert desk.crossings == before
+        assert list(map(int, desk.marked)) == list(range(100))
+
+
+def test_the_watchdog_is_told_where_the_thread_is() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), 1)
+        next(desk.records)
+        work = desk.delivery.oldest_work()
+        assert work is not None
+        assert work.what == "user code at orders shardId-000000000000"
+        assert "test_the_watchdog_is_told_where_the_thread_is" in work.stack()
+
+
+def test_what_is_begun_and_not_waited_for_runs_on_the_loop() -> None:
+    done = threading.Event()
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        done.set()
+
+    with open_desk() as desk:
+        desk.crossing.begin(work)
+        assert done.wait(PATIENCE_SECONDS)

@@ -1,0 +1,32 @@
+"""Lines of standard input: whole ones only, whenever it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from kinesumer.cli.input_lines import Lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_the_last_line_needs_no_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\ntwo")
+    portions = [portion async for portion in Lines(str(file))]
+    assert portions == [[b"one"], [b"two"]]
+
+
+async def test_a_line_that_was_read_in_part_is_none_when_it_is_stopped(
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    os.write(end, b"one\ntw")
+    lines = Lines(str(pipe))
+    assert await anext(lines) == [b"one"]
+    lines.stop()
+    assert [portion async for portion in lines] == []
+    os.close(end)

@@ -1,0 +1,364 @@
+"""The picture of ``status --watch``: any fleet, in any terminal, with or without
+colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.observation import sight
+from kinesumer.admin.snapshot import Snapshot
+from kinesumer.cli.terminal_view.drawing import Frame, draw
+from kinesumer.cli.terminal_view.glyphs import ASCII, LETTERS, Glyphs, colour, duration
+from kinesumer.dashboard.model import Event, History, Line
+from kinesumer.dashboard.palette import HUES, PATTERNS
+from kinesumer.dashboard.view_model import About, Seen
+from kinesumer.dashboard.view_model import draw as page
+from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.dashboard.model import State
+
+NOW = 1_800_000_000.0
+WIDE = Frame(80, None, ASCII)
+SIXTEENTH = HASH_KEYS // 16
+
+
+def arn(name: str = "orders") -> str:
+    return f"arn:aws:kinesis:us-east-1:000000000000:stream/{name}"
+
+
+def shard(number: int, first: int, last: int, owner: str = "", **more: Any) -> ShardRow:
+    """Make a row for sixteenths of the hash space, first to last."""
+    stream = more.pop("stream", "orders")
+    fields: dict[str, Any] = {"ready": True, **more}
+    return ShardRow(
+        ShardKey(arn(stream), f"shardId-{number:012}"),
+        first * SIXTEENTH,
+        (last + 1) * SIXTEENTH - 1,
+        Start.TRIM_HORIZON,
+        owner=owner and f"session of {owner}",
+        owner_id=owner,
+        **fields,
+    )
+
+
+def member(name: str, first: int, last: int, **more: Any) -> MemberRow:
+    part = Interval(arn(), first * SIXTEENTH, (last + 1) * SIXTEENTH - 1)
+    fields: dict[str, Any] = {"index": 0, "range": (part,), **more}
+    return MemberRow(name, f"session of {name}", **fields)
+
+
+def seen(
+    members: Sequence[MemberRow],
+    shards: Sequence[ShardRow],
+    behind: Sequence[int] = (),
+    **more: Any,
+) -> State:
+    """Return the model of a fleet led by its first member; colours are a, b, c…"""
+    pages: dict[str, list[ShardRow]] = {}
+    for row in shards:
+        pages.setdefault(row.key.stream_arn, []).append(row)
+    found = Snapshot(
+        list(members),
+        LeaderRow(members[0].session, members[0].client_id, 1) if members else None,
+        [StreamRow(name, 1.0, Start.TRIM_HORIZON, baseline=True) for name in pages],
+        pages,
+    )
+    lags = Lags(dict(zip((row.key for row in shards), behind, strict=False)), {})
+    slots = {row.client_id: slot for slot, row in enumerate(members)}
+    fields: dict[str, Any] = {"lags": lags, "slots": slots, **more}
+    look = Seen(sight(None, found, lags.millis, 0.0), NOW, 2.0, **fields)
+    return page(About("billing", "kinesumer-state-store"), look)
+
+
+def picture(state: State, frame: Frame = WIDE) -> str:
+    """Return the picture as text, as a terminal of this width cuts it."""
+    lines = [line.plain[: frame.width].rstrip() for line in draw(state, frame)]
+    return "\n".join(lines)
+
+
+TWO = [member("left", 0, 7), member("right", 8, 15, index=1)]
+CALM = seen(
+    TWO,
+    [shard(0, 0, 7, "left"), shard(1, 8, 11, "right"), shard(2, 12, 15, "right")],
+    [0, 1500, 45_000],
+)
+
+
+def test_a_calm_fleet_in_letters() -> None:
+    assert picture(CALM) == (
+        """\
+billing  45.0 s behind · 3 of 3 shards consumed · 2 clients · 08:00:00 UTC · tab
+  client  index  heartbeat  shards     behind  state
+a left        0      0.0 s       1       0 ms  leader, up
+b right       1      0.0 s       2     45.0 s  up
+orders (000000000000, us-east-1)  45.0 s behind · 3 shards: 3 owned
+     lag 11111111111111111111111111111111111122222222222222222444444444444444444
+  shards |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|bbbbbbbbbbbbbbbb|bbbbbbbbbbbbbbbbb
+    plan |a left                             |b right
+1 <1s  2 <5s  3 <30s  4 <2m  5 <10m  6 <1h  7 <6h  8 more"""
+    )
+
+
+def test_a_split_shows_children_under_their_parent_until_it_is_read() -> None:
+    parent = shard(0, 0, 15, "left")
+    children = [
+        shard(1, 0, 7, ready=False, parents=frozenset({parent.key.shard_id})),
+        shard(2, 8, 15, ready=False, parents=frozenset({parent.key.shard_id})),
+    ]
+    assert bands(seen([member("left", 0, 15)], [parent, *children]), 41) == (
+        """\
+  shards |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+children |---------------|---------------
+    plan |a left"""
+    )
+
+
+def test_what_nobody_consumes_stands_out_and_a_move_says_where_to() -> None:
+    rows = [
+        shard(0, 0, 3, "left"),
+        shard(1, 4, 7, "right"),
+        shard(2, 8, 11),
+        shard(3, 12, 15, "gone"),
+    ]
+    found = seen(TWO, rows)
+    assert bands(found, 41) == (
+        """\
+  shards |aaaaaaa|b>abbbb|???????|!!!!!!!
+    plan |a left         |b right"""
+    )
+    assert (
+        picture(found)
+        .splitlines()[-1]
+        .startswith("! orphaned  ? unowned  > moving  1 <1s")
+    )
+
+
+def test_a_pause_says_why() -> None:
+    rows = [shard(0, 0, 7, "left"), shard(1, 8, 15, paused=True, pause_reason="x")]
+    found = seen(TWO, rows)
+    assert "2 shards consumed · 1 paused" in picture(found)
+    assert bands(found, 41) == (
+        """\
+  shards |aaaaaaaaaaaaaaa|===============
+    plan |a left         |b right"""
+    )
+    everything = replace(found, paused=True, pause_reason="bad deploy")
+    assert "· paused: bad deploy ·" in picture(everything)
+
+
+def bands(found: State, width: int) -> str:
+    """Return the lines of shards and plan only."""
+    lines = picture(found, Frame(width, None, ASCII)).splitlines()
+    return "\n".join(
+        line
+        for line in lines
+        if line.split()[:1] in (["shards"], ["children"], ["plan"])
+    )
+
+
+def crowd(shards: int, clients: int) -> State:
+    step = HASH_KEYS // shards
+    owner = [number * clients // shards for number in range(shards)]
+    rows = [
+        ShardRow(
+            ShardKey(arn(), f"shardId-{number:012}"),
+            number * step,
+            (number + 1) * step - 1,
+            Start.TRIM_HORIZON,
+            owner=f"session of c{owner[number]:02}",
+            owner_id=f"c{owner[number]:02}",
+            ready=True,
+        )
+        for number in range(shards)
+    ]
+    parts = [
+        [row for row, o in zip(rows, owner, strict=True) if o == n]
+        for n in range(clients)
+    ]
+    members = [
+        MemberRow(
+            f"c{n:02}",
+            f"session of c{n:02}",
+            index=n,
+            range=(Interval(arn(), part[0].first_hash, part[-1].last_hash),),
+        )
+        for n, part in enumerate(parts)
+    ]
+    return seen(members, rows, [number % 2 * 7_000 for number in range(shards)])
+
+
+def test_five_shards_have_boundaries_and_a_thousand_share_columns() -> None:
+    assert bands(crowd(5, 2), 40) == (
+        """\
+  shards |aaaaa|aaaaa|aaaaaa|bbbbb|bbbbb
+    plan |a c00             |b c01"""
+    )
+    assert bands(crowd(1000, 4), 40) == (
+        """\
+  shards aaaaaaaabbbbbbbbccccccccddddddd
+    plan |a c00  |b c01  |c c02 |d c03"""
+    )
+
+
+def test_the_slowest_shard_of_a_column_gives_the_height() -> None:
+    lag = next(line for line in picture(crowd(1000, 4)).splitlines() if " lag " in line)
+    assert lag.split() == ["lag", "3" * 71]
+
+
+def test_one_shard_without_an_owner_is_seen_among_a_thousand() -> None:
+    step = HASH_KEYS // 1000
+    rows = [
+        ShardRow(
+            ShardKey(arn(), f"shardId-{number:012}"),
+            number * step,
+            (number + 1) * step - 1,
+            Start.TRIM_HORIZON,
+            owner="session of left" if number != 500 else "",
+            owner_id="left" if number != 500 else "",
+            ready=True,
+        )
+        for number in range(1000)
+    ]
+    (line, _) = bands(seen([member("left", 0, 15)], rows), 80).splitlines()
+    assert line.count("?") == 1
+
+
+def test_members_say_whether_they_lead_and_where_they_run() -> None:
+    members = [
+        member("left", 0, 7, label="us-east-1a"),
+        member("right", 8, 15, range=None, index=None, state="leaving"),
+        member("query", 8, 15, kind="query"),
+    ]
+    lines = picture(seen(members, [shard(0, 0, 15, "left")])).splitlines()
+    states = {line.split()[1]: line.split("  ")[-1] for line in lines[2:5]}
+    assert states == {
+        "left": "leader, up, in us-east-1a",
+        "right": "leaving, joining",
+        "query": "Spark query, up",
+    }
+
+
+def test_members_in_trouble_come_first_where_not_all_fit() -> None:
+    found = crowd(64, 40)
+    members = list(found.members)
+    members[30] = replace(members[30], states=["silent"])
+    found = replace(found, members=members)
+    lines = picture(found, Frame(80, 24, ASCII)).splitlines()
+    assert [line.split()[1] for line in lines[2:8]] == [
+        "c30",
+        "c00",
+        "c01",
+        "c02",
+        "c03",
+        "c04",
+    ]
+    assert lines[8] == "  … and 34 more clients, all well"
+
+
+@pytest.mark.parametrize("height", [6, 10, 16, 24, 60])
+@pytest.mark.parametrize("streams", [1, 3, 12, 40])
+def test_the_picture_never_is_higher_than_the_terminal(
+    height: int, streams: int
+) -> None:
+    names = [f"stream-{number:02}" for number in range(streams)]
+    rows = [shard(0, 0, 15, "left", stream=name) for name in names]
+    found = seen(TWO, rows)
+    drawn = draw(found, Frame(80, height, Glyphs()))
+    assert len(drawn) <= height
+    assert all("\n" not in line.plain for line in drawn)
+
+
+def test_streams_that_dont_fit_are_counted() -> None:
+    rows = [shard(0, 0, 15, "left", stream=f"s{number}") for number in range(40)]
+    text = picture(seen(TWO, rows), Frame(80, 16, ASCII))
+    assert "… and 30 more streams: a taller terminal shows them" in text
+
+
+def test_with_little_room_a_stream_is_one_line() -> None:
+    rows = [shard(0, 0, 15, "left", stream=f"s{number}") for number in range(4)]
+    text = picture(seen(TWO, rows), Frame(40, 12, ASCII))
+    assert "      s0 |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" in text
+    assert "plan" not in text
+
+
+def test_the_last_hour_stands_beneath_a_stream() -> None:
+    times = [int(NOW) - 60 * ago for ago in (59, 30, 1, 0)]
+    history = History(
+        times=times,
+        millis_behind=[
+            Line(stream_arn=arn(), name="orders", values=[None, 8000.0, 0.0, 1000.0])
+        ],
+        records_per_second=[
+            Line(stream_arn=arn(), name="orders", values=[10.0, 20.0, None, 20.0])
+        ],
+    )
+    text = picture(seen(TWO, [shard(0, 0, 15, "left")], history=history))
+    (hour,) = [line for line in text.splitlines() if " hour " in line]
+    assert hour == (
+        "    hour lag         8        2 to 8.0 s  records/s 5       8        8 to 20"
+    )
+
+
+def test_the_latest_event_is_on_top_and_old_ones_go() -> None:
+    events = [
+        Event(kind="joined", text=f"c{number} joined", at=NOW + number, number=number)
+        for number in range(30)
+    ]
+    lines = picture(seen(TWO, [shard(0, 0, 15, "left")], events=events)).splitlines()
+    assert lines[-20:][0] == "08:00:29 c29 joined"
+    assert lines[-1] == "08:00:10 c10 joined"
+
+
+def test_problems_and_trouble_are_said_before_all_else() -> None:
+    found = seen([], [shard(0, 0, 15)], trouble="the table doesn't answer")
+    lines = picture(found).splitlines()
+    assert lines[1] == "! the table doesn't answer"
+    assert lines[2].startswith("! stream orders: shardId-000000000000 is unowned")
+    assert lines[3] == "no client is alive"
+
+
+def test_names_of_others_cannot_move_the_cursor() -> None:
+    evil = "\x1b[2J\x1b[H evil\n"
+    found = seen(
+        [member(evil, 0, 15)],
+        [shard(0, 0, 15, evil)],
+        events=[Event(kind="joined", text=evil, at=NOW, number=1)],
+    )
+    text = picture(found)
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text
+
+
+def test_every_client_has_a_letter_and_a_colour_of_its_own() -> None:
+    slots = HUES * PATTERNS
+    assert len({colour(slot) for slot in range(slots)}) == len(LETTERS) == slots
+
+
+def test_wide_names_keep_the_columns_straight() -> None:
+    members = [member("店舗", 0, 7), member("right", 8, 15)]
+    found = seen(members, [shard(0, 0, 15, "right")])
+    plan = next(line for line in draw(found, WIDE) if "plan" in line.plain)
+    assert plan.cell_len == 80
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1500, "1.5 s"),
+        (100_000, "2 min"),
+        (7_200_000, "2.0 h"),
+        (259_200_000, "3.0 d"),
+    ],
+)
+def test_times_are_said_as_people_say_them(millis: int, text: str) -> None:
+    assert duration(millis) == text

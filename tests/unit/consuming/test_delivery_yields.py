@@ -1,0 +1,104 @@
+"""User code that holds the event loop: what else runs there between two records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.delivery import Desk
+from tests.support.world import World, hold, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+def loop_over(desk: Desk, what: str) -> AsyncIterator[object]:
+    return aiter(desk.records if what == "records" else desk.records.batches())
+
+
+def block(world: World, seconds: float) -> None:
+    """Let time pass in which nothing else runs."""
+    world.loop.real += seconds
+
+
+async def times_of(
+    world: World, what: str, *, held: float = 0.0, awaited: float = 0.0
+) -> list[float]:
+    """Return when three records came to user code that takes its time with each."""
+    desk, times = Desk(world), list[float]()
+    for number in range(3):
+        desk.put(hold(), number)
+    async for _ in loop_over(desk, what):
+        times.append(world.clock.now())
+        if len(times) == 3:
+            break
+        await asyncio.sleep(awaited)
+        block(world, held)
+    return times
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+@in_virtual_time
+async def test_other_tasks_run_between_two_batches_of_user_code_that_never_awaits(
+    world: World, what: str
+) -> None:
+    async def take_in() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    desk, holding = Desk(world), hold()
+    for number in range(40):
+        desk.put(holding, number)
+    answers: list[asyncio.Task[None]] = []
+    async for _ in loop_over(desk, what):
+        assert all(answer.done() for answer in answers)
+        block(world, 0.1)
+        answers.append(world.loop.create_task(take_in()))
+        if len(answers) == 40:
+            break
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+@in_virtual_time
+async def test_the_loop_runs_for_a_share_of_a_long_hold(
+    world: World, what: str
+) -> None:
+    first, second, third = await times_of(world, what, held=4)
+    assert second - first == pytest.approx(4.2, abs=0.01)
+    assert third - second == pytest.approx(4.2, abs=0.01)
+
+
+@in_virtual_time
+async def test_the_loop_runs_for_a_share_of_a_hold_that_follows_an_await(
+    world: World,
+) -> None:
+    first, second, _ = await times_of(world, "batches", held=4, awaited=3)
+    assert 0.15 < second - first - 7 < 0.21
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+@in_virtual_time
+async def test_after_a_short_hold_no_time_passes(world: World, what: str) -> None:
+    first, second, _ = await times_of(world, what, held=0.2)
+    assert second - first == pytest.approx(0.2, abs=0.001)
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+@in_virtual_time
+async def test_user_code_that_awaits_for_long_is_not_held_up(
+    world: World, what: str
+) -> None:
+    first, second, _ = await times_of(world, what, awaited=100)
+    assert second - first == pytest.approx(100, abs=0.001)
+
+
+@in_virtual_time
+async def test_no_timer_goes_on_while_user_code_waits(world: World) -> None:
+    desk = Desk(world)
+    desk.put(hold(), 1)
+    assert await desk.next() == "1"
+    assert await desk.nothing_for(10)
+    assert desk.delivery._lag.seconds() == 0
+    assert desk.delivery._lag._due is None

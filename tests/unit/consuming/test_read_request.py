@@ -1,0 +1,291 @@
+"""Room for answers and for opened aggregates: bounded, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, Buffer, answer_memory
+from kinesumer.consuming.read_request import Reservation
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.simulation.event_loop import VirtualLoop
+from tests.support.world import World, batch_of, hold, in_virtual_time
+
+PAGE = FULL_PAGE_BYTES
+settle = asyncio.sleep
+
+
+async def reserved(buffer: Buffer, size: int) -> Reservation:
+    room = Reservation(buffer, hold())
+    await room.take(size)
+    return room
+
+
+def test_an_answer_takes_what_its_json_takes_or_its_records() -> None:
+    assert answer_memory(14_000_000) == 14_700_000  # 10,000 records of 1 KB
+    assert answer_memory(15_000) == 11_250 + 100 * 420
+    full = 4 * 10 * 1024 * 1024 // 3 + 150 * 10_000
+    assert 0.9 * PAGE < answer_memory(full) < PAGE
+    assert answer_memory(15_000, most_records=10) == 11_250 + 10 * 420
+
+
+@in_virtual_time
+async def test_answers_under_way_keep_within_the_window_but_for_small_ones(
+    world: World,
+) -> None:
+    buffer = Buffer(10 * PAGE)
+    buffer.window.size = 2 * PAGE
+    first, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
+    waiting = world.loop.create_task(reserved(buffer, SMALL_PAGE_BYTES + 1))
+    await reserved(buffer, SMALL_PAGE_BYTES)
+    await settle(1)
+    assert not waiting.done()
+    assert buffer.in_flight == 2 * PAGE
+    first.answered(1000, 20.0)
+    first.keep(500)
+    await waiting
+    assert buffer.in_flight == PAGE + SMALL_PAGE_BYTES + 1
+
+
+@in_virtual_time
+async def test_one_answer_is_let_through_a_window_that_is_too_small(
+    world: World,
+) -> None:
+    buffer = Buffer(10 * PAGE)
+    buffer.window.size = PAGE // 8
+    room = await reserved(buffer, PAGE)
+    waiting = world.loop.create_task(reserved(buffer, PAGE))
+    await settle(1)
+    assert not waiting.done()
+    room.close()
+    await waiting
+    assert buffer.in_flight == buffer.used == PAGE
+
+
+@in_virtual_time
+async def test_what_a_small_answer_does_not_need_is_given_back_at_its_head(
+    world: World,
+) -> None:
+    buffer = Buffer(2 * PAGE)
+    room, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
+    waiting = world.loop.create_task(reserved(buffer, PAGE - 100_000))
+    await settle(1)
+    assert not waiting.done()
+    room.shrink(1000)
+    await waiting
+    assert room.size == answer_memory(1000)
+    assert buffer.used == 2 * PAGE - 100_000 + room.size
+    assert buffer.in_flight == 2 * PAGE - 100_000 + 1000
+    room.shrink(10_000)
+    room.answered(1000, 0.1)
+    room.close()
+    assert buffer.used == buffer.in_flight == 2 * PAGE - 100_000
+
+
+@in_virtual_time
+async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> None:
+    buffer = Buffer(2 * PAGE)
+    rooms = [await reserved(buffer, PAGE) for _ in range(2)]
+    assert rooms[0].covers(10 << 20)
+    assert rooms[0].covers(None)
+    assert not rooms[0].covers(PAGE + 1)
+    growing = [world.loop.create_task(room.grow(PAGE + 1)) for room in rooms]
+    await settle(1)
+    # Both had to grow: the first could, since the second gave back what it held.
+    assert [task.done() for task in growing] == [True, False]
+    assert buffer.used == buffer.in_flight == answer_memory(PAGE + 1)
+    rooms[0].close()
+    await growing[1]
+    rooms[1].close()
+    assert buffer.used == buffer.in_flight == 0
+
+
+@in_virtual_time
+async def test_who_gives_up_growing_holds_nothing(world: World) -> None:
+    buffer = Buffer(PAGE)
+    room, _ = await reserved(buffer, 1000), await reserved(buffer, 1000)
+    growing = world.loop.create_task(room.grow(None))
+    await settle(1)
+    growing.cancel()
+    await settle(1)
+    room.close()
+    assert buffer.used == 1000
+    assert buffer.in_flight == 0
+
+
+@in_virtual_time
+async def test_who_gives_up_when_just_served_is_not_in_flight(world: World) -> None:
+    buffer = Buffer(PAGE)
+    room = await reserved(buffer, PAGE)
+    waiting = world.loop.create_task(reserved(buffer, PAGE))
+    await settle(1)
+    room.close()
+    waiting.cancel()
+    await settle(1)
+    assert buffer.used == buffer.in_flight == 0
+
+
+@in_virtual_time
+async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
+    world: World,
+) -> None:
+    buffer = Buffer(100)
+    holding, other = hold(), hold()
+    room, behind = Reservation(buffer, holding), Reservation(buffer, other)
+    await room.take(40)
+    await behind.take(40)
+    opened = await room.open(10, lambda: [batch_of(holding, 1, size=60)])
+    assert (buffer.used, buffer.opened) == (130, 60)
+    waiting = world.loop.create_task(
+        behind.open(10, lambda: [batch_of(other, 1, size=60)])
+    )
+    await settle(1)
+    assert not waiting.done()
+    for batch in opened:
+        room.put(batch)
+    assert (buffer.opened, buffer.delivered) == (0, 60)
+    await settle(1)
+    assert not waiting.done()
+    taken = await buffer.get()
+    assert taken is not None
+    buffer.give_back(holding, taken.size)
+    await waiting
+    assert buffer.used == 30 + 30 + 60
+    behind.close()
+    room.close()
+    assert buffer.used == buffer.opened == 0
+
+
+@in_virtual_time
+async def test_a_piece_is_opened_if_pages_take_all_and_nothing_of_them_is_opened(
+    world: World,
+) -> None:
+    buffer = Buffer(100)
+    holding = hold()
+    room, _ = Reservation(buffer, holding), await reserved(buffer, 60)
+    await room.take(40)
+    opened = await room.open(40, lambda: [batch_of(holding, 1, size=90)])
+    assert opened[0].size == 90
+    assert buffer.used == 150
+    room.close()
+    assert buffer.used == 60
+
+
+@in_virtual_time
+async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> None:
+    buffer = Buffer(100)
+    holding = hold()
+    room = Reservation(buffer, holding)
+    await room.take(90)
+    waiting = world.loop.create_task(reserved(buffer, 50))
+    await settle(1)
+    await room.open(90, lambda: [batch_of(holding, 1, size=70)])
+    assert not waiting.done()
+    room.close()
+    await waiting
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@in_virtual_time
+async def test_an_opener_that_gives_up_lets_the_next_one_open(
+    world: World, at_once: bool
+) -> None:
+    buffer = Buffer(100)
+    holding = hold()
+    held = await reserved(buffer, 100)
+    batch = batch_of(holding, 1, size=10)
+    buffer.put(batch)
+    rooms = [Reservation(buffer, hold()) for _ in range(2)]
+    first, second = (
+        world.loop.create_task(room.open(0, lambda: [batch])) for room in rooms
+    )
+    await settle(1)
+    if at_once:
+        held.close()  # the first is let through just before it is cancelled
+    first.cancel()
+    await settle(1)
+    held.close()
+    assert await second == [batch]
+    assert first.cancelled()
+
+
+@in_virtual_time
+async def test_an_opener_that_fails_lets_the_next_one_open(world: World) -> None:
+    buffer, room = Buffer(100), Reservation(Buffer(100), hold())
+    with pytest.raises(ZeroDivisionError):
+        await Reservation(buffer, hold()).open(0, lambda: [1 // 0])  # type: ignore[list-item]
+    assert await room.open(0, list) == []
+    assert await Reservation(buffer, hold()).open(0, list) == []
+
+
+MIB = 1 << 20
+SIZES = st.integers(1, 60).map(lambda size: size * MIB)
+KINDS = st.sampled_from(["plain", "aggregates", "fails", "given up"])
+STEPS = st.tuples(KINDS, SIZES, SIZES, st.integers(0, 5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(STEPS, max_size=6), min_size=1, max_size=6),
+    st.integers(1, 150),
+    st.integers(0, 3),
+)
+def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
+    readers: list[list[tuple[str, int, int, int]]], limit: int, slow: int
+) -> None:
+    most = 60 * MIB  # of a page, or of what a piece is opened to
+
+    async def read(buffer: Buffer, steps: list[tuple[str, int, int, int]]) -> None:
+        holding = hold()
+        for what, expected, size, seconds in steps:
+            room = Reservation(buffer, holding)
+            try:
+                async with asyncio.timeout(3 if what == "given up" else 1e6):
+                    await room.take(expected)
+                    await settle(seconds)
+                    if size > room.size:
+                        room.close()
+                        await room.take(size)
+                    await settle(seconds)
+                    if what == "fails":
+                        continue
+                    room.answered(size, seconds)
+                    pieces = 3 if what == "aggregates" else 0
+                    for _ in range(pieces):
+                        piece = [batch_of(holding, 1, size=expected)]
+                        opened = await room.open(room.size // 3, piece.copy)
+                        assert buffer.used <= max(limit * MIB, most) + most
+                        await settle(seconds)
+                        for batch in opened:
+                            room.put(batch)
+                    if not pieces:
+                        room.put(batch_of(holding, 1, size=room.size))
+            except TimeoutError:
+                pass
+            finally:
+                room.close()
+
+    async def take(buffer: Buffer) -> None:
+        while True:
+            batch = await buffer.get()
+            if batch is not None:
+                await settle(slow)
+                buffer.give_back(batch.holding, batch.size)
+
+    async def main(loop: VirtualLoop) -> None:
+        buffer = Buffer(limit * MIB)
+        taking = loop.create_task(take(buffer))
+        tasks = [loop.create_task(read(buffer, steps)) for steps in readers]
+        async with asyncio.timeout(1e5):
+            await asyncio.gather(*tasks)
+            while buffer.delivered:
+                await settle(1)
+        taking.cancel()
+        assert buffer.used == buffer.in_flight == buffer.opened == 0
+
+    loop = VirtualLoop(Random(0))
+    loop.run(main(loop))

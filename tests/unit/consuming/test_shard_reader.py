@@ -1,0 +1,603 @@
+"""One shard's reading: no gap, no repeat, whatever happens between two pages."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.core.fair_share import FEWEST_READS_PER_SECOND
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardThrottledError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StreamMissingError,
+    StreamReplacedError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from tests.support.delivery import BUDGET, ReaderDesk
+from tests.support.world import APP, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import StreamInfo
+    from kinesumer.ports import Room
+
+SHARD = "shardId-000000000000"
+
+
+@in_virtual_time
+async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    assert await desk.read(2) == ["a", "b"]
+    world.put("c")
+    assert await desk.read(3, seconds=0.5) == ["a", "b", "c"]
+    owner = desk.holding.key, 1, APP
+    assert {record.fence[:3] for record in desk.records} == {owner}
+    assert desk.holding.millis_behind == 0
+
+
+@in_virtual_time
+async def test_it_goes_on_after_the_checkpoint(world: World) -> None:
+    world.put("a")
+    _, number = world.kinesis.put("orders", b"b", explicit_hash_key=0)
+    world.put("c")
+    desk = ReaderDesk(world, position=Position(number))
+    desk.start()
+    assert await desk.read(1) == ["c"]
+    assert desk.source.iterators == [(SHARD, Position(number))]
+
+
+@in_virtual_time
+async def test_a_closed_shard_ends_with_its_children(world: World) -> None:
+    world.put("a")
+    low, high = world.kinesis.split("orders", SHARD)
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.task
+    assert desk.texts == ["a"]
+    assert desk.holding.children is not None
+    assert [child.shard_id for child in desk.holding.children] == [low, high]
+
+
+@in_virtual_time
+async def test_an_expired_iterator_is_renewed_after_the_last_record(
+    world: World,
+) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(2)
+    last = desk.records[-1].sequence_number
+    desk.source.errors.append(ExpiredIteratorError("too old"))
+    world.put("c", "d")
+    assert await desk.read(4) == ["a", "b", "c", "d"]
+    assert desk.source.iterators[1:] == [(SHARD, Position(last))]
+
+
+@in_virtual_time
+async def test_iterators_that_expire_all_the_time_neither_skip_nor_repeat(
+    world: World,
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    for text in "abcdefgh":
+        world.put(text)
+        desk.source.errors.append(ExpiredIteratorError("too old"))
+        await asyncio.sleep(0.7)
+    assert "".join(await desk.read(8)) == "abcdefgh"
+
+
+@in_virtual_time
+async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.source.errors.extend(SourceThrottledError("slow down") for _ in range(12))
+    desk.start()
+    assert await desk.read(1) == ["a"]
+    reads = desk.source.reads
+    gaps = [after - before for before, after in pairwise(reads)]
+    assert min(gaps) >= 0.199
+    assert sum(gaps[8:12]) > sum(gaps[:4])
+
+
+@in_virtual_time
+async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(1)
+    for _ in range(5):
+        desk.source.errors.append(ShardThrottledError("five reads a second"))
+        await asyncio.sleep(20)
+    gaps = [after - before for before, after in pairwise(desk.source.reads)]
+    assert max(gaps) <= 1 / FEWEST_READS_PER_SECOND + 0.001
+    assert desk.stream.failing is None
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert (
+        "Kinesis throttles 'orders' "
+        "(five reads per second and shard, shared by all apps)"
+    ) in warnings[0]
+
+
+@in_virtual_time
+async def test_a_page_is_no_larger_than_what_a_shard_gives_in_a_second(
+    world: World,
+) -> None:
+    world.put(*("x" * 10_000 for _ in range(3000)))
+    desk = ReaderDesk(world)
+    limits: list[int] = []
+    get_records = desk.source.get_records
+
+    async def noted(iterator: str, limit: int, room: Room | None = None) -> Page:
+        limits.append(limit)
+        return await get_records(iterator, limit, room)
+
+    desk.source.get_records = noted  # type: ignore[method-assign]
+    desk.start()
+    await desk.read(3000)
+    assert limits[0] == 10_000
+    assert len(limits) > 10
+    assert all(150 <= limit <= 300 for limit in limits[1:])
+
+
+@in_virtual_time
+async def test_three_apps_share_a_shard_fairly(world: World) -> None:
+    desks = [ReaderDesk(world) for _ in range(3)]
+    for desk in desks:
+        desk.start()
+        await asyncio.sleep(0.3)
+    await asyncio.sleep(20)
+    throttled = world.kinesis.throttled
+    first = [len(desk.source.reads) for desk in desks]
+    took: list[list[float]] = [[] for _ in desks]
+    for count in range(1, 500):
+        world.put("x")
+        put = world.clock.now()
+        await world.until(
+            lambda seen=count: all(len(desk.records) >= seen for desk in desks)  # type: ignore[misc]
+        )
+        for times in took:
+            times.append(world.clock.now() - put)
+        await asyncio.sleep(0.37)
+    reads = sum(len(d.source.reads) - f for d, f in zip(desks, first, strict=True))
+    assert (world.kinesis.throttled - throttled) / reads < 0.02
+    for times in took:
+        assert sorted(times)[int(0.99 * len(times))] <= 1.3
+
+
+@in_virtual_time
+async def test_an_unreachable_kinesis_is_waited_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+
+    def failing() -> tuple[object, ...]:
+        return (desk.stream.failing or ())[:2]
+
+    desk.source.down = True
+    desk.start()
+    await asyncio.sleep(600)
+    assert failing() == pytest.approx((0, 600), abs=6)
+    desk.source.down = False
+    assert await desk.read(1, seconds=6) == ["a"]
+    assert failing() == ()
+    world.put("b")
+    await desk.read(2)
+    await asyncio.sleep(10)
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert [text[:19] for text in warnings] == [
+        "stream orders fails",
+        "stream orders works",
+    ]
+
+
+@in_virtual_time
+async def test_a_wait_for_a_connection_is_not_held_against_kinesis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, slow = ReaderDesk(world), True
+
+    @asynccontextmanager
+    async def connection() -> AsyncIterator[None]:
+        await asyncio.sleep(400 if slow else 0)
+        yield
+
+    monkeypatch.setattr(desk.source, "connection", connection)
+    desk.source.down = True
+    desk.start()
+    for _ in range(30):
+        await asyncio.sleep(13)
+        assert desk.holding.asking_since is None  # the watchdog sees no request
+    await asyncio.sleep(20)
+    assert (desk.stream.failing or ())[:2] == pytest.approx((400, 400), abs=1)
+    desk.source.down = slow = False
+    world.put("a")
+    assert await desk.read(1, seconds=1000) == ["a"]
+    assert desk.stream.failing is None
+
+
+@in_virtual_time
+async def test_a_loop_that_was_held_changes_nothing_of_the_pace(world: World) -> None:
+    world.put(*map(str, range(50)))
+    desk = ReaderDesk(world, page_records=1)
+    # User code held the event loop for half a minute.
+    desk.reader._context.loop_clock._due_and_held = math.inf, 30.0
+    desk.start()
+    await desk.read(50)
+    assert len(desk.source.reads) / world.clock.now() <= 5.2
+
+
+@in_virtual_time
+async def test_five_reads_a_second_at_most(world: World) -> None:
+    world.put(*map(str, range(50)))
+    desk = ReaderDesk(world, page_records=1)
+    desk.start()
+    await desk.read(50)
+    assert len(desk.source.reads) / world.clock.now() <= 5.2
+
+
+@in_virtual_time
+async def test_a_stream_with_a_pace_of_its_own_is_read_at_that(world: World) -> None:
+    desk = ReaderDesk(world, pace=2.0)
+    desk.start()
+    await asyncio.sleep(20)
+    assert len(desk.source.reads) == 10
+
+
+@in_virtual_time
+async def test_a_kinesis_that_does_not_answer_holds_no_room_in_the_buffer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = ReaderDesk(world)
+    desk.source.errors.append(SourceUnavailableError("timed out"))
+    hanging = asyncio.Event()
+    find = desk.source.get_iterator
+
+    async def hang(shard_id: str, after: Position | Start) -> str:
+        await hanging.wait()
+        return await find(shard_id, after)
+
+    monkeypatch.setattr(desk.source, "get_iterator", hang)
+    desk.start()
+    for _ in range(2):
+        await asyncio.sleep(10)
+        assert desk.buffer.used == 0
+        hanging.set()
+        await asyncio.sleep(0.01)
+        hanging.clear()
+    hanging.set()
+    world.put("a")
+    assert await desk.read(1) == ["a"]
+
+
+# --- starts ---
+
+
+@in_virtual_time
+async def test_a_start_that_kinesis_has_not_reached_is_asked_for_again(
+    world: World,
+) -> None:
+    moment = world.clock.wall() + 0.9
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    world.put("too early")
+    await asyncio.sleep(1)
+    world.put("a")
+    assert await desk.read(1, seconds=5) == ["a"]
+    assert desk.stream.failing is None
+
+
+@in_virtual_time
+async def test_a_start_by_time_delivers_nothing_that_arrived_before(
+    world: World,
+) -> None:
+    await asyncio.sleep(10.2)
+    world.put("early, in the same second")
+    await asyncio.sleep(0.3)
+    moment = world.clock.wall()
+    world.put("on time")
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    assert await desk.read(1) == ["on time"]
+
+
+@in_virtual_time
+async def test_a_start_by_time_waits_past_pages_of_early_records(
+    world: World,
+) -> None:
+    await asyncio.sleep(10.2)
+    world.put("early")
+    moment = world.clock.wall() + 0.3
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    await asyncio.sleep(1)
+    assert desk.texts == []
+    world.put("on time")
+    assert await desk.read(1) == ["on time"]
+
+
+@in_virtual_time
+async def test_what_follows_a_start_by_time_is_delivered_whatever_its_own_time(
+    world: World,
+) -> None:
+    moment = world.clock.wall()
+    world.put("on time")
+    desk = ReaderDesk(world, start=Start(type="AT_TIMESTAMP", timestamp=moment))
+    desk.start()
+    await desk.read(1)
+    world.put("put later, arrived on a host whose clock is behind")
+    log = world.kinesis.stream("orders").shards[SHARD].log
+    log[-1] = log[-1]._replace(arrived_at=moment - 1)
+    assert len(await desk.read(2)) == 2
+
+
+@in_virtual_time
+async def test_a_start_by_time_skips_every_page_of_early_records(
+    world: World,
+) -> None:
+    await asyncio.sleep(10.2)
+    world.put("early", "also early", "still early")
+    await asyncio.sleep(0.3)
+    moment = world.clock.wall()
+    world.put("on time", "later")
+    start = Start(type="AT_TIMESTAMP", timestamp=moment)
+    desk = ReaderDesk(world, page_records=1, start=start)
+    desk.start()
+    assert await desk.read(2) == ["on time", "later"]
+
+
+# --- what is gone ---
+
+
+@in_virtual_time
+async def test_a_start_that_kinesis_has_not_reached_is_awaited(world: World) -> None:
+    world.put("before")
+    await asyncio.sleep(5)
+    start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() + 1)
+    desk = ReaderDesk(world, start=start)
+    desk.start()
+    await asyncio.sleep(2)
+    world.put("after")
+    assert await desk.read(1) == ["after"]
+    assert desk.stream.failing is None
+
+
+@in_virtual_time
+async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, number = world.kinesis.put("orders", b"old", explicit_hash_key=0)
+    world.put("lost")
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall() - 5)
+    world.put("kept")
+    desk = ReaderDesk(world, position=Position(number))
+    desk.start()
+    assert await desk.read(1) == ["kept"]
+    assert "records may be lost to retention" in caplog.text
+
+
+@in_virtual_time
+async def test_of_a_shard_read_to_its_tip_nothing_is_called_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk.source.errors.append(SourceUnavailableError("timed out"))
+    world.put("b")
+    assert await desk.read(2) == ["a", "b"]
+    assert "has expired, and nothing came after it" in caplog.text
+    assert "lost" not in caplog.text
+
+
+@in_virtual_time
+async def test_what_may_have_come_while_a_shard_was_not_read_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    desk.source.down = True
+    await asyncio.sleep(10)
+    world.put("b")
+    await asyncio.sleep(25 * 3600)
+    world.kinesis.expire("orders", world.clock.wall())
+    world.put("c")
+    desk.source.down = False
+    assert await desk.read(2) == ["a", "c"]
+    assert "records may be lost to retention" in caplog.text
+
+
+@in_virtual_time
+async def test_a_position_trimmed_while_reading_is_given_up_as_well(
+    world: World,
+) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(1)
+    desk.source.errors.append(TrimmedPositionError("too old"))
+    world.put("b")
+    assert (await desk.read(2))[-1] == "b"
+
+
+@in_virtual_time
+async def test_a_shard_that_has_expired_counts_as_ended(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.split("orders", SHARD)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.task
+    assert desk.holding.children == ()
+    assert "retention has passed a whole shard: records may be lost" in caplog.text
+
+
+@in_virtual_time
+async def test_a_shard_missing_because_the_stream_was_made_anew_is_fatal(
+    world: World,
+) -> None:
+    world.kinesis.split("orders", SHARD)
+    desk = ReaderDesk(world, shard_id="shardId-000000000002")
+    await asyncio.sleep(1)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    desk.start()
+    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+        await desk.task
+
+
+@pytest.mark.parametrize(
+    "error", [ExpiredIteratorError("too old"), SourceUnavailableError("timed out")]
+)
+@in_virtual_time
+async def test_of_a_stream_made_anew_no_record_is_read_from_a_start(
+    world: World, error: Exception
+) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(10)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    world.put("of the new stream")
+    desk.source.errors.append(error)
+    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+        await desk.task
+    assert desk.texts == []
+
+
+@in_virtual_time
+async def test_readers_ask_together_whether_a_stream_is_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = ReaderDesk(world)
+    asked: list[float] = []
+    describe = desk.source.describe
+
+    async def count() -> StreamInfo:
+        asked.append(world.clock.now())
+        return await describe()
+
+    monkeypatch.setattr(desk.source, "describe", count)
+    for _ in range(3):
+        now = world.clock.now()
+        await asyncio.gather(
+            *(desk.stream.confirm(world.clock, now) for _ in range(100))
+        )
+        await asyncio.sleep(0.1)
+    assert [later - first for first, later in pairwise(asked)] == pytest.approx([1, 1])
+
+
+@in_virtual_time
+async def test_a_stream_deleted_while_it_is_read_is_fatal(world: World) -> None:
+    desk = ReaderDesk(world)
+    desk.start()
+    await asyncio.sleep(1)
+    world.kinesis.delete_stream("orders")
+    with pytest.raises(StreamMissingError, match="orders"):
+        await desk.task
+
+
+# --- memory ---
+
+
+@in_virtual_time
+async def test_a_page_is_cut_so_that_half_of_max_uncommitted_can_be_stored(
+    world: World,
+) -> None:
+    world.put(*"abcdefg")
+    desk = ReaderDesk(world, max_uncommitted=4)
+    desk.start()
+    await asyncio.sleep(60)
+    assert [len(batch) for batch in desk.batches] == [2, 2]
+    desk.commit(2)
+    await asyncio.sleep(1)
+    assert [len(batch) for batch in desk.batches] == [2, 2, 2]
+    desk.commit(6)
+    assert "".join(await desk.read(7)) == "abcdefg"
+
+
+@in_virtual_time
+async def test_max_uncommitted_of_one_delivers_record_by_record(world: World) -> None:
+    world.put(*"abc")
+    desk = ReaderDesk(world, max_uncommitted=1)
+    desk.start()
+    for count in (1, 2, 3):
+        await asyncio.sleep(10)
+        assert len(desk.texts) == count
+        desk.commit(count)
+
+
+@in_virtual_time
+async def test_what_was_reserved_and_not_needed_is_given_back(world: World) -> None:
+    world.put("a", "b")
+    desk = ReaderDesk(world)
+    desk.start()
+    await desk.read(2)
+    await asyncio.sleep(0.1)
+    assert desk.buffer.used == sum(batch.size for batch in desk.batches)
+
+
+@in_virtual_time
+async def test_a_reader_cancelled_while_it_waits_gives_everything_back(
+    world: World,
+) -> None:
+    world.put(*"abcdefg")
+    desk = ReaderDesk(world, max_uncommitted=4)
+    desk.start()
+    await asyncio.sleep(10)
+    desk.holding.revoke()
+    await asyncio.wait([desk.task])
+    assert desk.buffer.used == sum(batch.size for batch in desk.batches)
+
+
+@in_virtual_time
+async def test_without_room_nothing_is_fetched(world: World) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    await desk.buffer.reserve(BUDGET)
+    desk.start()
+    await asyncio.sleep(60)
+    assert desk.source.reads == []
+    desk.buffer.release(BUDGET)
+    assert await desk.read(1) == ["a"]
+
+
+@in_virtual_time
+async def test_a_request_that_user_code_held_up_is_no_failure_of_kinesis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(_iterator: str, _limit: int, _room: object) -> None:
+        await asyncio.sleep(1e9)
+
+    desk = ReaderDesk(world)
+    monkeypatch.setattr(desk.source, "get_records", wait)
+    desk.start()
+    # The watchdog doesn't blame the request: something else blocks the loop for longer.
+    await asyncio.sleep(1000)
+    desk.task.cancel()
+    await asyncio.wait([desk.task])
+    assert desk.stream.failing is None

@@ -1,0 +1,150 @@
+"""Streams as users name them, found and checked before anything is consumed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
+from kinesumer.errors import ConfigurationError, StreamMissingError
+from kinesumer.model.streams import Start, Stream
+from tests.support.world import ARN, FaultySource, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("orders", ["orders"]),
+        (ARN, [ARN]),
+        (Stream("orders"), ["orders"]),
+        (["orders", Stream("payments")], ["orders", "payments"]),
+        (("orders", "payments"), ["orders", "payments"]),
+    ],
+)
+def test_streams_are_names_arns_or_objects_one_or_many(
+    given: Any, names: list[str]
+) -> None:
+    assert [stream.name for stream in as_streams(given)] == names
+
+
+@pytest.mark.parametrize(
+    "given", [[], (), [""], "", [7], [None], [b"orders"], b"orders", 7, None]
+)
+def test_what_is_no_stream_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="stream"):
+        as_streams(given)
+
+
+async def opened(
+    world: World, streams: Sequence[Stream], start: Start = Start.LATEST
+) -> dict[str, OpenStream]:
+    async def open_source(stream: Stream) -> Any:
+        return world.kinesis.source(stream.name)
+
+    return await open_streams(world.context(), streams, start, open_source)
+
+
+def at(world: World, **ago: float) -> Start:
+    now = datetime.fromtimestamp(world.clock.wall(), UTC)
+    return Start.at(now - timedelta(**ago))
+
+
+@in_virtual_time
+async def test_streams_are_known_by_their_arn(world: World) -> None:
+    (stream,) = (await opened(world, [Stream("orders")])).values()
+    assert (stream.arn, stream.name, stream.label) == (ARN, "orders", "stream orders")
+
+
+@in_virtual_time
+async def test_a_streams_own_start_goes_before_the_calls(world: World) -> None:
+    world.kinesis.create_stream("payments")
+    streams = [Stream("orders", start=Start.TRIM_HORIZON), Stream("payments")]
+    found = await opened(world, streams, Start.LATEST)
+    assert [s.start for s in found.values()] == [Start.TRIM_HORIZON, Start.LATEST]
+
+
+@in_virtual_time
+async def test_the_same_stream_twice_is_refused_however_it_is_named(
+    world: World,
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"orders is named twice"):
+        await opened(world, [Stream("orders"), Stream(ARN)])
+
+
+@in_virtual_time
+async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
+    with pytest.raises(StreamMissingError, match="missing"):
+        await opened(world, [Stream("missing")])
+
+
+@in_virtual_time
+async def test_a_stream_being_created_is_waited_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kinesumer")
+    stream = world.kinesis.stream("orders")
+    stream.status = "CREATING"
+    task = world.loop.create_task(opened(world, [Stream("orders")]))
+    await asyncio.sleep(30)
+    assert not task.done()
+    stream.status = "ACTIVE"
+    await task
+    assert "orders is being created, waiting" in caplog.text
+
+
+@in_virtual_time
+async def test_a_stream_being_updated_is_as_good_as_active(world: World) -> None:
+    world.kinesis.stream("orders").status = "UPDATING"
+    assert await opened(world, [Stream("orders")])
+
+
+@in_virtual_time
+async def test_a_stream_being_deleted_is_refused(world: World) -> None:
+    world.kinesis.stream("orders").status = "DELETING"
+    with pytest.raises(StreamMissingError, match=r"orders .* is being deleted"):
+        await opened(world, [Stream("orders")])
+
+
+@in_virtual_time
+async def test_a_start_in_the_future_is_refused(world: World) -> None:
+    with pytest.raises(ConfigurationError, match=r"orders: start lies 60 s in the"):
+        await opened(world, [Stream("orders")], at(world, seconds=-60))
+
+
+@in_virtual_time
+async def test_a_start_now_is_none_in_the_future(world: World) -> None:
+    await asyncio.sleep(0.7)
+    assert await opened(world, [Stream("orders")], at(world))
+
+
+@in_virtual_time
+async def test_a_start_older_than_retention_is_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await opened(world, [Stream("orders")], at(world, hours=23))
+    assert not caplog.records
+    assert await opened(world, [Stream("orders")], at(world, hours=25))
+    assert "start is older than the retention of 24 h" in caplog.text
+
+
+@in_virtual_time
+async def test_an_unreachable_kinesis_is_waited_for(world: World) -> None:
+    source = FaultySource(world.kinesis.source("orders"))
+    source.down = True
+
+    async def open_source(stream: Stream) -> Any:
+        return source
+
+    finding = open_streams(
+        world.context(), [Stream("orders")], Start.LATEST, open_source
+    )
+    task = world.loop.create_task(finding)
+    await asyncio.sleep(60)
+    source.down = False
+    assert list(await task) == [ARN]

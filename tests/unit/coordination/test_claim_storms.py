@@ -1,0 +1,168 @@
+"""Many writes at once against a table that takes few write units a second."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.consuming.checkpointer import Checkpointer
+from kinesumer.core.write_rate import COMMITS_PER_SECOND
+from kinesumer.errors import StoreThrottledError
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Stream
+from kinesumer.ports import All, Write
+from kinesumer.wire import writes
+from tests.support.world import (
+    APP,
+    ARN,
+    FaultyStore,
+    World,
+    hold,
+    in_virtual_time,
+    shard_row,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.ports import Written
+    from tests.support.world import Client
+
+ANY = All(())
+UNITS_PER_SECOND = 200.0
+SHARDS = 2000
+
+
+class Way(FaultyStore):
+    """One client's way to the table; notes when its heartbeats were refused."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.table)
+        self.latency = 0.01
+        self.clock = world.clock
+        self.beat_at = [0.0]
+        self.refused_beats = 0
+
+    async def write(self, write: Write) -> Written:
+        is_beat = "beat" in write.set
+        try:
+            written = await super().write(write)
+        except StoreThrottledError:
+            self.refused_beats += is_beat
+            raise
+        if is_beat:
+            self.beat_at.append(self.clock.now())
+        return written
+
+    @property
+    def longest_without_a_beat(self) -> float:
+        pairs = zip(self.beat_at[1:], self.beat_at[2:], strict=False)
+        return max(after - before for before, after in pairs)
+
+
+def start(
+    world: World, *client_ids: str, **config: Any
+) -> tuple[list[Client], list[Way]]:
+    ways = [Way(world) for _ in client_ids]
+    # Read seldom: what is read here is of no interest.
+    stream = Stream("big", pace_seconds=60.0)
+    clients = [
+        world.client(client_id, stream, store=way, **config)
+        for client_id, way in zip(client_ids, ways, strict=True)
+    ]
+    return clients, ways
+
+
+def held(clients: list[Client]) -> int:
+    return sum(1 for client in clients for _ in client.group.holdings())
+
+
+@in_virtual_time
+async def test_claims_keep_to_what_the_table_takes(world: World) -> None:
+    world.kinesis.create_stream("big", SHARDS)
+    world.table.write_units_per_second = UNITS_PER_SECOND
+    clients, ways = start(world, "c1", "c2", "c3")
+    await world.until(lambda: any(way.writes("claim") for way in ways))
+    began = world.clock.now()
+    await world.until(lambda: held(clients) == SHARDS)
+    assert world.clock.now() - began < 1.5 * SHARDS / UNITS_PER_SECOND
+    assert sum(len(way.writes("claim")) for way in ways) < 1.3 * SHARDS
+    assert max(way.longest_without_a_beat for way in ways) < 4
+    assert not any(member.dead for member in world.members().values())
+
+
+@in_virtual_time
+async def test_releases_keep_to_what_the_table_takes(world: World) -> None:
+    world.kinesis.create_stream("big", SHARDS)
+    clients, ways = start(world, "c1", "c2")
+    await world.until(lambda: held(clients) == SHARDS)
+    world.table.write_units_per_second = UNITS_PER_SECOND
+    await clients[0].stop()
+    released = [write for write in ways[0].sent if "owner" in write.remove]
+    assert len(released) < 1.3 * SHARDS / 2
+    assert not any(row.owner_id == "c1" for row in world.shard_rows("big").values())
+    assert ways[1].longest_without_a_beat < 4
+
+
+@in_virtual_time
+async def test_a_keeper_creates_rows_as_fast_as_the_table_takes_them(
+    world: World,
+) -> None:
+    shards, units = SHARDS // 4, UNITS_PER_SECOND / 4
+    world.kinesis.create_stream("big", shards)
+    world.table.write_units_per_second = units
+    _, ways = start(world, "c1")
+    await world.until(lambda: len(world.shard_rows("big")) == shards)
+    assert world.clock.now() < 1.5 * shards / units
+    created = [write for write in ways[0].sent if "last_hash" in write.set]
+    assert len(created) < 1.3 * shards
+    assert ways[0].longest_without_a_beat < 4
+
+
+# --- commits ---
+
+
+async def own(world: World, number: int, shards: int) -> Holding:
+    """Return a shard of many, its row owned."""
+    first = number * (HASH_KEYS // shards)
+    key = ShardKey(ARN, f"shardId-{number:012}")
+    row = shard_row()._replace(key=key, first_hash=first)
+    await world.table.write(writes.create_shard(APP, row))
+    owned = Write(writes.shard_row_key(APP, row), ANY, {"owner": row.owner})
+    await world.table.write(owned)
+    return hold(row)
+
+
+async def work(holdings: list[Holding]) -> None:
+    """Let every shard be active all the time."""
+    for count in range(1, 1000):
+        for holding in holdings:
+            holding.progress.deliver([Record(str(10_000 + count), b"x")])
+            holding.progress.done_through(count)
+        await asyncio.sleep(2)
+
+
+@in_virtual_time
+async def test_more_active_shards_are_committed_less_often(world: World) -> None:
+    shards, clients = 6000, 3
+    holdings = [await own(world, number, shards) for number in range(shards)]
+    tasks = [world.loop.create_task(work(holdings))]
+    for client in range(clients):
+        checkpointer = Checkpointer(
+            world.context(f"c{client}", store=FaultyStore(world.table)),
+            lambda part=holdings[client::clients]: part,  # type: ignore[misc]
+            lambda: None,
+            lambda holding, row: None,
+            lambda arn: 1 / clients,
+        )
+        tasks.append(world.loop.create_task(checkpointer.run()))
+    await asyncio.sleep(30)
+    before, seconds = world.table.usage.requests["write"], 30.0
+    await asyncio.sleep(seconds)
+    a_second = (world.table.usage.requests["write"] - before) / seconds
+    for task in tasks:
+        task.cancel()
+    assert 0.7 * COMMITS_PER_SECOND < a_second <= 1.05 * COMMITS_PER_SECOND
+    positions = [row.position for row in world.shard_rows().values()]
+    assert None not in positions
+    assert Position("10001") < min(filter(None, positions))

@@ -1,0 +1,191 @@
+"""Who leads, from one seat: standbys in order, and answers that were lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.coordination.leader import GLANCE_SECONDS
+from kinesumer.core import plan
+from kinesumer.model.streams import HASH_KEYS, Interval
+from kinesumer.wire import writes
+from tests.support.members import Fleet, Seat, fleet_of, leader_row, sit
+from tests.support.world import APP, ARN, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.model.rows import Row
+    from kinesumer.model.streams import Range
+
+LAST = HASH_KEYS - 1
+WHOLE: Range = (Interval(ARN, 0, LAST),)
+
+
+def shares(world: World) -> dict[str, int]:
+    """Return how many of four even shards each member's range has."""
+    starts = {ARN: [n * HASH_KEYS // 4 for n in range(4)]}
+    parts = {
+        client_id: plan.Assignment(0, member.range or (), frozenset())
+        for client_id, member in world.members().items()
+        if not member.dead
+    }
+    return plan.shares(parts, starts)
+
+
+async def three(world: World) -> list[Seat]:
+    fleet = await fleet_of(world)
+    seats = [await sit(fleet, f"c{n}") for n in range(3)]
+    await asyncio.sleep(10)
+    assert [seat.leads for seat in seats] == [True, False, False]
+    return seats
+
+
+@in_virtual_time
+async def test_standbys_step_up_in_order_of_their_index(world: World) -> None:
+    first, second, third = await three(world)
+    first.leave()
+    await asyncio.sleep(8 + 2 + 2)
+    assert (second.leads, third.leads) == (True, False)
+    assert leader_row(world).leader_epoch == 2
+    second.leave()
+    await asyncio.sleep(8 + 2 + 2)
+    assert third.leads
+    assert leader_row(world).leader_epoch == 3
+    assert world.members()["c2"].range == WHOLE
+
+
+@in_virtual_time
+async def test_a_standby_that_notices_first_lets_those_before_it_go_first(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world)
+    first = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    third = await sit(fleet, "c2")
+    await asyncio.sleep(0.1)
+    second = await sit(fleet, "c1")
+    await asyncio.sleep(10)
+    first.leave()
+    await asyncio.sleep(12)
+    assert (second.leads, third.leads) == (True, False)
+
+
+@in_virtual_time
+async def test_a_leaders_plans_count_on_from_its_predecessors(world: World) -> None:
+    first, second, _ = await three(world)
+    before = leader_row(world)
+    first.leave()
+    await asyncio.sleep(14)
+    assert second.leads
+    assert leader_row(world).plan_version > before.plan_version
+    assert shares(world) == {"c1": 2, "c2": 2}
+
+
+@in_virtual_time
+async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
+    fleet = await fleet_of(world)
+    leader = await sit(fleet, "c5")
+    await asyncio.sleep(5)
+    newcomer = await sit(fleet, "c0")
+    await asyncio.sleep(60)
+    assert (leader.leads, newcomer.leads) == (True, False)
+
+
+@in_virtual_time
+async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
+    fleet = await fleet_of(world, "c1", "c2")
+    leader = await sit(fleet, "c0")
+    last = await sit(fleet, "c3")
+    await asyncio.sleep(30)
+    table, before = world.table.usage, dict(world.table.usage.requests)
+    leader.task.cancel()
+    await asyncio.sleep(60)
+    gets = table.requests["get"] - before["get"]
+    queries = table.requests["query"] - before["query"]
+    assert 5 <= gets <= 60 / GLANCE_SECONDS + 1
+    assert queries == 0
+    fleet.silence("c0", "c1", "c2")
+    await asyncio.sleep(45)
+    assert last.leads
+
+
+@in_virtual_time
+async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await fleet_of(world, "c1")
+    take = writes.lead(APP, await fleet.join("c0"), None)
+    assert (await world.table.write(take)).applied
+    seat = Seat(fleet, fleet.row("c1"), (ARN,))
+    query = seat.store.query
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
+
+    monkeypatch.setattr(seat.store, "query", stale)
+    await asyncio.sleep(60)
+    assert not seat.leads
+    assert leader_row(world).client_id == "c0"
+
+
+@in_virtual_time
+async def test_who_lost_the_lead_stops_planning_when_it_is_told(world: World) -> None:
+    fleet = await fleet_of(world)
+    old = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    other = await fleet.join("c1")
+    take = writes.lead(APP, other, leader_row(world))
+    assert (await world.table.write(take)).applied
+    before = fleet.row("c0").plan
+    await asyncio.sleep(10)
+    assert not old.leads
+    assert fleet.row("c0").plan == before
+
+
+@pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
+@pytest.mark.parametrize("attribute", ["leader_epoch", "plan_version", "range"])
+@in_virtual_time
+async def test_lost_answers_of_election_and_plan_are_settled(
+    world: World, how: str, attribute: str
+) -> None:
+    fleet = await fleet_of(world, "c1")
+    member = await fleet.join("c0")
+    seat = Seat(fleet, member, (ARN,))
+    seat.store.spoil(how, attribute)
+    await asyncio.sleep(5)
+    assert seat.leads
+    assert shares(world) == {"c0": 2, "c1": 2}
+
+
+@in_virtual_time
+async def test_who_waits_for_a_first_plan_behind_standbys_hardly_reads_the_members(
+    world: World,
+) -> None:
+    fleet = Fleet(world)
+    for number in range(4):
+        await sit(fleet, f"c{number}")
+    last = await sit(fleet, "c4")
+    await asyncio.sleep(5)
+    last.store.queried.clear()
+    await asyncio.sleep(60)
+    assert last.store.queried == []
+
+
+@in_virtual_time
+async def test_who_is_not_in_the_list_does_not_lead(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = await fleet_of(world)
+    seat = Seat(fleet, await fleet.join("c0"), (ARN,))
+    query = seat.store.query
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(seat.store, "query", stale)
+        await asyncio.sleep(10)
+        assert not seat.leads
+    await asyncio.sleep(5)
+    assert seat.leads

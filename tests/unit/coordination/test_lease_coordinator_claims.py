@@ -1,0 +1,71 @@
+"""Claims against what was read too early, and answers that came too late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.model.positions import Position
+from tests.support.lease_owner import WHOLE, Owner, P, change, own
+from tests.support.world import World, in_virtual_time
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kinesumer.model.rows import Key, Row
+
+
+@in_virtual_time
+async def test_a_stale_read_proves_no_death(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own(world)
+    second = await Owner(world, "c2").begin()
+    get = world.table.get
+
+    async def stale(key: Key, *, consistent: bool = True) -> Row | None:
+        row = await get(key)
+        return row if consistent or row is None else row | {"session": "before"}
+
+    monkeypatch.setattr(second.store, "get", stale)
+    second.plan(WHOLE)
+    await asyncio.sleep(5)
+    assert second.rounds.pending
+    assert not second.store.writes("claim")
+
+
+@in_virtual_time
+async def test_reading_goes_on_from_the_position_in_the_claims_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await Owner(world).begin()
+    world.put("a")
+    _, number = world.kinesis.put("orders", b"b", explicit_hash_key=0)
+    world.put("c")
+    query = world.table.query
+    before = await query(f"shard#app#{owner.stream.arn}")
+    await change(world, P, sequence_number=number)
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return before if pk.startswith("shard#") else await query(pk, **how)
+
+    monkeypatch.setattr(owner.store, "query", stale)
+    owner.plan(WHOLE)
+    await owner.owns(P)
+    assert owner.holding().row.position == Position(number)
+    await world.until(lambda: owner.texts)
+    assert owner.texts == ["c"]
+
+
+@in_virtual_time
+async def test_a_claim_answered_after_the_sessions_end_takes_nothing(
+    world: World,
+) -> None:
+    owner = await Owner(world).begin()
+    owner.store.latency = 0.2
+    owner.plan(WHOLE)
+    await asyncio.sleep(0.3)  # the rows are read, the claim is on its way
+    owner.lease.end()
+    await asyncio.sleep(5)
+    assert owner.row().owner == owner.session
+    assert owner.held() == []

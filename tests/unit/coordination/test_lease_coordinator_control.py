@@ -1,0 +1,193 @@
+"""What operators change while a session reads: pauses, and notice of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.model.streams import ShardKey
+from kinesumer.wire import admin_writes, rows, writes
+from tests.support.lease_owner import LOWER, UPPER, WHOLE, Owner, P, change, own
+from tests.support.world import APP, ARN, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.model.rows import Key
+    from kinesumer.ports import Write, Written
+
+GROUP = f"group#{APP}"
+EVERYTHING = rows.group_key(APP)
+STREAM = rows.stream_key(APP, ARN)
+SHARD = rows.shard_key(APP, ShardKey(ARN, P), 0)
+
+
+async def mark(world: World, key: Key) -> None:
+    """Pause what a row stands for; the group's row is made where there is none."""
+    await world.table.write(writes.create_group(APP, "group"))
+    assert (await world.table.write(admin_writes.pause(key, "maintenance"))).applied
+
+
+async def unmark(world: World, key: Key) -> None:
+    assert (await world.table.write(admin_writes.resume(key))).applied
+
+
+def notice(owner: Owner) -> None:
+    """Tell it of a notice, as a heartbeat's answer does."""
+    owner.member = owner.member._replace(notice=owner.member.notice + 1)
+    owner.rounds.follow(owner.member)
+
+
+@pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
+@in_virtual_time
+async def test_a_paused_shard_is_released_on_notice_with_what_is_done(
+    world: World, key: Key
+) -> None:
+    owner = await own(world)
+    world.put("a")
+    await world.until(lambda: owner.texts == ["a"])
+    await mark(world, key)
+    notice(owner)
+    await owner.owns(seconds=0.5)
+    row = owner.row()
+    assert (row.owner, row.epoch) == ("", 1)
+    assert row.position is not None
+    assert owner.rounds.pending == []
+
+
+@pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
+@in_virtual_time
+async def test_a_resumed_shard_is_claimed_on_notice_and_read_on(
+    world: World, key: Key
+) -> None:
+    owner = await own(world)
+    world.put("a")
+    await world.until(lambda: owner.texts == ["a"])
+    await mark(world, key)
+    notice(owner)
+    await owner.owns()
+    world.put("b")
+    await asyncio.sleep(120)
+    assert owner.texts == ["a"]
+    await unmark(world, key)
+    notice(owner)
+    await owner.owns(P, seconds=0.5)
+    await world.until(lambda: owner.texts == ["a", "b"])
+
+
+@pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
+@in_virtual_time
+async def test_a_session_that_begins_claims_nothing_that_is_paused(
+    world: World, key: Key
+) -> None:
+    owner = await Owner(world).begin()
+    owner.running.cancel()
+    await mark(world, key)
+    second = Owner(world, "c2")
+    await world.table.write(writes.register(APP, second.member, None, "now"))
+    second.running = world.loop.create_task(second.rounds.run())
+    second.plan(WHOLE)
+    await asyncio.sleep(700)
+    assert second.held() == []
+    assert not second.store.writes("claim")
+
+
+@pytest.mark.parametrize(("key", "seconds"), [(SHARD, 61), (STREAM, 661)])
+@in_virtual_time
+async def test_a_pause_without_notice_is_met_all_the_same(
+    world: World, key: Key, seconds: float
+) -> None:
+    owner = await own(world)
+    await mark(world, key)
+    await owner.owns(seconds=seconds)
+
+
+@in_virtual_time
+async def test_what_is_not_paused_is_read_on(world: World) -> None:
+    world.kinesis.create_stream("orders", 2)
+    owner = await Owner(world).begin()
+    owner.plan(WHOLE)
+    await world.until(lambda: len(owner.held()) == 2)
+    low = min(owner.held())
+    await change(world, low, paused=True)
+    notice(owner)
+    await world.until(lambda: len(owner.held()) == 1)
+    await asyncio.sleep(120)
+    assert low not in owner.held()
+
+
+@in_virtual_time
+async def test_user_code_finishes_what_it_has_before_a_pause_releases(
+    world: World,
+) -> None:
+    owner = await own(world)
+    owner.finishes = False
+    world.put("a")
+    await world.until(lambda: owner.texts == ["a"])
+    await mark(world, SHARD)
+    notice(owner)
+    await asyncio.sleep(5)
+    assert owner.held() == [P]
+    owner.finishes = True
+    owner.rounds._take_stock()
+    await owner.owns(seconds=0.5)
+    assert owner.row().position is not None
+
+
+@in_virtual_time
+async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
+    world: World,
+) -> None:
+    owner = await own(world)
+    old = owner.row()._replace(paused=True, epoch=0, owner="")
+    owner.rounds._heed(owner.holding(), old)
+    await asyncio.sleep(1)
+    assert owner.held() == [P]
+
+
+@in_virtual_time
+async def test_notice_is_heeded_when_the_store_answers_again(world: World) -> None:
+    owner = await own(world)
+    await mark(world, STREAM)
+    owner.store.down = True
+    notice(owner)
+    await asyncio.sleep(3)
+    assert owner.held() == [P]
+    owner.store.down = False
+    await owner.owns(seconds=3)
+
+
+@in_virtual_time
+async def test_a_calm_session_reads_every_ten_minutes_what_is_paused(
+    world: World,
+) -> None:
+    owner = await own(world)
+    owner.store.queried.clear()
+    await asyncio.sleep(3600)
+    assert owner.store.queried.count(GROUP) in (5, 6)
+
+
+@in_virtual_time
+async def test_a_claim_that_a_pause_refused_and_that_comes_late_blocks_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await Owner(world).begin()
+    right = owner.store.write
+
+    async def paused_meanwhile(write: Write) -> Written:
+        if "claim" in write.set:
+            await mark(world, SHARD)
+        return await right(write)
+
+    monkeypatch.setattr(owner.store, "write", paused_meanwhile)
+    owner.plan(LOWER)
+    await world.until(lambda: owner.store.writes("claim"))
+    monkeypatch.undo()
+    await asyncio.sleep(1)
+    assert owner.held() == []
+    owner.plan(UPPER, version=2)
+    await asyncio.sleep(1)
+    await unmark(world, SHARD)
+    late = owner.store.writes("claim")[0]
+    assert (await world.table.write(late)).applied
+    await world.until(lambda: owner.row().owner == "", seconds=61)

@@ -1,0 +1,38 @@
+"""Rows of the dead are deleted, and no sooner than nobody can need them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kinesumer.coordination.membership import LATE_SECONDS
+from kinesumer.wire import writes
+from tests.support.members import fleet_of, sit
+from tests.support.world import APP, World, in_virtual_time
+
+
+@in_virtual_time
+async def test_rows_of_the_long_dead_are_pruned_and_no_sooner(world: World) -> None:
+    fleet = await fleet_of(world, "c1")
+    await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    fleet.silence("c1")
+    await asyncio.sleep(3600)
+    assert fleet.row("c1").dead
+    await asyncio.sleep(LATE_SECONDS + 600)
+    assert sorted(world.members()) == ["c0"]
+
+
+@in_virtual_time
+async def test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world, "c1")
+    await world.table.write(
+        writes.leave(APP, fleet.row("c1"), "2001-01-01T00:00:00.000Z")
+    )
+    fleet.silence("c1")
+    await sit(fleet, "c0")
+    await asyncio.sleep(LATE_SECONDS - 10)
+    assert fleet.row("c1").dead
+    await asyncio.sleep(1200)
+    assert sorted(world.members()) == ["c0"]

@@ -1,0 +1,75 @@
+"""Who reads no more gives its shards up, however long it stays in its block."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.errors import HandlerFailedError
+from kinesumer.handlers import Retries
+from tests.support.world import World, in_virtual_time
+from tests.unit.test_client import OLDEST, InMemory
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+
+
+@in_virtual_time
+async def test_shards_of_who_stopped_at_a_failing_handler_go_to_others(
+    world: World,
+) -> None:
+    async def fail(record: Record) -> None:
+        if record.data == b"b":
+            raise ValueError
+
+    world.put("a", "b")
+    async with InMemory(world) as client:
+        with pytest.raises(HandlerFailedError):
+            await client.run(
+                "orders",
+                fail,
+                start=OLDEST,
+                retries=Retries(attempts=1),
+                on_failure="stop-client",
+            )
+        assert world.members()["c1"].dead
+        other = world.client("c2")
+        await world.until(lambda: other.texts == ["b"], seconds=10)
+        await asyncio.wait_for(client.leave(), 1)
+
+
+@in_virtual_time
+async def test_a_cancelled_run_gives_up_what_it_had(world: World) -> None:
+    async def take(_: Record) -> None:
+        await asyncio.sleep(3600)
+
+    world.put("a")
+    async with InMemory(world) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.run("orders", take, start=OLDEST), 60)
+        other = world.client("c2")
+        await world.until(lambda: other.texts == ["a"], seconds=10)
+
+
+@in_virtual_time
+async def test_run_tells_why_it_ended_though_the_store_is_down(world: World) -> None:
+    async def fail(_: Record) -> None:
+        client.store.down = True
+        raise ValueError
+
+    world.put("a")
+    with pytest.raises(HandlerFailedError):
+        async with InMemory(world) as client:
+            await client.run("orders", fail, start=OLDEST, retries=Retries(attempts=1))
+
+
+@in_virtual_time
+async def test_a_run_that_never_began_has_nothing_to_give_up(world: World) -> None:
+    async def take(_: Record) -> None: ...
+
+    async with InMemory(world) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.run("orders", take), 0.1)
+    assert world.members() == {}

@@ -1,0 +1,140 @@
+"""Whether the state store is still the group's own, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kinesumer.coordination.startup_checks import (
+    check_group,
+    refuse_go_fleet,
+    refuse_query,
+)
+from kinesumer.errors import (
+    GoFleetAliveError,
+    GroupHeldError,
+    StateStoreReplacedError,
+)
+from kinesumer.model.rows import QUERY, QUERY_ID, Key
+from kinesumer.ports import Test, Write
+from kinesumer.wire import rows, writes
+from tests.support.members import Fleet
+from tests.support.world import APP, FaultyStore, World, in_virtual_time
+
+
+@in_virtual_time
+async def test_the_first_client_gives_the_group_an_identity(world: World) -> None:
+    first = await check_group(world.context("c1"), None)
+    assert await check_group(world.context("c2"), None) == first
+    assert await check_group(world.context("c1"), first) == first
+
+
+@in_virtual_time
+async def test_clients_that_start_at_once_agree_on_one(world: World) -> None:
+    stores = [FaultyStore(world.table) for _ in range(5)]
+    stores[0].spoil("unanswered", "group_id")
+    found = await asyncio.gather(
+        *(
+            check_group(world.context(f"c{n}", store=store), None)
+            for n, store in enumerate(stores)
+        )
+    )
+    assert len({*found}) == 1
+
+
+@in_virtual_time
+async def test_a_table_emptied_or_replaced_is_told(world: World) -> None:
+    context = world.context()
+    known = await check_group(context, None)
+    world.table.create_table("table-2")
+    with pytest.raises(StateStoreReplacedError, match="no such group"):
+        await check_group(context, known)
+    await check_group(context, None)
+    with pytest.raises(
+        StateStoreReplacedError, match=f"group {known.group_id}; now table-2, id-"
+    ):
+        await check_group(context, known)
+
+
+async def go_client(world: World, name: str, last_update: str) -> None:
+    key = Key(f"client#{APP}", name)
+    await world.table.write(
+        Write(key, Test("pk", "absent"), {"last_update": last_update})
+    )
+
+
+@in_virtual_time
+async def test_live_go_clients_are_named(world: World) -> None:
+    for name, age in (("go-1", 3), ("go-2", 59), ("go-3", 61), ("ahead", -20)):
+        await go_client(world, name, rows.timestamp_text(world.clock.wall() - age))
+    await go_client(world, "unreadable", "yesterday")
+    with pytest.raises(GoFleetAliveError) as caught:
+        await refuse_go_fleet(world.context())
+    assert "ahead, go-1, go-2; stop them" in str(caught.value)
+
+
+@in_virtual_time
+async def test_dead_go_clients_are_nothing_to_refuse(world: World) -> None:
+    await go_client(world, "go-1", rows.timestamp_text(world.clock.wall() - 3600))
+    await refuse_go_fleet(world.context())
+
+
+async def query_in(world: World) -> Fleet:
+    """Register a query whose heart beats."""
+    fleet = Fleet(world)
+    await fleet.join(QUERY_ID, session="on host-7", kind=QUERY)
+    return fleet
+
+
+@in_virtual_time
+async def test_a_live_query_is_named(world: World) -> None:
+    await query_in(world)
+    with pytest.raises(
+        GroupHeldError, match="'app': member spark-query, session on host-7; stop the"
+    ):
+        await refuse_query(world.context())
+
+
+@in_virtual_time
+async def test_a_query_that_left_costs_no_wait(world: World) -> None:
+    fleet = await query_in(world)
+    query = fleet.row(QUERY_ID)
+    await world.table.write(writes.leave(APP, query, "now"))
+    before = world.clock.now()
+    await refuse_query(world.context())
+    assert world.clock.now() == before
+
+
+@in_virtual_time
+async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
+    fleet = await query_in(world)
+    fleet.silence(QUERY_ID)
+    before = world.clock.now()
+    await refuse_query(world.context())
+    assert 8.0 <= world.clock.now() - before < 9.0
+    assert fleet.row(QUERY_ID).dead
+
+
+@in_virtual_time
+async def test_an_outage_of_the_store_is_no_death_of_a_query(world: World) -> None:
+    fleet, store = await query_in(world), FaultyStore(world.table)
+    asking = asyncio.ensure_future(refuse_query(world.context(store=store)))
+    await asyncio.sleep(0.8)
+    store.down = fleet.unavailable = True
+    await asyncio.sleep(20.0)
+    store.down = False
+    await asyncio.sleep(7.0)
+    fleet.unavailable = False
+    with pytest.raises(GroupHeldError):
+        await asking
+    assert not fleet.row(QUERY_ID).dead
+
+
+@in_virtual_time
+async def test_a_fence_that_is_not_taken_is_tried_again(world: World) -> None:
+    fleet, store = await query_in(world), FaultyStore(world.table)
+    fleet.silence(QUERY_ID)
+    store.spoil("lost", "dead")
+    await refuse_query(world.context(store=store))
+    assert fleet.row(QUERY_ID).dead

@@ -1,0 +1,150 @@
+"""Calls to the state store made on a thread: they don't wait for the caller's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
+from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
+from kinesumer.model.rows import Key
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.testing.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.model.rows import Row
+    from kinesumer.ports import StateStore
+
+KEY = Key("pk", "sk")
+
+
+class SlowStore(MemoryStore):
+    """A table that answers after some time, or not at all."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__(SystemClock())
+        self.seconds = seconds
+        self.error: Exception | None = None
+        self.asked = threading.Event()
+        self.was_cancelled = threading.Event()
+        self.threads: set[int] = set()
+
+    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
+        """Return a row, after a time that is limited as a call to AWS is."""
+        self.threads.add(threading.get_ident())
+        self.asked.set()
+        try:
+            async with asyncio.timeout(2 * self.seconds or None):
+                await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.was_cancelled.set()
+            raise
+        except TimeoutError:
+            raise StoreUnavailableError("timed out") from None
+        if self.error is not None:
+            raise self.error
+        return await super().get(key, consistent=consistent)
+
+
+@asynccontextmanager
+async def used(store: SlowStore) -> AsyncIterator[tuple[StateStore, StoreThread]]:
+    """Use a store through a thread that ends with the block."""
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[SlowStore]:
+        yield store
+
+    thread = StoreThread(open_store)
+    try:
+        yield await thread.start(), thread
+    finally:
+        await thread.stop()
+
+
+def block(seconds: float) -> None:
+    """Hold the event loop, as a handler that never awaits does."""
+    time.sleep(seconds)
+
+
+async def test_an_answer_counts_though_the_callers_loop_was_blocked() -> None:
+    slow = SlowStore(0.1)
+    async with used(slow) as (store, _):
+        asked = asyncio.create_task(store.get(KEY))
+        await asyncio.sleep(0)
+        assert slow.asked.wait(5)
+        block(0.5)  # longer than the call may take
+        assert await asked is None
+    assert threading.get_ident() not in slow.threads
+
+
+async def test_each_call_reaches_the_store() -> None:
+    async with used(SlowStore()) as (store, _):
+        assert await store.get(KEY, consistent=False) is None
+        assert await store.query("pk", first="a", last="b", consistent=True) == []
+        assert await store.not_updated_since("pk", "2026") == []
+        assert await store.verify()
+
+
+async def test_what_the_store_raises_is_raised() -> None:
+    slow = SlowStore()
+    slow.error = StateStoreMissingError("table t doesn't exist")
+    async with used(slow) as (store, _):
+        with pytest.raises(StateStoreMissingError, match="table t doesn't exist"):
+            await store.get(KEY)
+
+
+async def test_a_call_that_is_cancelled_ends_on_the_thread_too() -> None:
+    slow = SlowStore(30)
+    async with used(slow) as (store, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store.get(KEY)
+        assert slow.was_cancelled.wait(5)
+
+
+async def test_who_asks_a_thread_that_has_ended_gets_an_error() -> None:
+    slow = SlowStore(30)
+    async with used(slow) as (store, thread):
+        asked = asyncio.create_task(store.get(KEY))
+        await asyncio.sleep(0)
+        assert slow.asked.wait(5)
+        await thread.stop()
+        with pytest.raises(StoreThreadEndedError):
+            await asked
+        with pytest.raises(StoreThreadEndedError):
+            await store.get(KEY)
+        thread.call_soon(print, "never")
+
+
+async def test_what_opening_the_store_raises_is_raised_at_the_start() -> None:
+    def missing() -> SlowStore:
+        raise StateStoreMissingError("table t doesn't exist")
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[SlowStore]:
+        yield missing()
+
+    thread = StoreThread(open_store)
+    with pytest.raises(StateStoreMissingError, match="table t doesn't exist"):
+        await thread.start()
+    await thread.stop()
+
+
+async def test_a_start_that_is_given_up_ends_with_stop() -> None:
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[SlowStore]:
+        await asyncio.sleep(0.05)
+        yield SlowStore()
+
+    thread = StoreThread(open_store)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await thread.start()
+    await thread.stop()

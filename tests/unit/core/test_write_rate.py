@@ -1,0 +1,113 @@
+"""How fast writes go: shared at first, cut by refusals, and growing while they wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesumer.core.write_rate import (
+    FORGET_SECONDS,
+    LEAST_PER_SECOND,
+    LONGEST_PAUSE_SECONDS,
+    UNITS_PER_SECOND,
+    WriteRate,
+    commit_seconds,
+    share_of,
+)
+from kinesumer.model.streams import HASH_KEYS, Interval
+
+
+def send(rate: WriteRate, now: float, seconds: float) -> tuple[int, float]:
+    """Send and have accepted all that may go within a time; return how many."""
+    end, sent = now + seconds, 0
+    while (wait := rate.wait_seconds(now)) + now < end:
+        if wait:
+            now += wait
+        else:
+            sent += 1
+            rate.accepted(now)
+    return sent, end
+
+
+def test_one_seconds_worth_may_go_at_once() -> None:
+    rate = _shared(4)
+    sent = 0
+    while not rate.wait_seconds(100.0):
+        sent += 1
+    assert sent == UNITS_PER_SECOND / 4
+
+
+def _shared(writers: int) -> WriteRate:
+    rate = WriteRate(0.0)
+    rate.share_among(writers)
+    return rate
+
+
+def test_writes_that_wait_make_the_rate_grow_to_what_a_partition_takes() -> None:
+    rate = _shared(10)
+    first, now = send(rate, 100.0, 1.0)
+    assert first <= 2.3 * UNITS_PER_SECOND / 10
+    before = rate.per_second
+    _, now = send(rate, now, 4.0)
+    assert before < rate.per_second < UNITS_PER_SECOND / 4
+    send(rate, now, 60.0)
+    assert rate.per_second == UNITS_PER_SECOND
+
+
+def test_writes_that_do_not_wait_change_no_rate() -> None:
+    rate = _shared(10)
+    for second in range(100, 200):
+        assert rate.wait_seconds(second) == 0.0
+        rate.accepted(second)
+    assert rate.per_second == UNITS_PER_SECOND / 10
+
+
+def test_of_writes_under_way_together_one_refusal_counts() -> None:
+    rate = _shared(10)
+    assert rate.wait_seconds(100.0) == 0.0
+    rate.refused(100.0, 100.01, 0.5)
+    rate.refused(100.0, 100.02, 0.5)
+    assert rate.per_second == UNITS_PER_SECOND / 20
+    rate.refused(100.01, 100.03, 0.5)
+    assert rate.per_second == UNITS_PER_SECOND / 40
+
+
+def test_after_a_refusal_nothing_goes_for_a_moment() -> None:
+    rate = _shared(10)
+    rate.wait_seconds(100.0)
+    rate.refused(100.0, 100.0, 0.5)
+    pause = 0.5 * LONGEST_PAUSE_SECONDS
+    assert rate.wait_seconds(100.0) == pytest.approx(pause)
+    # What was saved up before is lost: only what the pause has saved goes now.
+    sent, _ = send(rate, 100.0 + pause, 0.001)
+    assert sent == int(pause * rate.per_second)
+
+
+def test_a_rate_never_becomes_nothing() -> None:
+    rate = _shared(1000)
+    for now in range(100, 120):
+        rate.refused(now, now, 1.0)
+    assert rate.per_second == LEAST_PER_SECOND
+    assert rate.wait_seconds(121.0) <= 1 / LEAST_PER_SECOND
+
+
+def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:
+    rate = _shared(10)
+    rate.wait_seconds(100.0)
+    rate.refused(100.0, 100.0, 0.0)
+    rate.wait_seconds(100.0 + FORGET_SECONDS)
+    assert rate.per_second == UNITS_PER_SECOND / 20
+    rate.wait_seconds(100.1 + FORGET_SECONDS)
+    assert rate.per_second == UNITS_PER_SECOND / 10
+
+
+def test_commits_of_all_clients_keep_to_what_a_streams_partition_takes() -> None:
+    assert commit_seconds({}, {}) == 0
+    assert commit_seconds({"a": 800, "b": 80}, {"a": 1.0, "b": 0.5}) == 1.0
+    assert commit_seconds({"a": 800, "b": 800}, {"a": 1.0, "b": 0.1}) == 10.0
+
+
+def test_a_client_has_a_part_of_the_commits_as_of_the_hash_keys() -> None:
+    half = HASH_KEYS // 2
+    range_ = (Interval("a", 0, half - 1), Interval("b", half, HASH_KEYS - 1))
+    assert share_of("a", range_, 10) == 0.5
+    assert share_of("c", range_, 10) == 0.1

@@ -1,0 +1,140 @@
+"""The page's model: lanes, colours, totals, and the hour that is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.observation import sight
+from kinesumer.dashboard.history import Hour
+from kinesumer.dashboard.layout import lanes
+from kinesumer.dashboard.palette import assign
+from kinesumer.dashboard.view_model import About, Seen, draw
+from kinesumer.model.streams import ShardKey
+from tests.integration.dashboard.fleet import ToyFleet, arn_of
+
+if TYPE_CHECKING:
+    from kinesumer.dashboard.model import State
+
+
+def shard(number: int) -> ShardKey:
+    return ShardKey(arn_of("orders"), f"shardId-{number:012d}")
+
+
+def drawn(fleet: ToyFleet) -> State:
+    sighting = sight(None, fleet.snapshot(), fleet.millis, 0)
+    seen = Seen(sighting, 0, 2, Lags(fleet.millis, {}), fleet.rates)
+    return draw(About("billing", "table"), seen)
+
+
+def test_shards_of_a_band_fill_the_hash_space() -> None:
+    (band,) = drawn(ToyFleet(["a", "b"], {"orders": 3})).streams
+    assert band.lanes == 1
+    assert sum(shard.width for shard in band.shards) == pytest.approx(1)
+    assert [(part.client_id, part.x, part.width) for part in band.parts] == [
+        ("a", 0, 0.5),
+        ("b", 0.5, 0.5),
+    ]
+
+
+def test_grandchildren_lie_beneath_children() -> None:
+    fleet = ToyFleet(["a"], {"orders": 2})
+    left, _ = fleet.split(shard(0))
+    fleet.split(left)
+    places = {row.key: lane for row, lane in lanes(list(fleet.shards.values()))}
+    assert places == {
+        shard(0): 0,
+        shard(1): 0,
+        shard(2): 1,
+        shard(3): 1,
+        shard(4): 2,
+        shard(5): 2,
+    }
+
+
+def test_parents_go_when_no_child_waits_for_them() -> None:
+    fleet = ToyFleet(["a"], {"orders": 1})
+    fleet.split(shard(0))
+    fleet.end(shard(0))
+    places = {row.key: lane for row, lane in lanes(list(fleet.shards.values()))}
+    assert places == {shard(1): 0, shard(2): 0}
+
+
+def test_an_ended_parent_stays_while_its_child_waits_for_another() -> None:
+    fleet = ToyFleet(["a"], {"orders": 2})
+    child, other = fleet.split(shard(0))
+    del fleet.shards[other]
+    parents = frozenset({shard(0).shard_id, shard(1).shard_id})
+    last = fleet.shards[shard(1)].last_hash
+    row = fleet.shards[child]._replace(parents=parents, last_hash=last)
+    fleet.shards[child] = row
+    fleet.end(shard(0))
+    states = {s.shard_id: (s.state, s.lane) for s in drawn(fleet).streams[0].shards}
+    assert states == {
+        shard(0).shard_id: ("ended", 0),
+        shard(1).shard_id: ("owned", 0),
+        child.shard_id: ("waiting", 1),
+    }
+
+
+def test_rows_that_name_each_other_as_parents_end_the_walk() -> None:
+    fleet = ToyFleet(["a"], {"orders": 1})
+    one, other = fleet.split(shard(0))
+    for key, parent in ((one, other), (other, one)):
+        parents = frozenset({parent.shard_id})
+        fleet.shards[key] = fleet.shards[key]._replace(parents=parents)
+    assert len(lanes(list(fleet.shards.values()))) == 3
+
+
+def test_what_nobody_reads_is_neglected_unless_it_is_paused() -> None:
+    fleet = ToyFleet(["a"], {"orders": 4})
+    fleet.split(shard(3))
+    fleet.own(shard(0), None)
+    fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(paused=True)
+    fleet.own(shard(1), None)
+    totals = drawn(fleet).totals
+    assert (totals.shards, totals.owned) == (4, 2)
+    assert (totals.paused, totals.neglected) == (1, 1)
+
+
+def test_a_client_is_shown_with_its_states_and_its_largest_lag() -> None:
+    fleet = ToyFleet(["a", "b"], {"orders": 4})
+    fleet.change("b", drained=True, label="zone-1")
+    fleet.join("c")
+    fleet.millis[shard(0)] = 7000
+    a, b, c = drawn(fleet).members
+    assert (a.states, a.leader, a.millis_behind) == (["up"], True, 7000)
+    assert (b.states, b.label) == (["drained"], "zone-1")
+    assert (c.states, c.shards) == (["joining"], 0)
+
+
+def test_clients_keep_their_colours_and_plain_ones_go_first() -> None:
+    known = assign({}, ["a", "b", "c"])
+    assert len(set(known.values())) == 3
+    assert all(slot < 8 for slot in known.values())
+    more = assign(known, [f"client-{i}" for i in range(29)] + ["a", "b", "c"])
+    assert {name: more[name] for name in known} == known
+    assert sorted(more.values()) == list(range(32))
+    assert max(assign(more, [*more, "one too many"]).values()) < 32
+
+
+def test_an_hour_is_kept_in_steps_of_ten_seconds() -> None:
+    hour = Hour()
+    for second in range(0, 4000, 2):
+        hour.add(second, {"arn:stream/a": second % 10}, {"arn:stream/a": second % 4})
+    lines = hour.lines()
+    assert (lines.times[0], lines.times[-1], len(lines.times)) == (400, 3990, 360)
+    (lag,) = lines.millis_behind
+    (rate,) = lines.records_per_second
+    assert (lag.name, set(lag.values)) == ("a", {8})
+    assert set(rate.values) == {0.8, 1.2}
+
+
+def test_of_many_streams_the_busiest_have_lines() -> None:
+    hour = Hour()
+    hour.add(0, {f"arn:stream/{i:02d}": i for i in range(20)}, {})
+    hour.add(20, {"arn:stream/00": 5}, {})
+    names = [line.name for line in hour.lines().millis_behind]
+    assert names == [f"{i:02d}" for i in range(8, 20)]

@@ -1,0 +1,143 @@
+"""Records a second: counted or estimated from what a few shards have done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from kinesumer.admin import shard_reads
+from kinesumer.dashboard.throughput import (
+    Throughput,
+    advances,
+    chosen,
+    counted,
+    sample_records,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import ShardKey
+from kinesumer.simulation.memory_kinesis import MemoryKinesis
+from tests.integration.dashboard.fleet import Clock
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Clients
+    from kinesumer.model.streams import Stream
+    from kinesumer.simulation.memory_kinesis import MemorySource
+
+
+class Kinesis:
+    """A stream of some shards that get records and are read, all in memory."""
+
+    def __init__(self, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = Clock()
+        self.memory = MemoryKinesis(self.clock)
+        self.memory.create_stream("orders", shards)
+        self.arn = self.memory.stream("orders").arn
+        self.throughput = Throughput(cast("Clients", None))
+
+        async def open_source(_: Clients, stream: Stream) -> MemorySource:
+            return self.memory.source(stream.name)
+
+        monkeypatch.setattr(shard_reads, "open_source", open_source)
+
+    async def positions(self) -> dict[ShardKey, Position]:
+        """Return where clients are that have read everything."""
+        return {
+            ShardKey(self.arn, shard_id): Position(shard.log[-1].sequence_number)
+            for shard_id, shard in self.memory.stream("orders").shards.items()
+            if shard.log
+        }
+
+    def put(self, count: int, seconds: float) -> None:
+        """Put records, evenly over some seconds."""
+        for number in range(count):
+            self.clock.time += seconds / count
+            self.memory.put("orders", b"x" * 100, f"key {number}")
+
+    async def measure(self) -> dict[str, float]:
+        found = await self.positions()
+        return await self.throughput.measure(found, self.clock.now())
+
+
+async def test_nothing_is_known_at_the_first_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinesis = Kinesis(1, monkeypatch)
+    kinesis.put(5, 1)
+    assert await kinesis.measure() == {}
+
+
+async def test_few_records_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinesis = Kinesis(1, monkeypatch)
+    kinesis.put(5, 1)
+    await kinesis.measure()
+    kinesis.put(8, 4)
+    assert await kinesis.measure() == {kinesis.arn: 2}
+
+
+async def test_many_records_are_estimated_from_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinesis = Kinesis(4, monkeypatch)
+    kinesis.put(20, 1)
+    await kinesis.measure()
+    kinesis.put(20_000, 20)
+    rates = await kinesis.measure()
+    assert rates[kinesis.arn] == pytest.approx(1000, rel=0.35)
+
+
+async def test_a_stream_where_nothing_goes_on_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinesis = Kinesis(1, monkeypatch)
+    kinesis.put(5, 1)
+    await kinesis.measure()
+    kinesis.clock.time += 10
+    assert await kinesis.measure() == {kinesis.arn: 0}
+
+
+async def test_a_stream_that_cannot_be_read_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinesis = Kinesis(1, monkeypatch)
+    kinesis.put(5, 1)
+    await kinesis.measure()
+    kinesis.put(5, 5)
+    found = await kinesis.positions()
+    kinesis.memory.delete_stream("orders")
+    assert await kinesis.throughput.measure(found, kinesis.clock.now()) == {}
+
+
+def test_shards_that_went_forward_are_the_sample_and_turns_take_others() -> None:
+    keys = [ShardKey("arn", f"shard-{i}") for i in range(40)]
+    old = {key: Position("10") for key in keys}
+    new = {key: Position("11" if i else "10") for i, key in enumerate(keys)}
+    (moved,) = advances(old, new).values()
+    assert len(moved) == 39
+    first, second = chosen(moved, 0), chosen(moved, 1)
+    assert len(first) == len(second) == 12
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "records"), [(None, 10), (100, 500), (64 * 1024, 4), (1 << 20, 1)]
+)
+def test_large_records_are_sampled_in_small_numbers(
+    record_bytes: float | None, records: int
+) -> None:
+    assert sample_records(record_bytes) == records
+
+
+def test_a_page_that_does_not_reach_the_end_counts_nothing() -> None:
+    page = Page([cast("Record", Numbered("10"))], "next", 5000)
+    assert counted(page, Position("12")) is None
+    assert counted(page, Position("10")) == 1
+    assert counted(page._replace(millis_behind=0), Position("12")) == 1
+
+
+class Numbered:
+    """A record, as far as it is looked at."""
+
+    def __init__(self, number: str) -> None:
+        self.sequence_number = number

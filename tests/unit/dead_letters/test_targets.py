@@ -1,0 +1,158 @@
+"""Dead letters in SQS and S3, as moto's server plays them, and in a function."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from kinesumer.aws.session import Clients
+from kinesumer.dead_letters import DeadLetter, open_dead_letters
+from kinesumer.dead_letters.targets import open_readable, open_target
+from kinesumer.errors import (
+    ConfigurationError,
+    FatalError,
+    LetterTooLargeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kinesumer.dead_letters.targets import ReadableLetters, Stored
+
+LETTER = DeadLetter(
+    app="bill/ing",
+    stream_arn="arn:aws:kinesis:us-east-1:000000000000:stream/orders",
+    shard_id="shardId-000000000000",
+    sequence_number="4959",
+    data=b"\xff\x00",
+    error="ValueError: \ufffe",
+    attempts=3,
+    failed_at=datetime(2026, 1, 31, tzinfo=UTC),
+)
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+async def clients(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clients]:
+    for name in ("AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, url)
+    monkeypatch.setattr("kinesumer.dead_letters.sqs.WAIT_SECONDS", 0)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    async with Clients() as clients:
+        yield clients
+
+
+@pytest.fixture(params=["standard", "fifo", "s3"])
+async def target(clients: Clients, request: pytest.FixtureRequest) -> str:
+    """An empty target of each kind: all servers of moto in a process share theirs."""
+    name = f"letters-{next(NUMBERS)}"
+    if request.param == "s3":
+        s3 = (await clients.open("s3")).client
+        await s3.create_bucket(Bucket=name)
+        return f"s3://{name}/dead"
+    sqs = (await clients.open("sqs")).client
+    fifo = {"FifoQueue": "true"} if request.param == "fifo" else {}
+    name += ".fifo" if fifo else ""
+    answer = await sqs.create_queue(QueueName=name, Attributes=fifo)
+    return f"sqs:{answer['QueueUrl']}"
+
+
+async def stored(letters: ReadableLetters) -> list[Stored]:
+    return [one async for one in letters.read()]
+
+
+async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
+    clients: Clients, target: str
+) -> None:
+    letters = await open_readable(target, clients)
+    await letters.put(LETTER)
+    assert [one.letter for one in await stored(letters)] == [LETTER]
+    await letters.aclose()  # what was only read is there for the next one
+    found = await stored(letters)
+    assert [one.letter for one in found] == [LETTER]
+    await letters.remove(found)
+    await letters.aclose()
+    assert await stored(letters) == []
+
+
+async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> None:
+    sqs = (await clients.open("sqs")).client
+    answer = await sqs.create_queue(
+        QueueName="small", Attributes={"MaximumMessageSize": "1024"}
+    )
+    letters = await open_target(f"sqs:{answer['QueueUrl']}", clients)
+    for size in (2_000, 1 << 20):
+        large = DeadLetter(
+            **{n: getattr(LETTER, n) for n in LETTER.__struct_fields__}
+            | {"data": bytes(size)}
+        )
+        with pytest.raises(LetterTooLargeError, match="keep letters in S3"):
+            await letters.put(large)
+
+
+@pytest.mark.parametrize("place", ["s3://nowhere/dead", "sqs:{url}/1/nowhere"])
+async def test_a_target_that_is_not_there_is_no_fault_that_passes(
+    clients: Clients, url: str, place: str
+) -> None:
+    letters = await open_target(place.format(url=url), clients)
+    with pytest.raises(FatalError, match="nowhere"):
+        await letters.put(LETTER)
+
+
+async def test_a_function_gets_the_letter_and_its_error_is_raised(
+    clients: Clients,
+) -> None:
+    async def take(letter: DeadLetter) -> None:
+        raise ZeroDivisionError(letter.id)
+
+    letters = await open_target(take, clients)
+    with pytest.raises(ZeroDivisionError, match=LETTER.id):
+        await letters.put(LETTER)
+
+
+async def test_a_plain_function_is_refused_with_the_first_letter(
+    clients: Clients,
+) -> None:
+    kept: list[DeadLetter] = []
+    letters = await open_target(kept.append, clients)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="`async def`"):
+        await letters.put(LETTER)
+
+
+async def test_a_target_may_be_opened_with_clients_of_its_own(
+    url: str, target: str
+) -> None:
+    letters = await open_dead_letters(target, region="us-east-1")
+    await letters.put(LETTER)
+    await letters.aclose()
+    async with Clients(region="us-east-1") as clients:
+        readable = await open_readable(target, clients)
+        assert [stored.letter async for stored in readable.read()] == [LETTER]
+        await readable.aclose()
+
+
+@pytest.mark.parametrize("wrong", ["letters", 7])
+async def test_opening_what_names_no_target_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="target"):
+        await open_dead_letters(wrong)
+
+
+@pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
+async def test_what_names_no_target_is_refused(clients: Clients, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no target"):
+        await open_target(text, clients)

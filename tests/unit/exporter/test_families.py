@@ -1,0 +1,201 @@
+"""What metrics tell of rows: pure, so that any fleet can be told of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.observation import sight
+from kinesumer.admin.snapshot import Snapshot
+from kinesumer.exporter.metrics import Account, Look, families, neglected
+from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
+from kinesumer.model.rows import (
+    GroupRow,
+    LeaderRow,
+    MemberRow,
+    ShardRow,
+    StreamRow,
+)
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+
+ARN = "arn:aws:kinesis:eu-west-1:210987654321:stream/orders"
+HALF = HASH_KEYS // 2
+STREAM = {
+    "app": "a",
+    "stream": "orders",
+    "region": "eu-west-1",
+    "account": "210987654321",
+}
+
+
+def shard(number: int, owner: str = "", **more: Any) -> ShardRow:
+    fields: dict[str, Any] = {"ready": True, **more}
+    return ShardRow(
+        ShardKey(ARN, f"shardId-{number}"),
+        0,
+        HALF - 1,
+        Start.TRIM_HORIZON,
+        owner=owner and f"session of {owner}",
+        owner_id=owner,
+        **fields,
+    )
+
+
+def member(name: str, **more: Any) -> MemberRow:
+    fields: dict[str, Any] = {"range": (Interval(ARN, 0, HALF - 1),), **more}
+    return MemberRow(name, f"session of {name}", **fields)
+
+
+SHARDS = [
+    shard(0, "a"),
+    shard(1),
+    shard(2, "gone"),
+    shard(3, ready=False),
+    shard(4, ended=True),
+    shard(5, paused=True),
+]
+FOUND = Snapshot(
+    [
+        member("a"),
+        member("b", state="degraded"),
+        member("c", drained=True),
+        member("d", range=None),
+    ],
+    LeaderRow("session of a", "a", 1),
+    [StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)],
+    {ARN: SHARDS},
+    ("a row",),
+)
+LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 7_200_000}, {}, {ARN: 24})
+
+
+def told(found: Snapshot = FOUND, **more: Any) -> dict[str, dict[Any, float]]:
+    """Return the samples of one app's look, by name and labels."""
+    since = dict.fromkeys(neglected(found), 70.0)
+    sighting = sight(sight(None, found, {}, 98.0), found, {}, 100.0)
+    fields: dict[str, Any] = {"lags": LAGS, "neglected": since, **more}
+    look = Look(sighting, at=1e9, seconds=0.1, **fields)
+    return samples(Account("a", 3, 1, look))
+
+
+def samples(*accounts: Account) -> dict[str, dict[Any, float]]:
+    found: dict[str, dict[Any, float]] = {}
+    for family in families(accounts):
+        for sample in family.samples:
+            labels = frozenset(sample.labels.items())
+            found.setdefault(sample.name.removeprefix(PREFIX), {})[labels] = (
+                sample.value
+            )
+    return found
+
+
+def of(values: dict[Any, float], **labels: str) -> float:
+    """Return the one sample that has these labels."""
+    (value,) = [v for k, v in values.items() if k >= frozenset(labels.items())]
+    return value
+
+
+def test_members_are_counted_by_the_worst_that_is_to_say() -> None:
+    members = told()["members"]
+    assert {dict(key)["state"]: value for key, value in members.items()} == {
+        "silent": 0,
+        "degraded": 1,
+        "leaving": 0,
+        "drained": 1,
+        "joining": 1,
+        "up": 1,
+    }
+
+
+def test_a_heart_that_stands_still_is_silent_and_ages() -> None:
+    before = sight(None, FOUND, {}, 90.0)
+    look = Look(sight(before, FOUND, {}, 100.0), LAGS, {}, 1e9, 0.1)
+    found = samples(Account("a", 1, 0, look))
+    assert of(found["members"], state="silent") == 4
+    assert of(found["heartbeat_age_seconds"], client="b") == 10
+
+
+def test_shards_that_nobody_consumes_are_told_with_the_time_of_the_oldest() -> None:
+    found = told()
+    assert found["unowned_shards"] == {frozenset(STREAM.items()): 2}
+    assert of(found["unowned_seconds"]) == 30
+    assert of(found["shards"], state="orphaned") == 1
+    assert of(found["shards"], state="waiting") == 1
+
+
+@pytest.mark.parametrize("name", ["", "x", "arn:aws:kinesis", "\n"])
+def test_a_row_that_names_no_stream_takes_no_metrics_of_others_away(name: str) -> None:
+    stray = StreamRow(name, 1.0, Start.TRIM_HORIZON)
+    shards = {**FOUND.shards, name: []}
+    found = told(replace(FOUND, streams=[*FOUND.streams, stray], shards=shards))
+    assert found["unowned_shards"][frozenset(STREAM.items())] == 2
+    assert of(found["unowned_shards"], stream=name, region="") == 0
+
+
+def test_a_paused_shard_is_nobodys_fault() -> None:
+    found = told()
+    assert of(found["paused_shards"]) == 1
+    everything = replace(FOUND, group=GroupRow("g", paused=True))
+    assert neglected(everything) == []
+    assert of(told(everything)["paused_shards"]) == 5
+    assert of(told(everything)["unowned_seconds"]) == 0
+
+
+def test_the_lag_is_that_of_the_slowest_shard_and_retention_runs_against_it() -> None:
+    found = told()
+    assert of(found["lag_seconds"]) == 7200
+    assert of(found["shard_lag_seconds"], shard="shardId-0") == 1.5
+    assert of(found["retention_seconds"]) == 24 * 3600
+    assert of(found["retention_left_seconds"]) == 22 * 3600
+
+
+def test_a_stream_that_cannot_be_read_has_no_lag_rather_than_none() -> None:
+    found = told(lags=Lags({}, {ARN: "access denied"}))
+    assert of(found["lag_known"]) == 0
+    assert "lag_seconds" not in found
+    assert "retention_left_seconds" not in found
+
+
+def test_who_did_not_ask_for_lags_has_none_and_knows_of_nothing_stuck() -> None:
+    found = told(lags=None)
+    assert not {"lag_known", "lag_seconds", "stuck_shards"} & found.keys()
+
+
+def test_a_dead_leader_leads_nobody() -> None:
+    dead = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
+    assert of(told(dead)["leader_present"]) == 0
+    assert of(told()["leader_present"]) == 1
+
+
+def test_a_spark_query_needs_no_leader() -> None:
+    query = replace(FOUND, members=[member("q", kind="query")], leader=None)
+    assert "leader_present" not in told(query)
+
+
+def test_what_could_not_be_read_is_not_there() -> None:
+    found = samples(Account("a", 7, 2, None))
+    assert {name: of(values) for name, values in found.items()} == {
+        "reads_total": 7,
+        "read_errors_total": 2,
+        "up": 0,
+    }
+
+
+def test_apps_stand_beside_each_other() -> None:
+    accounts = [Account(name, 1, 1, None) for name in ("a", "b")]
+    assert of(samples(*accounts)["up"], app="b") == 0
+
+
+def test_rows_that_cannot_be_read_are_counted() -> None:
+    assert of(told()["unreadable_rows"]) == 1
+
+
+@pytest.mark.parametrize("name", [*GAUGES, *COUNTERS])
+def test_metrics_follow_prometheus_customs(name: str) -> None:
+    """Base units, no total at a gauge, snake case."""
+    assert name == name.lower()
+    assert not name.endswith(("_total", "_ms", "_millis", "_hours", "_count"))
+    assert (GAUGES | COUNTERS)[name].help.endswith(".")

@@ -1,0 +1,99 @@
+"""Apps are read at the exporter's pace, and what fails is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.errors import AccessDeniedError, StoreUnavailableError
+from kinesumer.exporter.collector import Reading
+from tests.support.world import APP, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import Clients
+
+NO_CLIENTS: Clients = SimpleNamespace()  # type: ignore[assignment]
+
+
+class Failing:
+    """A store that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def get(self, *_: Any, **__: Any) -> None:
+        raise self._error
+
+    query = get
+
+
+def reading(world: World) -> Reading:
+    return Reading(APP, world.clock, lag=False)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records]
+
+
+@in_virtual_time
+async def test_a_live_group_is_counted(world: World) -> None:
+    world.kinesis.create_stream("orders", 2)
+    client = world.client("c1")
+    await world.until(lambda: len(client.held) == 2)
+    one = reading(world)
+    await one.read(NO_CLIENTS, world.table)
+    assert one.account.look is not None
+    assert one.account.look.sighting.found.leader_id == "c1"
+    assert one.account.look.neglected == {}
+
+
+@in_virtual_time
+async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    client = world.client("c1")
+    await world.until(lambda: len(client.held) == 2)
+    await client.stop()
+    one = reading(world)
+    await one.read(NO_CLIENTS, world.table)
+    await asyncio.sleep(20.0)
+    await one.read(NO_CLIENTS, world.table)
+    look = one.account.look
+    assert look is not None
+    assert [look.sighting.at - since for since in look.neglected.values()] == [
+        pytest.approx(20.0),
+        pytest.approx(20.0),
+    ]
+
+
+@in_virtual_time
+async def test_a_fault_is_logged_when_it_begins_and_when_it_is_over(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    one = reading(world)
+    broken: Any = Failing(StoreUnavailableError("no answer"))
+    for store in (world.table, broken, broken, broken, world.table, world.table):
+        await one.read(NO_CLIENTS, store)
+    assert said(caplog) == [
+        f"app {APP} couldn't be read: no answer",
+        f"app {APP} can be read again",
+    ]
+    assert (one.account.reads, one.account.errors) == (6, 3)
+
+
+@in_virtual_time
+async def test_what_no_waiting_mends_ends_the_start_and_not_a_running_exporter(
+    world: World,
+) -> None:
+    denied: Any = Failing(AccessDeniedError("dynamodb:Query", "table t"))
+    one = reading(world)
+    with pytest.raises(AccessDeniedError):
+        await one.read(NO_CLIENTS, denied)
+    await one.read(NO_CLIENTS, denied)
+    assert one.account.look is None

@@ -1,0 +1,135 @@
+"""A whole client that runs a handler, on ports in memory and in virtual time."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.coordination.group import Group
+from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.runner import Handling
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine
+
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.dead_letters import DeadLetter
+    from kinesumer.model.streams import Stream
+    from tests.support.world import World
+
+TERMS = (
+    "batch",
+    "concurrency",
+    "dead_letters",
+    "middleware",
+    "on_failure",
+    "retries",
+    "traceparent",
+)
+
+
+class Runner:
+    """``client.run()`` without AWS; it goes on in the background."""
+
+    def __init__(
+        self,
+        world: World,
+        handler: Any,
+        client_id: str = "c1",
+        *streams: str,
+        store: Any = None,
+        **options: Any,
+    ) -> None:
+        asked = {name: options.pop(name) for name in TERMS if name in options}
+        self.world = world
+        self.machine = world.loop.machine(client_id)
+        self.context = world.context(client_id, store=store, **options)
+        self.letters = Letters()
+        terms = read_terms(handler, **asked)
+        self.handling = Handling(
+            terms,
+            app=self.context.app,
+            clock=self.machine,
+            random=Random(2),
+            drain=self.context.config.drain_timeout,
+        )
+        if terms.on_failure == "dead-letter":
+            self.handling.letters = self.letters
+        self.group = Group(
+            self.context, self._open, TaskHeart(self.context), self.handling
+        )
+        self._streams = list(streams or ("orders",))
+        self.task: asyncio.Task[None] = self.run(self.handling.run(self._begin))
+
+    @property
+    def held(self) -> list[str]:
+        """The ids of the shards held."""
+        return sorted(h.key.shard_id for h in self.group.holdings())
+
+    @property
+    def holding(self) -> Holding:
+        """The only shard held."""
+        [holding] = self.group.holdings()
+        return holding
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something of the client on its machine."""
+        return self.world.loop.spawn(self.machine, work)
+
+    async def stop(self) -> None:
+        """Leave the block from beside ``run()``."""
+        await self.run(self.group.stop(wait_for_user=True))
+
+    async def leave(self) -> None:
+        """Leave in good order, then the block."""
+        await self.run(self.group.leave())
+        await self.task
+        await self.run(self.group.stop(wait_for_user=False))
+
+    async def _open(self, stream: Stream) -> Any:
+        return self.world.kinesis.source(stream.name)
+
+    async def _begin(self) -> None:
+        await self.group.start(self._streams, Start.TRIM_HORIZON)
+        self.handling.look_at(self.group.streams.values())
+
+
+class Letters:
+    """A target of dead letters, which fails as told."""
+
+    def __init__(self) -> None:
+        self.stored: list[DeadLetter] = []
+        self.errors: list[Exception] = []
+        """What the next puts raise, one each."""
+        self.tries = 0
+        self.is_closed = False
+
+    @property
+    def texts(self) -> list[str]:
+        """The data of what is stored."""
+        return [letter.data.decode() for letter in self.stored]
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Store a letter, or don't."""
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        self.stored.append(letter)
+
+    async def aclose(self) -> None:
+        """Note that it was called."""
+        self.is_closed = True
+
+
+def committed(world: World, shard_id: str = "shardId-000000000000") -> int:
+    """Return how many records of a shard its checkpoint covers."""
+    position = world.shard_rows()[shard_id].position
+    if position is None:
+        return 0
+    log = world.kinesis.stream("orders").shards[shard_id].log
+    places = [Position(record.sequence_number) for record in log]
+    return places.index(position) + 1

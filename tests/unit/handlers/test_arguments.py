@@ -1,0 +1,239 @@
+"""What a handler takes, and what of run()'s arguments is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kinesumer
+from kinesumer import Batch, Middleware, Record
+from kinesumer.errors import ConfigurationError
+from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.signature import read_handler
+from tests.support.world import World, in_virtual_time
+from tests.unit.test_client import InMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    import somewhere  # type: ignore[import-not-found]
+
+    from kinesumer.dead_letters import DeadLetter
+
+
+async def of_record(record: Record) -> None: ...
+async def of_batch(batch: Batch) -> None: ...
+def plain(record: Record) -> None: ...
+def plain_batch(batch: Batch) -> None: ...
+async def with_more(record: Record, *, limit: int = 3) -> None: ...
+async def by_package(batch: kinesumer.Batch) -> None: ...
+async def by_unknown_package(batch: somewhere.models.Batch) -> None: ...
+async def as_text(batch: Batch) -> None: ...
+async def nothing_said(record) -> None: ...  # type: ignore[no-untyped-def]
+async def another_type(record: bytes) -> None: ...
+async def no_argument() -> None: ...
+async def only_keywords(*, record: Record) -> None: ...
+async def two(limit: int, record: Record) -> None: ...
+def generator(record: Record) -> Iterator[int]:
+    yield 1
+
+
+async def async_generator(record: Record) -> AsyncIterator[int]:
+    yield 1
+
+
+class Sink:
+    async def method(self, batch: Batch) -> None: ...
+    def plain_method(self, record: Record) -> None: ...
+
+
+class Taker:
+    async def __call__(self, batch: Batch) -> None: ...
+
+
+def decorated(function: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def inner(*arguments: Any) -> None:
+        await function(*arguments)
+
+    return inner
+
+
+READABLE = [
+    (of_record, False, True),
+    (of_batch, True, True),
+    (plain, False, False),
+    (plain_batch, True, False),
+    (with_more, False, True),
+    (functools.partial(with_more, limit=4), False, True),
+    (functools.partial(two, 3), False, True),
+    (by_package, True, True),
+    (by_unknown_package, True, True),
+    (as_text, True, True),
+    (Sink().method, True, True),
+    (Sink().plain_method, False, False),
+    (Taker(), True, True),
+    (decorated(of_batch), True, True),
+]
+
+
+@pytest.mark.parametrize(("handler", "batches", "is_async"), READABLE)
+def test_the_annotation_says_what_a_handler_takes(
+    handler: Any, *, batches: bool, is_async: bool
+) -> None:
+    assert read_handler(handler, None)[1:] == (batches, is_async)
+
+
+def test_a_type_known_by_another_name_is_looked_up() -> None:
+    names: dict[str, Any] = {}
+    code = (
+        "from __future__ import annotations\n"
+        "from kinesumer import Batch as Many, Record as One\n"
+        "async def many(batch: Many) -> None: ...\n"
+        "async def one(record: One) -> None: ...\n"
+    )
+    exec(code, names)
+    assert read_handler(names["many"], None).takes_batches
+    assert not read_handler(names["one"], None).takes_batches
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("handler", [of_record, nothing_said, lambda item: None, print])
+def test_an_argument_says_it_in_place_of_the_annotation(
+    handler: Any, *, batch: bool
+) -> None:
+    assert read_handler(handler, batch).takes_batches is batch
+
+
+@pytest.mark.parametrize(
+    ("handler", "why"),
+    [
+        (nothing_said, "nothing_said says nothing, so it isn't known what it takes"),
+        (another_type, "another_type says 'bytes', so it isn't known"),
+        (lambda item: None, "lambda> says nothing"),
+        (dict, "so it isn't known|takes no argument"),
+        (no_argument, "no_argument takes no argument"),
+        (only_keywords, "only_keywords takes no argument"),
+        (two, "two says 'int'"),
+        (generator, "generator is a generator, which does nothing"),
+        (async_generator, "async_generator is a generator"),
+        (None, "handler=None can't be called"),
+        ("handle", "handler='handle' can't be called"),
+    ],
+)
+def test_what_cannot_be_called_with_a_record_or_a_batch_is_refused(
+    handler: Any, why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        read_handler(handler, None)
+
+
+class AsyncHook(Middleware):
+    async def after(self, item: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"batch": 1}, "batch=1 is neither"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"concurrency": 2.0}, "concurrency=2.0"),
+        ({"concurrency": True}, "concurrency=True"),
+        ({"on_failure": "skip"}, "'skip' is none of dead-letter, stop-shard"),
+        ({"on_failure": "dead-letter"}, "needs a target"),
+        ({"dead_letters": "nowhere"}, "'nowhere' names no target"),
+        ({"dead_letters": 7}, "dead_letters=7 is neither"),
+        (
+            {"dead_letters": "file:x", "on_failure": "stop-shard"},
+            "is never used with on_failure='stop-shard'",
+        ),
+        ({"retries": 3}, "retries=3 is no kinesumer.Retries"),
+        ({"middleware": [print]}, "is no kinesumer.Middleware"),
+        ({"middleware": "hooks"}, "middleware='hooks' is not a list"),
+        (
+            {"middleware": Middleware()},
+            "is not a list: write middleware=",
+        ),
+        ({"traceparent": ""}, "traceparent='' is neither"),
+        ({"traceparent": "a..b"}, "traceparent='a..b' is neither"),
+        ({"traceparent": 7}, "traceparent=7 is neither"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(
+    wrong: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        read_terms(of_record, **wrong)
+
+
+def test_hooks_that_await_are_refused_where_the_handler_runs_in_a_thread() -> None:
+    with pytest.raises(ConfigurationError, match=r"AsyncHook\.after is async, but"):
+        read_terms(plain, middleware=[AsyncHook()])
+    read_terms(of_record, middleware=[AsyncHook()])
+
+
+async def keep(letter: DeadLetter) -> None: ...
+
+
+def test_a_target_of_dead_letters_is_used_and_without_one_the_client_stops() -> None:
+    assert read_terms(of_record).on_failure == "stop-client"
+    assert read_terms(of_record, dead_letters="file:x").on_failure == "dead-letter"
+    assert read_terms(of_record, dead_letters=keep).on_failure == "dead-letter"
+    assert read_terms(of_record, on_failure="stop-shard").on_failure == "stop-shard"
+
+
+# --- the client ---
+
+
+@in_virtual_time
+async def test_manual_marks_are_refused_since_run_marks_by_itself(world: World) -> None:
+    async with InMemory(world, commit="manual") as client:
+        with pytest.raises(ConfigurationError, match="run\\(\\) marks records by"):
+            await client.run("orders", of_record)
+
+
+@in_virtual_time
+async def test_running_beside_an_iteration_is_refused(world: World) -> None:
+    async with InMemory(world) as client:
+        client.consume("orders")
+        with pytest.raises(ConfigurationError, match="was called before"):
+            await client.run("orders", of_record)
+
+
+@in_virtual_time
+async def test_leaving_before_the_start_ends_run(world: World) -> None:
+    async with InMemory(world) as client:
+        running = world.loop.create_task(client.run("orders", of_record))
+        await asyncio.sleep(0.1)
+        await client.leave()
+        await running
+
+
+@in_virtual_time
+async def test_run_ends_when_the_client_leaves_and_all_is_stored(world: World) -> None:
+    seen: list[bytes] = []
+
+    async def handle(record: Record) -> None:
+        seen.append(record.data)
+        if len(seen) == 3:
+            world.loop.create_task(client.leave())
+
+    world.put("a", "b", "c")
+    async with InMemory(world) as client:
+        await client.run("orders", handle, start=kinesumer.Start.TRIM_HORIZON)
+    assert seen == [b"a", b"b", b"c"]
+    row = world.shard_rows()["shardId-000000000000"]
+    log = world.kinesis.stream("orders").shards["shardId-000000000000"].log
+    assert row.position == (log[2].sequence_number, None)
+    assert not row.owner
+
+
+@in_virtual_time
+async def test_leaving_the_block_beside_run_ends_it(world: World) -> None:
+    async with InMemory(world) as client:
+        running = world.loop.create_task(client.run("orders", of_record))
+        await world.until(lambda: client._group and client._group.session)
+    await running

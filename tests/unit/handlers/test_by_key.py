@@ -1,0 +1,309 @@
+"""Concurrency within a shard: keys side by side, each in order, nothing passed over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesumer.consuming.prefetch import Batch, Buffer, memory_size
+from kinesumer.handlers import Retries
+from kinesumer.handlers.queues import ByKey
+from kinesumer.handlers.shard_queue import Lane
+from kinesumer.model.records import Record
+from kinesumer.telemetry.api import Telemetry
+from tests.support.world import World, hold, in_virtual_time
+from tests.unit.handlers.runner import Runner, committed
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.handlers.work_item import Stint
+
+P = "shardId-000000000000"
+
+
+def put(world: World, *items: str) -> None:
+    """Put records "KEY TEXT" into the only shard."""
+    for item in items:
+        key, _, _ = item.partition(" ")
+        world.kinesis.put("orders", item.encode(), key, 0)
+
+
+class Keys:
+    """A handler that notes which keys it is at."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.seconds = seconds
+        self.begun: list[str] = []
+        self.done: list[str] = []
+        self.at: list[str | None] = []
+        self.most = 0
+        self.slow: dict[str, float] = {}
+
+    async def record(self, record: Record) -> None:
+        """Take a record."""
+        assert record.partition_key not in self.at, "two calls with one key"
+        text = record.data.decode()
+        self.begun.append(text)
+        self.at.append(record.partition_key)
+        self.most = max(self.most, len(self.at))
+        await asyncio.sleep(self.slow.get(text, self.seconds))
+        self.at.remove(record.partition_key)
+        self.done.append(text)
+
+    def of(self, key: str) -> list[str]:
+        """Return what was done of a key."""
+        return [text.partition(" ")[2] for text in self.done if text[0] == key]
+
+
+@in_virtual_time
+async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> None:
+    keys = Keys()
+    put(world, "a 1", "a 2", "b 1", "c 1", "a 3", "b 2", "d 1")
+    Runner(world, keys.record, concurrency=3)
+    await world.until(lambda: len(keys.done) == 7)
+    assert keys.most == 3
+    assert keys.of("a") == ["1", "2", "3"]
+    assert keys.of("b") == ["1", "2"]
+
+
+@in_virtual_time
+async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
+    world: World,
+) -> None:
+    keys = Keys()
+    keys.slow = {"b 1": 200.0}
+    put(world, "a 1", "b 1", "a 2", "c 1", "b 2", "a 3")
+    runner = Runner(world, keys.record, concurrency=2, commit_seconds=0.1)
+    await world.until(lambda: keys.of("a") == ["1", "2", "3"])
+    put(world, "a 4", "b 3", "c 2")
+    await world.until(lambda: keys.of("c") == ["1", "2"])
+    await asyncio.sleep(1)
+    assert committed(world) == 1
+    await world.until(lambda: committed(world) == 9, seconds=600)
+    assert keys.of("b") == ["1", "2", "3"]
+    assert runner.group.buffer.used < 200_000
+
+
+@in_virtual_time
+async def test_a_handler_slow_with_one_record_leaves_the_rest_to_the_others(
+    world: World,
+) -> None:
+    keys = Keys(seconds=0.5)
+    keys.slow = {"0 x": 60.0}
+    put(world, *(f"{number} x" for number in range(40)))
+    Runner(world, keys.record, concurrency=4)
+    await world.until(lambda: len(keys.done) == 39)
+    assert world.clock.now() < 15
+
+
+@in_virtual_time
+async def test_a_hand_over_waits_for_all_that_is_in_hand_and_begins_nothing(
+    world: World,
+) -> None:
+    keys = Keys(seconds=3)
+    put(world, *(f"{key} {n}" for n in range(3) for key in "abcd"))
+    runner = Runner(world, keys.record, concurrency=4)
+    await world.until(lambda: len(keys.begun) == 4)
+    await runner.leave()
+    assert keys.begun == ["a 0", "b 0", "c 0", "d 0"]
+    assert len(keys.done) == 4
+    assert committed(world) == 4
+
+
+@in_virtual_time
+async def test_what_is_done_behind_a_gap_is_done_again_by_the_next_owner(
+    world: World,
+) -> None:
+    keys, again = Keys(), Keys()
+    keys.slow = {"b 1": 200.0}
+    put(world, "a 1", "b 1", "c 1", "a 2")
+    runner = Runner(world, keys.record, concurrency=3, drain_timeout=1.0)
+    await world.until(lambda: len(keys.done) == 3)
+    await runner.leave()
+    assert committed(world) == 1
+    Runner(world, again.record, "c2")
+    await world.until(lambda: len(again.done) == 3)
+    assert again.done == ["b 1", "c 1", "a 2"]
+
+
+@in_virtual_time
+async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
+    at: list[str | None] = []
+    seen: dict[str | None, list[str]] = defaultdict(list)
+    sizes: list[int] = []
+    most = 0
+
+    async def handle(batch: Batch) -> None:
+        nonlocal most
+        mine = {record.partition_key for record in batch.records}
+        assert not mine & set(at)
+        at.extend(mine)
+        most = max(most, len(at))
+        await asyncio.sleep(1)
+        sizes.append(len(batch))
+        for record in batch.records:
+            seen[record.partition_key].append(record.data.decode().partition(" ")[2])
+        for key in mine:
+            at.remove(key)
+
+    put(world, *(f"{n % 20} {n}" for n in range(400)))
+    runner = Runner(world, handle, concurrency=4)
+    await world.until(lambda: sum(sizes) == 400)
+    for key, numbers in seen.items():
+        assert numbers == [str(n) for n in range(400) if str(n % 20) == key]
+    assert most > 4
+    assert max(sizes) >= 40
+    await runner.leave()
+    assert committed(world) == 400
+
+
+@in_virtual_time
+async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
+    calls: list[str] = []
+
+    async def handle(record: Record) -> None:
+        calls.append(record.data.decode())
+        if record.data == b"a 1" and calls.count("a 1") < 4:
+            raise ValueError
+
+    retries = Retries(first_seconds=100, most_seconds=100)
+    put(world, "a 1", "a 2", "b 1", "c 1", "b 2")
+    Runner(world, handle, concurrency=2, retries=retries)
+    await world.until(lambda: {"b 2", "c 1"} <= {*calls})
+    assert "a 2" not in calls
+    await world.until(lambda: "a 2" in calls, seconds=500)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_streams_whose_keys_have_no_order_are_told_of_once(
+    concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def case(world: World) -> None:
+        async def handle(_: Record) -> None:
+            pass
+
+        runner = Runner(world, handle, concurrency=concurrency)
+        await world.until(lambda: runner.held)
+        [stream] = runner.group.streams.values()
+        assert not warnings(caplog)
+        stream.info = stream.info._replace(places_by_key=False)
+        for _ in range(2):
+            runner.handling.look_at([stream])
+
+    case()
+    assert len(warnings(caplog)) == concurrency - 1
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was said of AUTO."""
+    said = [record.getMessage() for record in caplog.records]
+    return [text for text in said if "distributes records by AUTO" in text]
+
+
+# --- the queue by itself ---
+
+
+class Workers:
+    """A lane whose stints are finished in any order."""
+
+    def __init__(self, keys: list[int], workers: int, *, whole: bool) -> None:
+        self.holding: Holding = hold()
+        self.buffer = Buffer(1 << 30)
+        queue = ByKey(workers, whole=whole)
+        self.lane = Lane(self.holding, queue, self.buffer, Telemetry(), lambda: None)
+        self.workers = workers
+        self.handled: dict[str | None, list[int]] = defaultdict(list)
+        self.done: set[int] = set()
+        self._number = 0
+        self._keys = keys
+
+    def put(self, count: int) -> None:
+        """Queue a batch of the next records."""
+        first, self._number = self._number, min(self._number + count, len(self._keys))
+        numbers = range(first, self._number)
+        if not numbers:
+            return
+        records = [Record(str(n + 1), b"x" * n, str(self._keys[n])) for n in numbers]
+        size = memory_size(records)
+        self.buffer.used += size
+        self.holding.buffered += size
+        self.holding.queued(len(records))
+        self.lane.put(Batch(records, 0, size, None, self.holding))
+
+    def begin(self) -> None:
+        """Let idle workers begin something."""
+        while len(self.lane.stints) < self.workers:
+            if self.lane.begin() is None:
+                return
+        keys = [key for stint in self.lane.stints for key in stint.keys]
+        assert len(keys) == len(set(keys))
+
+    def finish(self, stint: Stint, done: int) -> None:
+        """Finish a stint of which so many records are done."""
+        stint.done, stint.seconds = done, 0.001 * done
+        for record in stint.records[:done]:
+            number = int(record.sequence_number)
+            self.handled[record.partition_key].append(number)
+            self.done.add(number)
+        self.lane.finish(stint)
+        first_undone = next(
+            n for n in range(1, len(self._keys) + 2) if n not in self.done
+        )
+        assert self.holding.progress.done == first_undone - 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    keys=st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    workers=st.integers(1, 5),
+    whole=st.booleans(),
+    seed=st.integers(0, 1 << 32),
+)
+def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
+    *, keys: list[int], workers: int, whole: bool, seed: int
+) -> None:
+    draw = Random(seed)
+    some = Workers(keys, workers, whole=whole)
+    while len(some.done) < len(keys):
+        if draw.random() < 0.3:
+            some.put(draw.randrange(1, 20))
+        some.begin()
+        stints: list[Any] = sorted(some.lane.stints, key=lambda s: s.offsets[0])
+        if stints:
+            stint = draw.choice(stints)
+            some.finish(stint, len(stint.records))
+    for handled in some.handled.values():
+        assert handled == sorted(handled)
+    assert some.buffer.used == some.holding.buffered == 0
+
+
+@given(
+    keys=st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    seed=st.integers(0, 1 << 32),
+)
+def test_a_shard_given_up_in_between_leaves_nothing_behind(
+    keys: list[int], seed: int
+) -> None:
+    draw = Random(seed)
+    some = Workers(keys, 3, whole=False)
+    some.put(len(keys))
+    some.begin()
+    for _ in range(draw.randrange(4)):
+        if some.lane.stints:
+            stint = min(some.lane.stints, key=lambda s: s.offsets[0])
+            some.finish(stint, len(stint.records))
+        some.begin()
+    some.lane.end()
+    assert some.lane.begin() is None
+    for stint in list(some.lane.stints):
+        assert not some.holding.is_idle
+        some.finish(stint, draw.randrange(len(stint.records) + 1))
+    assert some.holding.is_idle
+    assert some.buffer.used == some.holding.buffered == 0

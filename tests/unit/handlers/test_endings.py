@@ -1,0 +1,181 @@
+"""What ends a handler that isn't an error, and what ``run()`` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anyio import CancelScope
+
+from kinesumer.errors import HandlerFailedError, KinesumerError
+from kinesumer.handlers import Retries
+from tests.unit.handlers.test_threads import Client, nobody_else_joins
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+    from kinesumer.model.rows import ShardRow
+
+__all__ = ["nobody_else_joins"]  # a fixture of all of them
+
+ONCE = Retries(attempts=1)
+
+
+def row(client: Client) -> ShardRow:
+    """Return the row of the only shard."""
+    from kinesumer.wire import rows
+
+    [arn] = {stream.arn for stream in client.group.streams.values()}
+    [found] = client.store.rows(rows.shard_partition("app", arn))
+    return rows.read_shard(found)
+
+
+def raising(error: BaseException, *, thread: bool) -> Any:
+    """Return a handler that raises at its second record."""
+
+    def handle(record: Record) -> None:
+        if record.data == b"b":
+            raise error
+
+    async def handle_in_loop(record: Record) -> None:
+        handle(record)
+
+    return handle if thread else handle_in_loop
+
+
+class Outcome(BaseException):
+    """What a test framework raises to be caught by nobody."""
+
+
+@pytest.mark.parametrize("thread", [False, True])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Outcome()])
+async def test_what_ends_a_program_ends_run_and_the_shards_are_handed_over(
+    error: BaseException, *, thread: bool
+) -> None:
+    client = Client(raising(error, thread=thread), batch=False, dead_letters="file:no")
+    client.put("a", "b", "c")
+    with pytest.raises(type(error)) as caught:
+        await client.run()
+    assert caught.value is error
+    assert not client.letters.tries
+    left = row(client)
+    assert not left.owner
+    first = client.kinesis.stream("orders").shards["shardId-000000000000"].log[0]
+    assert left.position is not None
+    assert left.position.sequence_number == first.sequence_number
+
+
+async def test_a_handler_that_cancels_its_own_task_stops_no_shard_in_silence() -> None:
+    async def handle(_: Record) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(5)
+
+    client = Client(handle, batch=False)
+    client.put("a")
+    with pytest.raises(HandlerFailedError, match=r"orders, .* cancelled the task"):
+        await client.run()
+
+
+async def test_cancelling_run_waits_for_the_record_that_a_thread_is_at() -> None:
+    has_one, may_end = threading.Event(), threading.Event()
+    seen: list[bytes] = []
+
+    def handle(record: Record) -> None:
+        has_one.set()
+        may_end.wait(10)
+        seen.append(record.data)
+
+    client = Client(handle, batch=False)
+    client.put("a", "b")
+    running = asyncio.get_running_loop().create_task(client.run())
+    await asyncio.to_thread(has_one.wait, 10)
+    running.cancel()
+    await asyncio.wait([running], timeout=0.2)
+    assert row(client).owner
+    may_end.set()
+    await asyncio.wait([running], timeout=10)
+    assert running.cancelled()
+    assert seen == [b"a"]
+    left = row(client)
+    assert not left.owner
+    first = client.kinesis.stream("orders").shards["shardId-000000000000"].log[0]
+    assert left.position is not None
+    assert left.position.sequence_number == first.sequence_number
+
+
+async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:
+    has_one = threading.Event()
+    seen: list[bytes] = []
+
+    def handle(record: Record) -> None:
+        has_one.set()
+        time.sleep(0.5)
+        seen.append(record.data)
+
+    client = Client(handle, batch=False, dead_letters="file:unused")
+    client.put("a", "b")
+    with CancelScope() as scope:
+
+        async def cancel() -> None:
+            await asyncio.to_thread(has_one.wait, 10)
+            scope.cancel()
+
+        cancelling = asyncio.get_running_loop().create_task(cancel())
+        await client.handling.run(client._begin)
+    await cancelling
+    assert seen == [b"a"]
+    assert client.letters.is_closed
+    await client.stop()
+
+
+class Unspeakable(Exception):
+    """An error that fails when it is asked what it is."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+async def test_an_error_that_cannot_say_what_it_is_becomes_a_dead_letter() -> None:
+    def handle(record: Record) -> None:
+        if record.data == b"b":
+            raise Unspeakable
+        if record.data == b"c":
+            client.close()
+
+    client = Client(handle, batch=False, retries=ONCE, dead_letters="file:unused")
+    client.put("a", "b", "c")
+    await client.run()
+    [letter] = client.letters.stored
+    assert letter.error == "Unspeakable: <exception str() failed>"
+
+
+async def test_an_error_that_cannot_say_what_it_is_is_named_by_its_type() -> None:
+    client = Client(raising(Unspeakable(), thread=True), batch=False, retries=ONCE)
+    client.put("b")
+    with pytest.raises(HandlerFailedError, match="Unspeakable: <exception"):
+        await client.run()
+
+
+async def test_a_record_whose_handler_could_not_be_called_is_no_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesumer-handler"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    seen: list[Record] = []
+    client = Client(seen.append, batch=False, retries=ONCE, dead_letters="file:unused")
+    client.put("a")
+    with pytest.raises(KinesumerError, match="can't start new thread"):
+        await client.run()
+    assert not seen
+    assert not client.letters.tries
+    assert row(client).position is None

@@ -1,0 +1,300 @@
+"""Handlers that fail: called again, the record found, and given up as told."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.errors import (
+    ConfigurationError,
+    HandlerFailedError,
+    LetterNotStoredError,
+    LettersUnavailableError,
+    LetterTooLargeError,
+)
+from kinesumer.handlers import Retries
+from tests.support.world import World, in_virtual_time
+from tests.unit.handlers.runner import Runner, committed
+
+if TYPE_CHECKING:
+    from kinesumer import Batch, Record
+
+BURY = {"dead_letters": "file:unused"}
+
+
+class Failing:
+    """A handler that fails at some records, for a number of times or for ever."""
+
+    def __init__(self, *bad: str, times: float = float("inf")) -> None:
+        self.left = dict.fromkeys(bad, times)
+        self.calls: list[list[str]] = []
+        self.at: list[float] = []
+        self.error: type[Exception] = ValueError
+
+    def take(self, records: list[Record]) -> None:
+        """Fail, or don't."""
+        texts = [record.data.decode() for record in records]
+        self.calls.append(texts)
+        self.at.append(asyncio.get_running_loop().time())
+        for text in texts:
+            if self.left.get(text, 0) > 0:
+                self.left[text] -= 1
+                raise self.error(text)
+
+    async def record(self, record: Record) -> None:
+        """Take a record."""
+        self.take([record])
+
+    async def batch(self, batch: Batch) -> None:
+        """Take a batch."""
+        self.take(batch.records)
+
+
+@in_virtual_time
+async def test_a_record_that_fails_is_tried_again_before_the_next_one(
+    world: World,
+) -> None:
+    failing = Failing("b", times=2)
+    world.put("a", "b", "c")
+    runner = Runner(world, failing.record)
+    await world.until(lambda: ["c"] in failing.calls)
+    assert failing.calls == [["a"], ["b"], ["b"], ["b"], ["c"]]
+    await runner.leave()
+    assert committed(world) == 3
+
+
+@in_virtual_time
+async def test_waits_double_and_are_shortened_by_chance(world: World) -> None:
+    failing = Failing("a", times=6)
+    retries = Retries(attempts=7, first_seconds=1, most_seconds=10)
+    world.put("a")
+    Runner(world, failing.record, retries=retries)
+    await world.until(lambda: len(failing.calls) == 7)
+    waits = [b - a for a, b in zip(failing.at, failing.at[1:], strict=False)]
+    for wait, longest in zip(waits, (1, 2, 4, 8, 10, 10), strict=True):
+        assert longest / 2 <= wait <= longest + 0.01
+
+
+def test_so_many_failures_that_doubling_overflows_wait_no_longer() -> None:
+    retries = Retries(most_seconds=10)
+    assert 5 <= retries.wait_seconds(100_000, Random(0)) <= 10
+
+
+@in_virtual_time
+async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -> None:
+    failing = Failing("b")
+    world.put("a", "b", "c")
+    runner = Runner(world, failing.record, retries=Retries(attempts=3), **BURY)
+    await world.until(lambda: ["c"] in failing.calls)
+    [letter] = runner.letters.stored
+    record = world.kinesis.stream("orders").shards["shardId-000000000000"].log[1]
+    assert letter.data == b"b"
+    assert letter.error == "ValueError: b"
+    assert "in record" in letter.traceback
+    assert letter.attempts == 3 == failing.calls.count(["b"])
+    assert letter.sequence_number == record.sequence_number
+    assert (letter.app, letter.stream, letter.shard_id) == (
+        "app",
+        "orders",
+        "shardId-000000000000",
+    )
+    await runner.leave()
+    assert committed(world) == 3
+    assert runner.letters.is_closed
+
+
+@in_virtual_time
+async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
+    world: World,
+) -> None:
+    failing = Failing("5")
+    texts = list(map(str, range(8)))
+    world.put(*texts)
+    runner = Runner(world, failing.batch, retries=Retries(attempts=2), **BURY)
+    await world.until(lambda: runner.letters.stored)
+    await world.until(lambda: failing.calls[-1] == ["6", "7"])
+    assert failing.calls == [
+        texts,
+        texts,
+        ["0", "1", "2", "3"],
+        ["4", "5", "6", "7"],
+        ["4", "5"],
+        ["4"],
+        ["5"],
+        ["5"],
+        ["6", "7"],
+    ]
+    assert runner.letters.texts == ["5"]
+    assert runner.letters.stored[0].attempts == 6
+    await runner.leave()
+    assert committed(world) == 8
+
+
+@in_virtual_time
+async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> None:
+    failing = Failing("0", "3", "4", "9")
+    world.put(*map(str, range(10)))
+    runner = Runner(world, failing.batch, retries=Retries(attempts=1), **BURY)
+    await world.until(lambda: len(runner.letters.stored) == 4)
+    assert runner.letters.texts == ["0", "3", "4", "9"]
+    await runner.leave()
+    assert committed(world) == 10
+
+
+@in_virtual_time
+async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
+    world: World,
+) -> None:
+    failing = Failing("b")
+    failing.error = KeyError
+    world.put("a", "b", "c")
+    retries = Retries(permanent=(LookupError,))
+    runner = Runner(world, failing.record, retries=retries, **BURY)
+    await world.until(lambda: ["c"] in failing.calls)
+    assert failing.calls == [["a"], ["b"], ["c"]]
+    assert runner.letters.stored[0].attempts == 1
+
+
+@in_virtual_time
+async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) -> None:
+    failing = Failing("b")
+    world.put("a", "b", "c")
+    retries = Retries(attempts=1)
+    runner = Runner(world, failing.record, retries=retries, commit_seconds=0.1, **BURY)
+    runner.letters.errors = [LettersUnavailableError("no answer")] * 4
+    await world.until(lambda: runner.letters.tries == 4)
+    await asyncio.sleep(0.3)
+    assert committed(world) == 1
+    await world.until(lambda: committed(world) == 3)
+    assert runner.letters.tries == 5
+    assert runner.letters.texts == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (LettersUnavailableError("no answer"), 10),
+        (RuntimeError("a callable's bug"), 10),
+        (LetterTooLargeError("too large"), 1),
+        (ConfigurationError("its own stream"), 1),
+    ],
+)
+def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
+    error: Exception, tries: int
+) -> None:
+    @in_virtual_time
+    async def case(world: World) -> None:
+        failing = Failing("b")
+        world.put("a", "b", "c")
+        runner = Runner(world, failing.record, retries=Retries(attempts=1), **BURY)
+        runner.letters.errors = [error] * 100
+        with pytest.raises(LetterNotStoredError, match=str(error)) as caught:
+            await runner.task
+        assert caught.value.__cause__ is error
+        assert runner.letters.tries == tries
+        await runner.run(runner.group.stop(wait_for_user=False))
+        assert committed(world) == 1
+
+    case()
+
+
+@in_virtual_time
+async def test_a_stopped_shard_stands_still_and_the_others_go_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.create_stream("two", 2)
+    failing = Failing("b")
+    world.put("a", "b", "c", stream="two")
+    world.put("x", stream="two", hash_key=2**127)
+    retries = Retries(attempts=2)
+    runner = Runner(
+        world, failing.record, "c1", "two", retries=retries, on_failure="stop-shard"
+    )
+    await world.until(lambda: failing.calls.count(["b"]) == 2)
+    await asyncio.sleep(30)
+    world.put("d", stream="two")
+    world.put("y", stream="two", hash_key=2**127)
+    await world.until(lambda: ["y"] in failing.calls)
+    assert ["c"] not in failing.calls
+    assert ["d"] not in failing.calls
+    assert len(runner.held) == 2
+    assert runner.group.buffer.used < 200_000
+    [told] = [r for r in caplog.records if "nothing more of this shard" in r.message]
+    assert told.message.startswith("the handler failed 2 times at record")
+    await runner.leave()
+    again = Failing()
+    Runner(world, again.record, "c2", "two")
+    await world.until(lambda: ["d"] in again.calls)
+    assert again.calls == [["b"], ["c"], ["d"]]
+
+
+@in_virtual_time
+async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -> None:
+    world.kinesis.create_stream("two", 2)
+    failing, other = Failing("a", "b"), Failing()
+    for hash_key, text in ((0, "a"), (2**127, "b")):
+        world.put(text, stream="two", hash_key=hash_key)
+    retries = Retries(attempts=9, first_seconds=3600, most_seconds=3600)
+    first = Runner(world, failing.record, "c1", "two", retries=retries)
+    await world.until(lambda: len(failing.calls) == 2)
+    Runner(world, other.record, "c2", "two")
+    await world.until(lambda: other.calls)
+    assert len(first.held) == 1
+    assert len(failing.calls) == 2
+    assert world.clock.now() < 20
+
+
+@in_virtual_time
+async def test_leaving_ends_the_waiting_for_another_try(world: World) -> None:
+    failing = Failing("b")
+    retries = Retries(attempts=9, first_seconds=3600, most_seconds=3600)
+    world.put("a", "b")
+    runner = Runner(world, failing.record, retries=retries)
+    await world.until(lambda: ["b"] in failing.calls)
+    await runner.leave()
+    assert world.clock.now() < 20
+    assert committed(world) == 1
+
+
+@in_virtual_time
+async def test_other_shards_finish_what_they_have_when_one_ends_run(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("two", 2)
+    done: list[str] = []
+
+    async def handle(record: Record) -> None:
+        if record.data == b"bad":
+            await asyncio.sleep(1)
+            raise ValueError
+        await asyncio.sleep(5)
+        done.append(record.data.decode())
+
+    world.put("bad", stream="two")
+    world.put("x", "y", stream="two", hash_key=2**127)
+    runner = Runner(world, handle, "c1", "two", retries=Retries(attempts=1))
+    with pytest.raises(HandlerFailedError):
+        await runner.task
+    assert done == ["x"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attempts": 0},
+        {"attempts": 1.5},
+        {"attempts": True},
+        {"first_seconds": 0},
+        {"most_seconds": -1},
+        {"most_seconds": "1"},
+        {"permanent": (7,)},
+        {"permanent": (KeyboardInterrupt,)},
+    ],
+)
+def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    [name] = wrong
+    with pytest.raises(ConfigurationError, match=name):
+        Retries(**wrong)

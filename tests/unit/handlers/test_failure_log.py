@@ -1,0 +1,238 @@
+"""Log lines of handlers that fail: the first failure, dead letters, the end."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer import Config, Start
+from kinesumer.blocking import Kinesumer as Blocking
+from kinesumer.errors import (
+    HandlerFailedError,
+    LetterNotStoredError,
+    LettersUnavailableError,
+)
+from kinesumer.handlers import Retries
+from tests.support.world import World, in_virtual_time
+from tests.unit.handlers.runner import Runner
+from tests.unit.handlers.test_failing import BURY, Failing
+from tests.unit.handlers.test_threads import Client
+
+if TYPE_CHECKING:
+    from kinesumer import Batch, Record
+    from kinesumer.local import EmbeddedAws
+
+SECRET = "payload-of-the-record"
+TWO = Retries(attempts=2, first_seconds=0.01)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what was logged about handlers, oldest first."""
+    about = ("handler", "dead letter", "run() ends")
+    said = [r for r in caplog.records if r.name == "kinesumer"]
+    return [r for r in said if any(part in r.getMessage() for part in about)]
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.levelname for line in lines(caplog)]
+
+
+def place(world: World, index: int) -> dict[str, Any]:
+    """Return the fields that name a record of the stream."""
+    log = world.kinesis.stream("orders").shards["shardId-000000000000"].log
+    return {
+        "stream": "orders",
+        "shard_id": "shardId-000000000000",
+        "sequence_number": log[index].sequence_number,
+        "sub_sequence_number": None,
+    }
+
+
+def fields(line: logging.LogRecord, *names: str) -> dict[str, Any]:
+    return {name: getattr(line, name) for name in names}
+
+
+@in_virtual_time
+async def test_only_the_first_failure_of_a_record_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing("b", times=3)
+    world.put("a", "b", "c")
+    runner = Runner(world, failing.record)
+    await world.until(lambda: ["c"] in failing.calls)
+    await runner.leave()
+    [line] = lines(caplog)
+    expected = place(world, 1) | {"attempt": 1, "error": "ValueError: b"}
+    assert fields(line, *expected) == expected
+    assert line.levelname == "WARNING"
+    assert str(expected["sequence_number"]) in line.getMessage()
+    assert line.exc_info is not None
+
+
+@in_virtual_time
+async def test_each_dead_letter_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing("b", "d")
+    world.put("a", "b", "c", "d")
+    runner = Runner(world, failing.record, retries=Retries(attempts=3), **BURY)
+    await world.until(lambda: len(runner.letters.stored) == 2)
+    await runner.leave()
+    assert levels(caplog) == ["WARNING"] * 4
+    for line, index, attempt in zip(
+        lines(caplog), (1, 1, 3, 3), (1, 3, 1, 3), strict=True
+    ):
+        expected = place(world, index) | {"attempt": attempt}
+        assert fields(line, *expected) == expected
+    assert "dead letter is stored" in lines(caplog)[1].getMessage()
+
+
+@in_virtual_time
+async def test_the_traceback_is_logged_once_for_each_type_of_error(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(record: Record) -> None:
+        raise {b"a": ValueError, b"b": ValueError, b"c": KeyError}[record.data]
+
+    world.put("a", "b", "c")
+    runner = Runner(world, handle, retries=Retries(attempts=1), **BURY)
+    await world.until(lambda: len(runner.letters.stored) == 3)
+    await runner.leave()
+    failures = [line for line in lines(caplog) if "failed at" in line.getMessage()]
+    assert [line.exc_info is not None for line in failures] == [True, False, True]
+
+
+@in_virtual_time
+async def test_a_batch_is_logged_as_a_whole_and_then_the_record_that_fails(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing("5")
+    world.put(*map(str, range(8)))
+    runner = Runner(world, failing.batch, retries=Retries(attempts=2), **BURY)
+    await world.until(lambda: runner.letters.stored)
+    await runner.leave()
+    batch, record, letter = lines(caplog)
+    assert fields(batch, "records", "attempt") == {"records": 8, "attempt": 1}
+    assert fields(batch, "sequence_number") == {
+        "sequence_number": place(world, 0)["sequence_number"]
+    }
+    for line, attempt in ((record, 5), (letter, 6)):
+        expected = place(world, 5) | {"attempt": attempt, "error": "ValueError: 5"}
+        assert fields(line, *expected) == expected
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_failure_that_ends_run_is_logged_once(
+    concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def case(world: World) -> None:
+        failing = Failing("b", "c")
+        world.put("a", "b", "c")
+        runner = Runner(world, failing.record, retries=TWO, concurrency=concurrency)
+        with pytest.raises(HandlerFailedError):
+            await runner.task
+        await runner.run(runner.group.stop(wait_for_user=False))
+        last = lines(caplog)[-1]
+        expected = place(world, 1) | {"attempt": 2, "error": "ValueError: b"}
+        assert fields(last, *expected) == expected
+        assert levels(caplog).count("ERROR") == 1
+        assert last.levelname == "ERROR"
+
+    case()
+
+
+@in_virtual_time
+async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    runner = Runner(world, Failing("a").record, retries=TWO, **BURY)
+    runner.letters.errors = [LettersUnavailableError("it is full")] * 10
+    with pytest.raises(LetterNotStoredError):
+        await runner.task
+    await runner.run(runner.group.stop(wait_for_user=False))
+    assert levels(caplog) == ["WARNING", "WARNING", "ERROR"]
+    assert "couldn't be stored, trying again" in lines(caplog)[1].getMessage()
+    assert fields(lines(caplog)[1], "error") == {
+        "error": "LettersUnavailableError: it is full"
+    }
+
+
+@in_virtual_time
+async def test_a_stopped_shard_is_logged_with_the_record(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a", "b")
+    runner = Runner(world, Failing("b").record, retries=TWO, on_failure="stop-shard")
+    await world.until(lambda: "ERROR" in levels(caplog))
+    await runner.leave()
+    expected = place(world, 1) | {"attempt": 2, "error": "ValueError: b"}
+    assert fields(lines(caplog)[-1], *expected) == expected
+
+
+@in_virtual_time
+async def test_the_data_of_a_record_is_not_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(record: Record) -> None:
+        raise ValueError("no total")
+
+    world.put(SECRET)
+    runner = Runner(world, handle, retries=TWO, **BURY)
+    await world.until(lambda: runner.letters.stored)
+    await runner.leave()
+    assert len(lines(caplog)) == 2
+    for line in lines(caplog):
+        assert SECRET not in logging.Formatter().format(line) + repr(vars(line))
+
+
+@pytest.mark.parametrize("takes", ["record", "batch"])
+async def test_handlers_in_threads_are_logged_alike(
+    takes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        seen.append(data)
+        if data == b"a":
+            raise ValueError("a")
+        client.close()
+
+    def record(item: Record) -> None:
+        take(item.data)
+
+    def batch(item: Batch) -> None:
+        take(item.records[0].data)
+
+    handler = {"record": record, "batch": batch}[takes]
+    client = Client(handler, retries=TWO, page_records=1, **BURY)
+    client.put("a", "b")
+    await client.run()
+    assert seen == [b"a", b"a", b"b"]
+    assert levels(caplog) == ["WARNING", "WARNING"]
+    assert [fields(line, "attempt") for line in lines(caplog)] == [
+        {"attempt": 1},
+        {"attempt": 2},
+    ]
+
+
+def test_the_blocking_client_logs_the_same(
+    kinesumer_aws: EmbeddedAws, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b"a", "key")
+
+    def handle(record: Record) -> None:
+        raise ValueError("a")
+
+    config = Config(heartbeat_seconds=0.3, lease_seconds=1.5, gather_seconds=0.1)
+    start = Start.TRIM_HORIZON
+    with (
+        Blocking("app", table="kinesumer-state-store", config=config) as client,
+        pytest.raises(HandlerFailedError),
+    ):
+        client.run("orders", handle, start=start, retries=TWO)
+    assert levels(caplog) == ["WARNING", "ERROR"]

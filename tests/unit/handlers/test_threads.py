@@ -1,0 +1,292 @@
+"""Plain functions: in threads, one trip for many records, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.config import Config
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination.group import Group
+from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.errors import ConfigurationError, HandlerFailedError
+from kinesumer.handlers import Retries
+from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.runner import Handling
+from kinesumer.model.streams import Start, Stream
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import Context, Health
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from tests.support.world import APP
+from tests.unit.handlers.runner import TERMS, Letters
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer import Batch, Record
+
+QUICK = Retries(attempts=2, first_seconds=0.01)
+
+
+class Client:
+    """``run()`` on ports in memory, in real time."""
+
+    def __init__(self, handler: Any, **options: Any) -> None:
+        asked = {name: options.pop(name) for name in TERMS if name in options}
+        clock = SystemClock()
+        self.store, self.kinesis = MemoryStore(clock), MemoryKinesis(clock)
+        self.kinesis.create_stream("orders")
+        ids = map(str, range(1000))
+        times = {
+            "heartbeat_seconds": 0.1,
+            "lease_seconds": 5.0,
+            "leader_seconds": 0.05,
+            "gather_seconds": 0.0,
+        }
+        self.context = Context(
+            app=APP,
+            client_id="c1",
+            config=Config(**{**times, **options}),
+            store=self.store,
+            clock=clock,
+            random=Random(1),
+            new_id=lambda: next(ids),
+            health=Health(clock),
+        )
+        terms = read_terms(handler, **asked)
+        drain = self.context.config.drain_timeout
+        self.handling = Handling(
+            terms, app=APP, clock=clock, random=Random(1), drain=drain
+        )
+        self.letters = Letters()
+        if terms.on_failure == "dead-letter":
+            self.handling.letters = self.letters
+        self._thread = StoreThread(self._open_store)
+        heart = ThreadHeart(self.context, self._thread)
+        self.group = Group(self.context, self._open, heart, self.handling)
+
+    def put(self, *texts: str) -> None:
+        """Put records."""
+        for text in texts:
+            self.kinesis.put("orders", text.encode(), text, 0)
+
+    async def run(self) -> None:
+        """Run until ``close``."""
+        try:
+            async with asyncio.timeout(20):
+                await self.handling.run(self._begin)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Give up what is held, and end the thread of the state store."""
+        await self.group.stop(wait_for_user=False)
+        await self._thread.stop()
+
+    def close(self) -> None:
+        """End the run, from any thread."""
+        self._loop.call_soon_threadsafe(self.handling.close)
+
+    async def _begin(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._thread.start()
+        # With rows of its shards the first plan can be acted upon at once.
+        source = self.kinesis.source("orders")
+        info, start = source.describe_now(), Start.TRIM_HORIZON
+        await keep(self.context, OpenStream(Stream(info.arn), source, info, start))
+        await self.group.start("orders", Start.TRIM_HORIZON)
+
+    async def _open(self, stream: Stream) -> Any:
+        return self.kinesis.source(stream.name)
+
+    @asynccontextmanager
+    async def _open_store(self) -> AsyncIterator[MemoryStore]:
+        yield self.store
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first plan doesn't wait for other clients."""
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_SECONDS", 0.0)
+
+
+PLACE: ContextVar[str] = ContextVar("PLACE", default="nowhere")
+
+
+async def test_records_are_handled_in_one_thread_not_one_trip_each() -> None:
+    seen: list[str] = []
+    threads: list[int] = []
+    stacks: list[int] = []
+
+    def handle(record: Record) -> None:
+        seen.append(record.data.decode())
+        threads.append(threading.get_ident())
+        # It stays set for the records of the same trip only.
+        stacks.append(PLACE.get() == "here")
+        PLACE.set("here")
+        if len(seen) == 50:
+            client.close()
+
+    client = Client(handle)
+    client.put(*map(str, range(50)))
+    await client.run()
+    assert seen == [*map(str, range(50))]
+    assert threading.get_ident() not in threads
+    assert len({*threads}) == 1
+    assert sum(stacks) == 49
+
+
+async def test_a_plain_function_may_take_batches() -> None:
+    sizes: list[int] = []
+
+    def handle(batch: Batch) -> None:
+        sizes.append(len(batch))
+        client.close()
+
+    client = Client(handle)
+    client.put(*map(str, range(50)))
+    await client.run()
+    assert sizes == [50]
+
+
+async def test_context_variables_reach_the_thread() -> None:
+    PLACE.set("there")
+    seen: list[str] = []
+
+    def handle(_: Record) -> None:
+        seen.append(PLACE.get())
+        client.close()
+
+    client = Client(handle)
+    client.put("a")
+    await client.run()
+    assert seen == ["there"]
+
+
+@pytest.mark.parametrize("error", [ValueError, StopIteration, StopAsyncIteration])
+async def test_whatever_a_plain_function_raises_is_its_failure(
+    error: type[Exception],
+) -> None:
+    calls: list[str] = []
+
+    def handle(record: Record) -> None:
+        calls.append(record.data.decode())
+        if record.data == b"b":
+            raise error
+        if record.data == b"c":
+            client.close()
+
+    client = Client(handle, retries=QUICK, dead_letters="file:unused")
+    client.put("a", "b", "c")
+    await client.run()
+    assert calls == ["a", "b", "b", "c"]
+    assert client.letters.texts == ["b"]
+
+
+async def test_a_failing_batch_of_a_plain_function_is_parted() -> None:
+    calls: list[list[bytes]] = []
+
+    def handle(batch: Batch) -> None:
+        calls.append([record.data for record in batch.records])
+        if b"b" in calls[-1]:
+            raise ValueError
+        if b"d" in calls[-1]:
+            client.close()
+
+    client = Client(handle, retries=Retries(attempts=1), dead_letters="file:unused")
+    client.put("a", "b", "c", "d")
+    await client.run()
+    assert calls == [
+        [b"a", b"b", b"c", b"d"],
+        [b"a", b"b"],
+        [b"a"],
+        [b"b"],
+        [b"c", b"d"],
+    ]
+    assert client.letters.texts == ["b"]
+
+
+async def test_a_coroutine_that_nobody_awaits_ends_run_at_once() -> None:
+    async def handle(_: Record) -> None:
+        pass
+
+    client = Client(lambda record: handle(record), batch=False, on_failure="stop-shard")
+    client.put("a")
+    with pytest.raises(ConfigurationError, match="returned something to await"):
+        await client.run()
+
+
+async def test_keys_run_in_several_threads() -> None:
+    both = threading.Barrier(2, timeout=10)
+    seen: list[str] = []
+
+    def handle(record: Record) -> None:
+        both.wait()
+        seen.append(record.data.decode())
+        if len(seen) == 2:
+            client.close()
+
+    client = Client(handle, concurrency=2)
+    client.put("a", "b")
+    await client.run()
+    assert sorted(seen) == ["a", "b"]
+
+
+async def test_the_error_names_what_a_plain_function_raised() -> None:
+    def handle(record: Record) -> None:
+        raise ValueError("bad")
+
+    client = Client(handle, retries=QUICK)
+    client.put("a")
+    with pytest.raises(HandlerFailedError, match=r"failed 2 times at .*Error: bad"):
+        await client.run()
+
+
+async def test_a_shard_given_up_begins_no_other_record_in_its_thread() -> None:
+    seen: list[str] = []
+    goes_on = threading.Event()
+
+    def handle(record: Record) -> None:
+        seen.append(record.data.decode())
+        if len(seen) == 2:
+            client.close()
+            client._loop.call_soon_threadsafe(goes_on.set)
+            goes_on.wait(10)
+
+    client = Client(handle)
+    client.put("a", "b", "c", "d")
+    await client.run()
+    assert seen == ["a", "b"]
+
+
+@pytest.mark.parametrize("takes", ["record", "batch"])
+async def test_a_thread_that_hangs_is_reported_and_its_shard_is_given_up(
+    takes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reported = threading.Event()
+
+    def hangs(_: object) -> None:
+        reported.wait(15)
+
+    client = Client(hangs, batch=takes == "batch", max_processing_time=0.3)
+    client.put("a")
+    running = asyncio.get_running_loop().create_task(client.run())
+    async with asyncio.timeout(15):
+        while not [r for r in caplog.records if "made no progress" in r.message]:
+            await asyncio.sleep(0.01)
+        while client.group.session is not None:
+            await asyncio.sleep(0.01)
+    reported.set()
+    client.handling.close()
+    await running
+    [report] = [r.message for r in caplog.records if "made no progress" in r.message]
+    assert report.startswith("user code at orders shardId-000000000000 has made no")
+    assert "in hangs" in report

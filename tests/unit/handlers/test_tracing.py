@@ -1,0 +1,187 @@
+"""A producer's trace found in records, and the spans of user code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import trace
+
+from kinesumer.handlers import Retries
+from kinesumer.handlers.tracing import read_traceparent
+from kinesumer.model.records import Record
+from kinesumer.telemetry import api
+from kinesumer.telemetry.otel import OpenTelemetry
+from tests.support.world import World, in_virtual_time
+from tests.unit.handlers.runner import Runner
+from tests.unit.telemetry.test_api import ORDERS, Sdk
+
+if TYPE_CHECKING:
+    from kinesumer import Batch
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+HEADER = f"00-{TRACE}-{SPAN}-01"
+OTHER = f"00-{TRACE}-00f067aa0ba902b8-01"
+
+
+def record(data: bytes) -> Record:
+    return Record("1", data)
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "found"),
+    [
+        ("traceparent", b'{"traceparent": "x"}', "x"),
+        ("meta.headers.tp", b'{"meta": {"headers": {"tp": "x"}}}', "x"),
+        ("meta.headers.tp", b'{"meta": {"headers": null}}', None),
+        ("meta.headers.tp", b'{"meta": "headers"}', None),
+        ("traceparent", b'{"traceparent": 7}', None),
+        ("traceparent", b'["traceparent"]', None),
+        ("traceparent", b"no JSON", None),
+        ("traceparent", b"\xff\xfe", None),
+        ("traceparent", b"[" * 100_000, None),
+        ("traceparent", b"", None),
+    ],
+)
+def test_a_path_finds_a_field_of_json_and_nothing_in_anything_else(
+    path: str, data: bytes, found: str | None
+) -> None:
+    find = read_traceparent(path)
+    assert find is not None
+    assert find(record(data)) == found
+
+
+class Traced(Runner):
+    """A client that tells an SDK of its own."""
+
+    def __init__(self, world: World, sdk: Sdk, handler: Any, **options: Any) -> None:
+        self.sdk = sdk
+        super().__init__(world, handler, **options)
+        tells = OpenTelemetry("app", world.clock, sdk.instruments)
+        self.handling._telemetry = tells
+        self.context = replace(self.context, telemetry=tells)
+
+    def spans(self, name: str) -> list[Any]:
+        """Return the finished spans of a name."""
+        return [s for s in self.sdk.exporter.get_finished_spans() if s.name == name]
+
+
+@in_virtual_time
+async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
+    world: World,
+) -> None:
+    inside: list[Any] = []
+
+    async def handle(batch: Batch) -> None:
+        inside.append(trace.get_current_span())
+
+    headers = [HEADER, HEADER, "nonsense", "", OTHER]
+    world.put(*(f'{{"tp": "{header}"}}' for header in headers), "no JSON")
+    runner = Traced(world, Sdk(), handle, traceparent="tp")
+    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
+    [span] = runner.spans(api.HANDLE_SPAN)
+    assert span.attributes == {**ORDERS, api.RECORDS: 6}
+    linked = [f"{link.context.span_id:016x}" for link in span.links]
+    assert linked == [SPAN, OTHER.split("-")[2]]
+    assert span.parent is None
+    assert inside[0].get_span_context() == span.context
+
+
+@in_virtual_time
+async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batch(
+    world: World,
+) -> None:
+    async def handle(record: Record) -> None:
+        pass
+
+    def found(record: Record) -> str | None:
+        return HEADER if record.data == b"b" else None
+
+    world.put("a", "b", "c")
+    runner = Traced(world, Sdk(), handle, traceparent=found)
+    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
+    [batch] = runner.spans(api.HANDLE_SPAN)
+    [span] = runner.spans(api.HANDLE_RECORD_SPAN)
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert f"{span.parent.span_id:016x}" == SPAN
+    assert [link.context for link in span.links] == [batch.context]
+    assert span.attributes == ORDERS
+    assert not batch.links
+
+
+@in_virtual_time
+async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The expression of OpenTelemetry's API 1.30, which takes hours for such text.
+    monkeypatch.setattr(
+        "opentelemetry.trace.propagation.tracecontext.TraceContextTextMapPropagator"
+        "._TRACEPARENT_HEADER_FORMAT_RE",
+        re.compile(
+            "^[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})"
+            "(-.*)?[ \t]*$"
+        ),
+    )
+    texts = [f"{HEADER}-{' ' * 1_000_000}\nx", "\x00", "00-\ud800", HEADER + "\n" * 9]
+
+    async def handle(record: Record) -> None:
+        pass
+
+    world.put(*(str(place) for place in range(len(texts))))
+    runner = Traced(
+        world, Sdk(), handle, traceparent=lambda record: texts[int(record.data)]
+    )
+    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
+    spans = runner.spans(api.HANDLE_RECORD_SPAN)
+    assert [span.parent for span in spans] == [None] * len(texts)
+    assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
+
+
+@in_virtual_time
+async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
+    world: World,
+) -> None:
+    async def handle(record: Record) -> None:
+        if record.data == b"b":
+            raise ValueError("bad")
+
+    world.put("a", "b", "c")
+    runner = Traced(
+        world, Sdk(), handle, retries=Retries(attempts=3), dead_letters="file:unused"
+    )
+    await world.until(lambda: runner.letters.stored)
+    await runner.leave()
+    points = runner.sdk.collect()
+    assert points[api.HANDLER_FAILURES][0].value == 3
+    assert points[api.DEAD_LETTERS][0].value == 1
+    assert points[api.DEAD_LETTERS][0].attributes == ORDERS
+    assert points[api.RECORDS_PROCESSED][0].value == 3
+    assert points[api.DATA_BYTES_PROCESSED][0].value == 3
+    failed = [s for s in runner.spans(api.HANDLE_SPAN) if not s.status.is_ok]
+    assert len(failed) == 3
+    assert failed[0].events[0].attributes["exception.message"] == "bad"
+
+
+@in_virtual_time
+async def test_what_finds_the_traceparent_may_fail_like_the_handler(
+    world: World,
+) -> None:
+    def find(record: Record) -> str:
+        raise KeyError("headers")
+
+    async def handle(record: Record) -> None:
+        pass
+
+    world.put("a")
+    runner = Traced(
+        world,
+        Sdk(),
+        handle,
+        traceparent=find,
+        retries=Retries(attempts=1),
+        dead_letters="file:unused",
+    )
+    await world.until(lambda: runner.letters.stored)
+    assert runner.letters.stored[0].error == "KeyError: 'headers'"

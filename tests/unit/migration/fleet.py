@@ -1,0 +1,138 @@
+"""A KCL fleet's table and streams in memory: rows that real workers wrote."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.admin.context import acting
+from kinesumer.model.streams import Shard
+from kinesumer.simulation.memory_kinesis import MemoryShard, MemoryStream, StoredRecord
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+
+if TYPE_CHECKING:
+    from kinesumer.aws.kcl_table import Item, LeaseWrite
+    from kinesumer.runtime.context import Context
+    from kinesumer.testing.memory import MemorySource
+
+
+def _fixture(name: str) -> Any:
+    return json.loads((Path(__file__).parent / name).read_text())
+
+
+FIXTURE: dict[str, Any] = _fixture("kcl-3.5.1.json")
+"""What KCL 3.5.1 for Java wrote: streams with their records, and lease tables."""
+VERSIONS: dict[str, Any] = _fixture("kcl-versions.json")
+"""What 1.15.1, 2.6.0 and 3.5.1 wrote of three like streams: each prepared a checkpoint
+that it didn't make."""
+ACCOUNT = "000000000000"
+ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
+PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
+S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
+
+
+class StillClock:
+    """Some minutes after the fleet ran."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return 1795266000.0
+
+
+class MemoryLeases:
+    """A lease table in memory; ``on_scan`` may change it between two looks."""
+
+    def __init__(self, items: list[Item], name: str = "leases") -> None:
+        self.name = name
+        self.rows = {item["leaseKey"]["S"]: deepcopy(item) for item in items}
+        self.before_scan: list[Any] = []
+
+    async def scan(self) -> list[Item]:
+        if self.before_scan:
+            self.before_scan.pop(0)()
+        return deepcopy(list(self.rows.values()))
+
+    async def write(self, write: LeaseWrite) -> bool:
+        row = self.rows.get(write.key)
+        if write.counter is None:
+            if row is None:
+                self.rows[write.key] = {"leaseKey": {"S": write.key}, **write.set}
+            return row is None
+        if row is None or row["leaseCounter"] != {"N": str(write.counter)}:
+            return False
+        row.update(write.set)
+        for name in write.remove:
+            row.pop(name, None)
+        return True
+
+    def beat(self, key: str) -> None:
+        """Renew a lease as its worker does."""
+        row = self.rows[key]
+        row["leaseCounter"] = {"N": str(int(row["leaseCounter"]["N"]) + 1)}
+
+
+class World:
+    """The streams of the fixture, an empty state store, and the app "a" on it."""
+
+    def __init__(self) -> None:
+        self.clock = StillClock()
+        self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
+        for fixture in (FIXTURE, VERSIONS):
+            for name, stream in fixture["streams"].items():
+                self.kinesis._streams[name] = _stream(stream)
+        self.store = MemoryStore(self.clock)
+
+    def context(self, app: str = "a") -> Context:
+        """Return what a command acts with."""
+        return acting(app, self.store)
+
+    async def open(self, name: str) -> MemorySource:
+        """Open a stream by name or ARN."""
+        return self.kinesis.source(name)
+
+
+def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
+    """Return a table of the fixture; ``changes`` are attributes by shard id's end."""
+    known = FIXTURE["tables"] | VERSIONS["tables"]
+    made = MemoryLeases(known[table], table)
+    for end, attributes in changes.items():
+        key = next(key for key in made.rows if key.endswith(end.lstrip("_")))
+        made.rows[key].update(attributes)
+    return made
+
+
+def _stream(fixture: dict[str, Any]) -> MemoryStream:
+    stream = MemoryStream(fixture["arn"], fixture["created"], 24)
+    for serial, listed in enumerate(fixture["shards"]):
+        shard = _shard(listed, serial)
+        shard.log = [
+            StoredRecord(number, b64decode(data), "p", fixture["created"] + 60)
+            for number, data in fixture["records"][listed["ShardId"]]
+        ]
+        stream.shards[listed["ShardId"]] = shard
+        if not shard.closed:
+            stream.open.append(shard)
+    return stream
+
+
+def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
+    keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
+    parent = listed.get("ParentShardId")
+    closed = "EndingSequenceNumber" in numbers
+    made = MemoryShard(
+        Shard(
+            listed["ShardId"],
+            int(keys["StartingHashKey"]),
+            int(keys["EndingHashKey"]),
+            (parent,) if parent else (),
+            closed,
+        ),
+        serial,
+    )
+    made.closed_at = 0.0 if closed else None
+    return made

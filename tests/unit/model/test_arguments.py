@@ -1,0 +1,37 @@
+"""Arguments that take several values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinesumer import Retries
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.arguments import several
+from kinesumer.testing.handlers import simulate_handler
+
+
+@pytest.mark.parametrize(
+    "given", [["a", "b"], ("a", "b"), {"a": 1, "b": 2}, iter("ab")]
+)
+def test_values_of_lists_and_the_like_are_taken(given: Any) -> None:
+    assert several("names", given) == ("a", "b")
+
+
+@pytest.mark.parametrize("given", ["ab", b"ab", "", 7, None, ValueError])
+def test_text_and_single_values_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not a list: write names=\["):
+        several("names", given)
+
+
+@pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])
+def test_permanent_errors_are_a_list_of_types(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="permanent"):
+        Retries(permanent=given)
+    with pytest.raises(ConfigurationError, match="restarts_after"):
+        simulate_handler(lambda record: None, batch=False, restarts_after=given)
+
+
+def test_a_list_of_permanent_errors_works_as_a_tuple_does() -> None:
+    assert Retries(permanent=[ValueError]).permanent == (ValueError,)  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""``run()`` under faults: no record is lost or passed before it is handled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.handlers.queues import ByKey
+from kinesumer.handlers.shard_queue import Lane
+from kinesumer.simulation.run import Outcome, carry_out, draw_run
+from kinesumer.simulation.schedule import parse_rates
+from kinesumer.simulation.world import Shape
+from kinesumer.testing.handlers import simulate_handler
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+
+FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
+
+
+def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
+    """Run clients whose handlers fail, hang and die now and then."""
+    shape = Shape(
+        "handlers",
+        members=4,
+        shards=(3, 2),
+        concurrency=concurrency,
+        batches=batches,
+        aggregated=0.2,
+        config={"max_processing_time": 20.0},
+    )
+    return carry_out(draw_run(shape, 3, minutes, parse_rates(FAULTS)))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_no_record_is_lost_nor_passed_by_a_checkpoint(
+    concurrency: int, *, batches: bool
+) -> None:
+    outcome = simulated(2, concurrency=concurrency, batches=batches)
+    assert not outcome.violation
+    assert outcome.takeovers > 1
+    assert outcome.handovers > 5
+
+
+def test_a_record_marked_before_it_is_handled_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Lane.begin
+
+    def too_early(lane: Lane) -> object:
+        stint = begin(lane)
+        if stint is not None:
+            lane._watermark.mark(stint.offsets)
+        return stint
+
+    monkeypatch.setattr(Lane, "begin", too_early)
+    assert simulated(5, concurrency=1).predicate in ("I2", "I10", "lost")
+
+
+def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = ByKey.take
+
+    def forgets_who_is_busy(queue: ByKey, lane: Lane) -> object:
+        stint = take(queue, lane)
+        if stint is not None:
+            for key in stint.keys:
+                line = queue._busy[key]
+                queue._busy.pop(key)
+                stint.keys = ()
+                assert not line.records
+        return stint
+
+    monkeypatch.setattr(ByKey, "take", forgets_who_is_busy)
+    assert simulated(2, concurrency=4).predicate == "I9"
+
+
+def test_a_users_handler_is_called_by_run_too() -> None:
+    seen: set[bytes] = set()
+
+    async def keep(record: Record) -> None:
+        seen.add(record.data)
+
+    outcome = simulate_handler(
+        keep,
+        faults="crash:2,deploy:0.5",
+        minutes=2,
+        shape=Shape(members=2, shards=(2,), concurrency=2),
+        data=lambda number: b"%d" % number,
+    )
+    assert len(seen) == outcome.produced

@@ -1,0 +1,127 @@
+"""A user's handler in a simulation: its errors end it, with the story before them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.simulation.world import Shape
+from kinesumer.testing.handlers import simulate_handler
+
+if TYPE_CHECKING:
+    from kinesumer import Batch, Record
+
+SMALL = Shape(members=2, shards=(2,))
+
+
+def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -> None:
+    seen: set[bytes] = set()
+
+    async def refuse_repeats(record: Record) -> None:
+        assert record.data not in seen, f"{record.data!r} again"
+        seen.add(record.data)
+
+    with pytest.raises(AssertionError, match="again") as caught:
+        simulate_handler(
+            refuse_repeats,
+            faults="crash:6",
+            shape=SMALL,
+            data=lambda number: b"%d" % number,
+        )
+    (story,) = caught.value.__notes__
+    assert "fault: crash" in story
+    assert "declares client-" in story
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_handler_that_may_fail_gets_its_record_again(*, batches: bool) -> None:
+    calls: Counter[str] = Counter()
+
+    async def fail_at_first(record: Record) -> None:
+        place = f"{record.fence.shard.shard_id} {record.sequence_number}"
+        calls[place] += 1
+        if calls.total() < 4:
+            raise OSError("try again")
+
+    outcome = simulate_handler(
+        fail_at_first,
+        faults="none",
+        minutes=1,
+        shape=Shape(members=2, shards=(2,), batches=batches),
+        restarts_after=(OSError,),
+    )
+    assert calls.total() > len(calls) == outcome.produced
+
+
+@pytest.mark.parametrize("concurrency", [0, 2])
+def test_a_test_that_fails_in_a_handler_by_pytests_own_means_fails(
+    concurrency: int,
+) -> None:
+    async def handle(_: Record) -> None:
+        pytest.fail("a record too many")
+
+    shape = Shape(members=2, shards=(2,), concurrency=concurrency)
+    with pytest.raises(pytest.fail.Exception, match="too many"):
+        simulate_handler(handle, faults="none", minutes=0.2, shape=shape)
+
+
+def test_a_handler_that_never_stops_failing_is_not_taken_for_the_librarys_fault() -> (
+    None
+):
+    calls = 0
+
+    async def fail_again_and_again(_: Record) -> None:
+        nonlocal calls
+        calls += 1
+        if calls >= 20:
+            raise OSError("still down")
+
+    with pytest.raises(OSError, match="still down") as caught:
+        simulate_handler(
+            fail_again_and_again,
+            faults="none",
+            minutes=0.1,
+            shape=Shape(members=2, shards=(2,), records_per_second=6),
+            restarts_after=(OSError,),
+        )
+    assert "when all faults were over" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("concurrency", [0, 2])
+def test_plain_functions_and_handlers_of_batches_are_called_too(
+    concurrency: int,
+) -> None:
+    seen: list[set[bytes]] = [set(), set(), set()]
+
+    def plain(record: Record) -> None:
+        seen[0].add(record.data)
+
+    def plain_batch(batch: Batch) -> None:
+        seen[1].update(record.data for record in batch.records)
+
+    async def batch(batch: Batch) -> None:
+        seen[2].update(record.data for record in batch.records)
+
+    shape = Shape(members=2, shards=(1,), records_per_second=3, concurrency=concurrency)
+    for place, handler in enumerate((plain, plain_batch, batch)):
+        outcome = simulate_handler(
+            handler,  # type: ignore[arg-type]
+            faults="none",
+            minutes=0.1,
+            shape=shape,
+            data=lambda number: b"%d" % number,
+        )
+        assert len(seen[place]) == outcome.produced > 0
+
+
+def test_what_run_would_not_take_is_refused() -> None:
+    async def handle(record) -> None:  # type: ignore[no-untyped-def]
+        pass
+
+    with pytest.raises(ConfigurationError, match="says nothing"):
+        simulate_handler(handle)
+    with pytest.raises(ConfigurationError, match="something to await"):
+        simulate_handler(lambda record: handle(record), batch=False, minutes=0.1)

@@ -1,0 +1,246 @@
+"""What must happen in time: takeovers, hand-overs, children, outages survived, cost."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.simulation.convergence import check_settled
+from tests.unit.simulation.scenario import (
+    finish,
+    flow,
+    held_by,
+    leader,
+    pauses,
+    simulate,
+    steady,
+    tenures,
+    traces,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.simulation.client import Process
+    from kinesumer.simulation.world import Simulation
+
+SEEDS = range(6)
+
+
+async def takeover_seconds(sim: Simulation, *, of_leader: bool) -> float:
+    """Kill a process; return how long its shards delivered nothing, at most."""
+    await steady(sim)
+    lead = leader(sim)
+    victim = next(p for p in sim.living if (p is lead) is of_leader)
+    lost, died = held_by(sim, victim), sim.loop.real
+    assert lost
+    victim.machine.kill()
+    await asyncio.sleep(20)
+    longest = 0.0
+    for trace in lost:
+        started = trace.tenures[max(trace.tenures)].started_at
+        assert started is not None
+        longest = max(longest, started - died)
+    return longest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_l1_a_crashed_clients_shards_are_delivered_again_in_time(seed: int) -> None:
+    async def play(sim: Simulation) -> None:
+        assert 6 < await takeover_seconds(sim, of_leader=False) <= 11.5
+
+    simulate(play, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_l1_a_crashed_leaders_shards_are_delivered_again_in_time(seed: int) -> None:
+    async def play(sim: Simulation) -> None:
+        assert 6 < await takeover_seconds(sim, of_leader=True) <= 13.5
+
+    simulate(play, seed)
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(assignor: str) -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        joined = sim.loop.real
+        sim.start_process()
+        await asyncio.sleep(20)
+        await finish(sim)
+        check_settled(sim)
+        found = pauses(sim, joined)
+        assert found
+        assert statistics.median(found) < 0.5
+
+    sim = simulate(play, assignor=assignor)
+    assert sim.judge.redelivered == 0
+
+
+def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        left = sim.loop.real
+        sim.processes[1].leave()
+        await asyncio.sleep(20)
+        await finish(sim)
+        check_settled(sim)
+        found = pauses(sim, left)
+        assert found
+        assert statistics.median(found) < 0.5
+        assert not sim.processes[1].alive
+
+    sim = simulate(play)
+    assert sim.judge.redelivered == 0
+
+
+@pytest.mark.parametrize("static_ids", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
+    seed: int, static_ids: bool
+) -> None:
+    async def restart(sim: Simulation, process: Process) -> None:
+        process.leave()
+        while process.alive:
+            await asyncio.sleep(0.05)
+        sim.start_process(process.client_id if static_ids else None)
+
+    async def play(sim: Simulation) -> None:
+        await steady(sim, 20 + sim.random.random())
+        began = sim.loop.real
+        async with asyncio.TaskGroup() as restarts:
+            for process in sim.living:
+                restarts.create_task(restart(sim, process))
+                await asyncio.sleep(3)
+        for _ in range(2):
+            sim.start_process()
+            await asyncio.sleep(1)
+        await asyncio.sleep(20)
+        await finish(sim)
+        check_settled(sim)
+        assert max(pauses(sim, began)) < 1
+
+    sim = simulate(play, seed, members=4, shards=(16,))
+    assert sim.judge.redelivered == 0
+
+
+def test_l4_children_deliver_soon_after_their_last_parents_end() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        sim.split("stream-0", "shardId-000000000001")
+        sim.merge("stream-0", "shardId-000000000004", "shardId-000000000005")
+        await asyncio.sleep(10)
+        children = [trace for trace in traces(sim) if trace.parents]
+        assert len(children) == 3
+        for child in children:
+            arn = sim.arn("stream-0")
+            ends = [sim.judge.shards[arn, p].ended_at for p in child.parents]
+            started = child.tenures[1].started_at
+            assert started is not None
+            assert started - max(end for end in ends if end is not None) < 2
+
+    simulate(play)
+
+
+def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
+    """A merge leaves a range that begins inside the child; a split gives it shards."""
+
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        merged = sim.merge("stream-0", "shardId-000000000000", "shardId-000000000001")
+        await asyncio.sleep(20)
+        children = sim.split("stream-0", merged)
+        await asyncio.sleep(10)
+        arn = sim.arn("stream-0")
+        ended = sim.judge.shards[arn, merged].ended_at
+        assert ended is not None
+        firsts = [sim.judge.shards[arn, child].tenures[1] for child in children]
+        assert len({tenure.session for tenure in firsts}) == 2
+        for first in firsts:
+            assert first.started_at is not None
+            assert first.started_at - ended < 2
+
+    simulate(play, members=2, shards=(2,))
+
+
+@pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3 * 3600.0])
+def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        if seconds > 1000:
+            sim.producing = False
+        for process in sim.processes:
+            process.store.weather.set(lost=1.0)
+        await asyncio.sleep(seconds)
+        for process in sim.processes:
+            process.store.weather.clear()
+        await asyncio.sleep(10)
+        await finish(sim)
+        check_settled(sim)
+
+    sim = simulate(play, shards=(3,), seed=4)
+    assert not sim.judge.dead
+    assert sim.judge.takeovers == 0
+    assert sim.judge.redelivered == 0
+
+
+def test_l6_every_shard_is_consumed_by_its_owner() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        assert all(tenure.started_at is not None for _, tenure in tenures(sim))
+
+    simulate(play, shards=(7, 5, 1), members=4)
+
+
+def test_a_first_record_comes_soon_after_a_start_on_an_empty_table() -> None:
+    async def play(sim: Simulation) -> None:
+        flow(sim)
+        for _ in range(3):
+            sim.start_process()
+        await asyncio.sleep(10)
+        firsts = [t.started_at for _, t in tenures(sim) if t.started_at is not None]
+        assert min(firsts) < 3
+        assert len(firsts) >= 16
+
+    simulate(play, shards=(8, 8))
+
+
+def test_clients_that_start_together_settle_in_a_few_moves() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim, 60)
+        await finish(sim)
+        check_settled(sim)
+        assert max(len(trace.tenures) for trace in traces(sim)) <= 3
+
+    simulate(play, members=6, shards=(12,), together=True)
+
+
+@pytest.mark.parametrize(("members", "shards"), [(3, 16), (10, 100)])
+def test_i13_the_store_costs_what_the_protocol_says(members: int, shards: int) -> None:
+    minutes = 5
+
+    async def play(sim: Simulation) -> None:
+        flow(sim, every_seconds=2.0)
+        await sim.start_all()
+        await asyncio.sleep(60)
+        before = sim.store.usage.write_units, sim.store.usage.read_units
+        await asyncio.sleep(60 * minutes)
+        writes = (sim.store.usage.write_units - before[0]) / minutes
+        reads = (sim.store.usage.read_units - before[1]) / minutes
+        assert writes <= 1.05 * (60 * members / 2 + 12 * shards)
+        assert reads <= {3: 110, 10: 1.05 * 159}[members]
+        assert sim.kinesis.throttled == 0
+
+    simulate(play, members=members, shards=(shards,), together=True)
+
+
+def test_i13_idle_shards_cost_nothing() -> None:
+    async def play(sim: Simulation) -> None:
+        await sim.start_all()
+        await asyncio.sleep(120)
+        before = sim.store.usage.write_units
+        await asyncio.sleep(300)
+        assert sim.store.usage.write_units - before <= 1.05 * 5 * (60 * 3 / 2)
+
+    simulate(play, shards=(64,))

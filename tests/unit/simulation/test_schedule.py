@@ -1,0 +1,80 @@
+"""What goes wrong when: kinds, rates and lengths as a user gives them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from kinesumer.simulation.faults import FINAL
+from kinesumer.simulation.final_phases import FATAL
+from kinesumer.simulation.limit_faults import KINDS
+from kinesumer.simulation.schedule import Rate, draw_faults, parse_rates
+
+
+def test_all_kinds_share_six_a_minute() -> None:
+    rates = parse_rates("all")
+    assert {rate.kind for rate in rates} == {*KINDS, *FINAL}
+    shared = [rate.per_minute for rate in rates if rate.kind in KINDS]
+    assert sum(shared) == pytest.approx(6)
+    assert len({*shared}) == 1
+
+
+def test_a_kind_has_a_rate_and_a_length_of_its_own() -> None:
+    assert parse_rates("crash:2,stall::20,split:1:5") == (
+        Rate("crash", 2.0, 60.0),
+        Rate("stall", 6.0, 20.0),
+        Rate("split", 1.0, 5.0),
+    )
+
+
+def test_one_kind_may_be_more_frequent_than_the_others() -> None:
+    rates = {rate.kind: rate.per_minute for rate in parse_rates("all,crash:30")}
+    assert rates["crash"] == 30
+    assert rates["stall"] < 1
+
+
+def test_all_may_have_another_rate_together() -> None:
+    rates = [rate for rate in parse_rates("all:12:5") if rate.kind in KINDS]
+    assert sum(rate.per_minute for rate in rates) == pytest.approx(12)
+    assert {rate.seconds for rate in rates} == {5.0}
+
+
+def test_none_is_none() -> None:
+    assert parse_rates("none") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rain", "rain; known are all, none, block"),
+        ("crash:0", "crash:0: rate and length must be greater than 0"),
+        ("crash:often", "crash:often: rate and length are numbers"),
+        ("crash:1:2:3", "crash:1:2:3: write KIND:PER_MINUTE:SECONDS"),
+    ],
+)
+def test_what_is_no_rate_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_rates(text)
+
+
+def test_faults_come_as_often_and_last_as_long_as_their_rates_say() -> None:
+    rates = parse_rates("crash:2,stall:1:20")
+    faults = draw_faults(rates, 6000 * 60, random.Random(1))
+    counts = Counter(fault.kind for fault in faults)
+    assert counts["crash"] == pytest.approx(12000, rel=0.05)
+    assert counts["stall"] == pytest.approx(6000, rel=0.05)
+    longest = max(fault.lasts for fault in faults if fault.kind == "stall")
+    assert 19 < longest <= 20
+
+
+def test_no_fault_outlasts_the_time_for_faults() -> None:
+    faults = draw_faults(parse_rates("all:60"), 30, random.Random(1))
+    assert faults
+    assert all(fault.at + fault.lasts <= 30.001 for fault in faults)
+
+
+def test_what_nobody_survives_happens_at_the_end_only() -> None:
+    assert {*FATAL} == {*FINAL}
+    assert draw_faults(parse_rates("table_deleted"), 600, random.Random(1)) == ()

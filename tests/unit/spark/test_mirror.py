@@ -1,0 +1,374 @@
+"""A query as a member of its group: what the state store tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.admin import snapshot
+from kinesumer.admin.lag import Lags
+from kinesumer.admin.status import report
+from kinesumer.coordination import pauses
+from kinesumer.errors import (
+    CorruptRowError,
+    GroupHeldError,
+    StateStoreMissingError,
+    StreamReplacedError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.ports import Test, Write
+from kinesumer.spark.planning.offsets import After
+from kinesumer.wire import rows
+from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
+from tests.system.spark.a_query import Query
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kinesumer.model.rows import ShardRow
+
+P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
+
+
+def row(world: World, shard_id: str = P) -> ShardRow:
+    return world.shard_rows()[shard_id]
+
+
+async def status(world: World) -> dict[str, Any]:
+    found = await snapshot.take(world.table, APP)
+    return report(APP, "table-1", found, Lags({}, {}), {})
+
+
+async def reading(world: World, *texts: str, **config: Any) -> Query:
+    """Return a query that has read some records and told so."""
+    world.put(*texts)
+    query = await Query(world, **config).start()
+    await query.batch()
+    await world.until(lambda: stored(world))
+    return query
+
+
+def stored(world: World, shard_id: str = P) -> str:
+    """Return a shard's stored position, if there is one."""
+    found = world.shard_rows().get(shard_id)
+    return found.position.sequence_number if found and found.position else ""
+
+
+def owner(world: World, shard_id: str = P) -> str:
+    """Return who owns a shard, if anybody does."""
+    found = world.shard_rows().get(shard_id)
+    return found.owner_id if found else ""
+
+
+def newest(world: World) -> str:
+    """Return the sequence number of the last record put."""
+    return str(world.kinesis.stream("orders").next_number - 1)
+
+
+@in_virtual_time
+async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -> None:
+    await reading(world, "a", "b")
+    found = await status(world)
+    assert found["problems"] == []
+    [member] = found["members"]
+    assert (member["client_id"], member["kind"]) == ("spark-query", "query")
+    assert (member["index"], member["shards"], member["leader"]) == (0, 1, False)
+    [shard] = found["streams"][0]["shards"]
+    assert (shard["state"], shard["owner"]) == ("owned", "spark-query")
+    assert (shard["epoch"], shard["planned_owner"]) == (1, "spark-query")
+    assert shard["sequence_number"] == stored(world)
+
+
+@in_virtual_time
+async def test_positions_are_stored_at_most_every_five_seconds(world: World) -> None:
+    query = await reading(world, "0")
+    query.store.sent.clear()
+    for number in range(30):
+        world.put(str(number))
+        await query.batch()
+        await asyncio.sleep(1.0)
+    assert 5 <= len(query.store.writes("sequence_number")) <= 7
+
+
+@in_virtual_time
+async def test_a_query_without_new_records_writes_heartbeats_only(world: World) -> None:
+    query = await reading(world, "a")
+    await asyncio.sleep(10.0)
+    query.store.sent.clear()
+    for _ in range(60):
+        await query.batch()
+        await asyncio.sleep(1.0)
+    assert len(query.store.sent) == pytest.approx(30, abs=1)
+    assert len(query.store.writes("beat")) == len(query.store.sent)
+
+
+@in_virtual_time
+async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> None:
+    query = await reading(world, "a")
+    world.kinesis.split("orders", P)
+    await query.batch()
+    await world.until(lambda: row(world).ended)
+    await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
+    world.put("b")
+    await query.batch()
+    await world.until(lambda: stored(world, LOW))
+    found = await status(world)
+    assert found["problems"] == []
+    assert found["streams"][0]["states"] == {"ended": 1, "owned": 2}
+
+
+@in_virtual_time
+async def test_a_chain_of_reshards_within_one_batch_is_followed(world: World) -> None:
+    query = await reading(world, "a")
+    low, high = world.kinesis.split("orders", P)
+    await query.batch()
+    await asyncio.sleep(10.0)
+    merged = world.kinesis.merge("orders", low, high)
+    world.kinesis.split("orders", merged)
+    for _ in range(4):
+        world.put("b")
+        await query.batch()
+    await world.until(lambda: sum(r.ended for r in world.shard_rows().values()) == 4)
+    await world.until(
+        lambda: sum(bool(owner(world, s)) for s in world.shard_rows()) == 2
+    )
+
+
+@in_virtual_time
+async def test_shards_that_the_offset_names_no_more_are_ended(world: World) -> None:
+    query = await reading(world, "a")
+    query.store.down = True
+    world.kinesis.split("orders", P)
+    await query.batch()
+    await asyncio.sleep(2.0)
+    world.put("b")
+    await query.batch()
+    world.kinesis.expire("orders", world.clock.wall() - 1.0)
+    [(arn, of_stream)] = query.log.offset.items()
+    rest = {s: place for s, place in of_stream.shards.items() if s != P}
+    query.log.offset[arn] = replace(of_stream, shards=rest)
+    query.store.down = False
+    await query.batch()
+    await world.until(lambda: stored(world, LOW))
+    assert row(world).ended
+
+
+@in_virtual_time
+async def test_a_clean_stop_leaves_positions_and_no_owner(world: World) -> None:
+    query = await reading(world, "a")
+    world.put("b")
+    await query.batch()
+    await query.stop()
+    assert not row(world).owner
+    assert stored(world) == newest(world)
+    assert world.members()[QUERY_ID].dead
+
+
+@in_virtual_time
+async def test_a_restart_after_a_stop_waits_for_nothing(world: World) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    before = world.clock.now()
+    again = await Query(world, query.log).start()
+    assert world.clock.now() - before < 0.1
+    await again.batch()
+    await world.until(lambda: row(world).epoch == 2)
+
+
+@in_virtual_time
+async def test_a_restart_after_a_crash_waits_for_the_lease(world: World) -> None:
+    query = await reading(world, "a")
+    query.kill()
+    before = world.clock.now()
+    again = await Query(world, query.log).start()
+    assert 8.0 <= world.clock.now() - before < 9.0
+    await again.batch()
+    await world.until(lambda: row(world).epoch == 2)
+    assert (await status(world))["problems"] == []
+
+
+@in_virtual_time
+async def test_a_second_query_is_refused(world: World) -> None:
+    query = await reading(world, "a")
+    with pytest.raises(GroupHeldError, match="another Spark query holds app 'app'"):
+        await Query(world).start()
+    await query.batch()
+    assert not world.members()[QUERY_ID].dead
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [((None, None), ARN), (("orders", None), ARN), (("orders", P), f"{P} of {ARN}")],
+)
+@in_virtual_time
+async def test_a_query_doesnt_start_while_something_of_it_is_paused(
+    world: World, target: tuple[str | None, str | None], named: str
+) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    operator = world.context("operator")
+    await pauses.pause(operator, *target)
+    with pytest.raises(GroupHeldError, match=f"is paused \\({named}\\).*resume"):
+        await Query(world, query.log).start()
+    assert world.members()[QUERY_ID].dead
+    await pauses.resume(operator, *target)
+    await Query(world, query.log).start()
+    with pytest.raises(GroupHeldError, match="stop the query first"):
+        await pauses.pause(operator, *target)
+
+
+@in_virtual_time
+async def test_a_stream_made_anew_stops_the_start(world: World) -> None:
+    query = await reading(world, "a")
+    await query.stop()
+    await asyncio.sleep(1.0)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    with pytest.raises(StreamReplacedError):
+        await Query(world).start()
+
+
+@in_virtual_time
+async def test_a_store_that_fails_for_long_only_warns(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    query.store.down = True
+    for number in range(120):
+        world.put(str(number))
+        await query.batch()
+        await asyncio.sleep(1.0)
+    query.store.down = False
+    await world.until(lambda: stored(world) == newest(world))
+    warned = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warned) <= 4
+    assert world.members()[QUERY_ID].incarnation == 0
+
+
+@in_virtual_time
+async def test_a_table_that_is_gone_for_a_while_is_filled_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    world.table.delete_table()
+    await asyncio.sleep(60.0)
+    world.table.create_table("table-2")
+    world.put("b")
+    await query.batch()
+    await world.until(lambda: stored(world) == newest(world))
+    assert (await status(world))["problems"] == []
+    assert "was made anew" in caplog.text
+
+
+@in_virtual_time
+async def test_answers_that_are_lost_change_nothing(world: World) -> None:
+    world.put("a")
+    query = await Query(world).start()
+    for attribute in ("baseline", "epoch", "sequence_number"):
+        query.store.spoil("unanswered", attribute)
+        query.store.spoil("lost", attribute)
+    await query.batch()
+    await world.until(lambda: stored(world) == newest(world))
+    world.kinesis.split("orders", P)
+    query.store.spoil("unanswered", "ended")
+    query.store.spoil("unanswered", "ready")
+    await query.batch()
+    await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
+    assert row(world).ended
+
+
+@in_virtual_time
+async def test_positions_never_go_back(world: World) -> None:
+    query = await reading(world, "a", "b", "c")
+    await query.stop()
+    slow = await Query(world).start()
+    slow.log.offset = {
+        ARN: replace(slow.log.offset[ARN], shards={P: After(Position("9"), 0.0)})
+    }
+    await slow.tell()
+    await asyncio.sleep(10.0)
+    assert stored(world) == newest(world)
+
+
+@in_virtual_time
+async def test_a_thousand_shards_are_claimed_at_once(world: World) -> None:
+    world.kinesis.create_stream("wide", 1000)
+    query = await Query(world, None, "wide").start()
+    await query.batch()
+    before = world.clock.now()
+    await world.until(lambda: all(r.owner for r in world.shard_rows("wide").values()))
+    await world.until(lambda: len(world.shard_rows("wide")) == 1000)
+    assert world.clock.now() - before < 5.0
+
+
+@in_virtual_time
+async def test_a_stop_without_a_store_takes_seconds_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = await reading(world, "a")
+    world.put("b")
+    await query.batch()
+    query.store.down = True
+    before = world.clock.now()
+    await query.stop()
+    assert world.clock.now() - before <= 6.1
+    assert "not all last positions could be stored" in caplog.text
+    assert "it is free when the lease is over" in caplog.text
+    await query.stop()
+
+
+@in_virtual_time
+async def test_a_missing_table_stops_the_start(world: World) -> None:
+    world.table.delete_table()
+    with pytest.raises(StateStoreMissingError):
+        await Query(world).start()
+
+
+@in_virtual_time
+async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> None:
+    key = rows.member_key(APP, "c1")
+    await world.table.write(Write(key, Test("pk", "absent"), {"session": "s"}))
+    before = world.clock.now()
+    await Query(world).start()
+    assert world.clock.now() - before > 60
+    found = await world.table.get(key)
+    assert found is not None
+    assert found["dead"]
+
+
+@in_virtual_time
+async def test_a_streams_row_that_cannot_be_read_stops_the_start(world: World) -> None:
+    key = rows.stream_key(APP, ARN)
+    await world.table.write(Write(key, Test("pk", "absent"), {"start": "?"}))
+    with pytest.raises(CorruptRowError, match="stream_created_at is missing"):
+        await Query(world).start()
+
+
+@in_virtual_time
+async def test_a_stream_out_of_reach_keeps_no_other_back(world: World) -> None:
+    world.kinesis.create_stream("payments")
+    query = await Query(world, None, "orders", "payments").start()
+    source = FaultySource(world.kinesis.source("orders"))
+    source.down = True
+    query.streams[ARN].source = source
+    await query.batch()
+    await world.until(lambda: world.shard_rows("payments"))
+    for _ in range(3):
+        world.put("a", stream="payments")
+        await query.batch()
+        await asyncio.sleep(6.0)
+    [found] = world.shard_rows("payments").values()
+    assert found.position is not None
+
+
+@in_virtual_time
+async def test_a_query_without_a_batch_only_beats(world: World) -> None:
+    query = await Query(world).start()
+    query.store.sent.clear()
+    await asyncio.sleep(3600.0)
+    assert len(query.store.writes("beat")) == len(query.store.sent)
+    assert not world.shard_rows()

@@ -1,0 +1,138 @@
+"""Clients and queries take turns at random, while shards split and merge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+
+from kinesumer.model.streams import HASH_KEYS, Start
+from tests.support.world import World, in_virtual_time
+from tests.system.spark.a_query import Log, Query
+
+LANES = 8
+"""Records of one lane have one hash key: they come in order, whatever shards do."""
+TURNS = 8
+
+
+class Side:
+    """Whoever consumes: a client, or a query with its log."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.world, self.random = world, random
+        self.read: list[list[str]] = []
+        self.log: Log | None = None
+        """Of the last query, if its successor goes on with it."""
+
+    async def turn(self) -> None:
+        """Consume for a while, then stop or die."""
+        work = self._query if self.random.random() < 0.6 else self._client
+        await work()
+
+    async def _client(self) -> None:
+        self.log = None
+        name = f"c{self.random.randrange(3)}"
+        client = self.world.client(name, start=Start.LATEST, commit_seconds=1.0)
+        self.read.append([])
+        await self._happenings(self.random.uniform(10.0, 40.0))
+        if self.random.random() < 0.5:
+            client.kill()
+        else:
+            await client.stop()
+        self.read[-1] = client.texts
+
+    async def _query(self) -> None:
+        log = self.log or Log()
+        self.log = log
+        before = len(log.texts)
+        query = await Query(self.world, log, commit_seconds=1.0).start(checkpoint=True)
+        for _ in range(self.random.randrange(1, 12)):
+            await query.batch(self.random.choice([1, 3, 1000]))
+            await self._happenings(self.random.uniform(0.0, 4.0))
+        if self.random.random() < 0.5:
+            query.kill()
+        else:
+            await query.stop()
+        self.read.append(log.texts[before:])
+        if self.random.random() < 0.5:
+            self.log = None  # its checkpoint is deleted
+
+    async def _happenings(self, seconds: float) -> None:
+        end = self.world.clock.now() + seconds
+        while self.world.clock.now() < end:
+            self.put()
+            if self.random.random() < 0.1:
+                self.reshard()
+            await asyncio.sleep(self.random.uniform(0.1, 2.0))
+
+    def put(self) -> None:
+        lane = self.random.randrange(LANES)
+        number = self.world.kinesis.stream("orders").next_number
+        self.world.put(f"{lane} {number}", hash_key=lane * (HASH_KEYS // LANES))
+
+    def reshard(self) -> None:
+        shards = self.world.kinesis.stream("orders").shards.values()
+        leaves = sorted(
+            (s.shard for s in shards if not s.closed), key=lambda s: s.first_hash
+        )
+        if self.random.random() < 0.5 and len(leaves) > 1:
+            place = self.random.randrange(len(leaves) - 1)
+            pair = (leaf.shard_id for leaf in leaves[place : place + 2])
+            self.world.kinesis.merge("orders", *pair)
+        else:
+            leaf = self.random.choice(leaves)
+            self.world.kinesis.split("orders", leaf.shard_id)
+
+
+def put_so_far(world: World) -> list[str]:
+    shards = world.kinesis.stream("orders").shards.values()
+    return [r.data.decode() for shard in shards for r in shard.log]
+
+
+async def drained(world: World) -> list[str]:
+    """Return what a last client reads until nothing is left."""
+    client = world.client("last", start=Start.LATEST)
+    await asyncio.sleep(90.0)
+    found = client.texts
+    await client.stop()
+    return found
+
+
+def assert_in_order(texts: list[str]) -> None:
+    """Each side's own records of one lane are in order, none twice."""
+    lanes: dict[str, list[int]] = {}
+    for text in texts:
+        lane, number = text.split()
+        lanes.setdefault(lane, []).append(int(number))
+    for numbers in lanes.values():
+        assert numbers == sorted({*numbers})
+
+
+def first_time(sides: list[list[str]]) -> list[str]:
+    """Return what was new to all, in the order in which it was read."""
+    return [*dict.fromkeys(text for side in sides for text in side)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_and_parents_come_first(seed: int) -> None:
+    @in_virtual_time
+    async def run(world: World) -> None:
+        side = Side(world, Random(seed))
+        side.put()
+        query = await Query(world).start()  # the group begins with the oldest record
+        await query.batch()
+        await asyncio.sleep(2.0)
+        await query.stop()
+        side.read.append(query.log.texts)
+        for _ in range(TURNS):
+            await side.turn()
+        side.read.append(await drained(world))
+        for texts in side.read:
+            assert_in_order(texts)
+        assert_in_order(first_time(side.read))
+        read = Counter(text for texts in side.read for text in texts)
+        assert {*read} == {*put_so_far(world)}
+
+    run()

@@ -1,0 +1,189 @@
+"""Starts from positions that expired while their shards were quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.errors import ConfigurationError, DataLossError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start, Stream
+from kinesumer.spark.options.parser import FromStore, ReadOptions
+from kinesumer.spark.options.positions import parse_position
+from kinesumer.spark.planning.driver import Driver
+from kinesumer.spark.planning.limits import Limits
+from kinesumer.spark.planning.offsets import After
+from kinesumer.wire.rows import timestamp_text
+from tests.support.spark_query import AwsSource, simulated
+from tests.support.world import World as Group
+from tests.support.world import in_virtual_time
+from tests.system.spark.a_query import Query as MirroredQuery
+
+if TYPE_CHECKING:
+    from kinesumer.spark.planning.offsets import Offset, Place
+    from tests.support.spark_query import Query, Row, World
+
+HOUR = 3600.0
+SHARD = "shardId-000000000000"
+
+
+# --- startingPosition=checkpoint -----------------------------------------------------
+
+
+async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
+    """Have a client read a record, be idle for a time and stop; register a query.
+
+    The stream keeps its records for an hour only, or the test would take long.
+    """
+    group.kinesis.stream("orders").retention_hours = 1
+    group.put("a")
+    client = group.client("c1", Stream("orders", pace_seconds=10))
+    await group.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(seconds)
+    await client.stop()
+    group.kinesis.apply_retention()
+    return await MirroredQuery(group).start()
+
+
+async def start_where_the_group_is(group: Group, query: MirroredQuery) -> Place:
+    """Plan a query's first batch; return where it ends in the only shard."""
+
+    async def stored() -> Offset:
+        return await query.mirror.stored()
+
+    async def open_source(stream: Stream) -> AwsSource:
+        return AwsSource(group.kinesis, stream.name)
+
+    options = ReadOptions(streams=(Stream("orders"),), starting=FromStore())
+    driver = Driver(options, open_source, group.clock)
+    driver.stored = stored
+    end = await driver.latest({}, Limits())
+    assert end is not None
+    (stream,) = end.values()
+    return stream.shards[SHARD]
+
+
+@in_virtual_time
+async def test_a_query_begins_where_a_client_was_idle_for_longer_than_retention(
+    world: Group,
+) -> None:
+    query = await leave_to_clients(world, 1.2 * HOUR)
+    await asyncio.sleep(0.5 * HOUR)
+    world.put("b")
+    place = await start_where_the_group_is(world, query)
+    assert isinstance(place, After)
+    newest = world.kinesis.stream("orders").shard(SHARD).log[-1].sequence_number
+    assert place.position == Position(newest)
+
+
+@in_virtual_time
+async def test_a_query_refuses_to_begin_where_records_may_have_expired(
+    world: Group,
+) -> None:
+    query = await leave_to_clients(world, 0.2 * HOUR)
+    world.put("lost")
+    await asyncio.sleep(1.2 * HOUR)
+    world.kinesis.apply_retention()
+    with pytest.raises(DataLossError):
+        await start_where_the_group_is(world, query)
+
+
+@in_virtual_time
+async def test_a_query_stores_the_tips_of_quiet_shards_for_its_group(
+    world: Group,
+) -> None:
+    world.put("a")
+    query = await MirroredQuery(world).start()
+    await query.batch()
+    await world.until(lambda: SHARD in (rows := world.shard_rows()) and rows[SHARD].tip)
+    (arn, offset) = next(iter(query.log.offset.items()))
+    place = offset.shards[SHARD]
+    assert isinstance(place, After)
+    for hours in (0.5, 2.0, 2.5):
+        renewed = After(place.position, place.seen + hours * HOUR)
+        query.log.offset = {arn: replace(offset, shards={SHARD: renewed})}
+        await query.tell()
+        await asyncio.sleep(10)
+    tip = world.shard_rows()[SHARD].tip
+    assert tip is not None
+    assert tip.position == place.position
+    assert tip.at == pytest.approx(place.seen + 2 * HOUR, abs=0.002)
+    assert len(query.store.writes("tip")) == 2
+
+
+# --- JSON of positions ---------------------------------------------------------------
+
+
+async def expired_position(world: World, records: int = 0) -> Row:
+    """Return the position of a record that has expired, with so many after it."""
+    world.kinesis.create_stream("orders")
+    row = world.put()[0]
+    await world.pass_time(12 * HOUR)
+    world.put(records)
+    await world.pass_time(28 * HOUR)
+    return row
+
+
+def starting_at(world: World, place: object, *, fail: bool = True) -> Query:
+    text = json.dumps({"orders": {SHARD: place}})
+    positions = parse_position("startingPosition", text)
+    assert not isinstance(positions, Start)
+    return world.query(starting_positions=positions, fail_on_data_loss=fail)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_time_beside_a_position_proves_that_nothing_was_lost(as_text: bool) -> None:
+    @simulated
+    async def story(world: World) -> None:
+        _, number = await expired_position(world)
+        seen = world.clock.wall() - 20 * HOUR
+        wanted = world.put(3)
+        time = timestamp_text(seen) if as_text else seen
+        query = starting_at(world, {"after": number, "seen": time})
+        await query.drain()
+        assert query.rows == wanted
+
+    story()
+
+
+@pytest.mark.parametrize("records", [0, 5])
+def test_an_expired_position_without_a_time_names_the_way_on(records: int) -> None:
+    @simulated
+    async def story(world: World) -> None:
+        _, number = await expired_position(world, records)
+        query = starting_at(world, number)
+        with pytest.raises(DataLossError, match=r'not known.*"seen": TIME'):
+            await query.drain()
+
+    story()
+
+
+@simulated
+async def test_with_losses_allowed_it_begins_with_what_is_left(world: World) -> None:
+    _, number = await expired_position(world, 5)
+    wanted = world.put(3)
+    query = starting_at(world, number, fail=False)
+    await query.drain()
+    assert query.rows == wanted
+    assert query.driver.report()["data_losses"] == 1
+
+
+@simulated
+async def test_a_time_that_retention_has_passed_proves_nothing(world: World) -> None:
+    _, number = await expired_position(world, 5)
+    seen = world.clock.wall() - 25 * HOUR
+    query = starting_at(world, {"after": number, "seen": seen})
+    with pytest.raises(DataLossError):
+        await query.drain()
+
+
+@simulated
+async def test_a_time_in_the_future_is_refused(world: World) -> None:
+    _, number = await expired_position(world)
+    query = starting_at(world, {"after": number, "seen": world.clock.wall() + 90})
+    with pytest.raises(ConfigurationError, match="time in the future"):
+        await query.drain()

@@ -1,0 +1,390 @@
+"""What a batch reads, from two offsets alone; and how it is packed into tasks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.errors import CorruptOffsetError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream
+from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
+from kinesumer.spark.planning.offset_json import from_json, to_json
+from kinesumer.spark.planning.offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    StreamOffset,
+)
+from kinesumer.spark.planning.packing import pack
+from kinesumer.spark.planning.probe import Found
+from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
+from kinesumer.spark.planning.tasks import ShardRange, Task, between
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.spark.planning.offsets import Place
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+AT = Start(type="AT_TIMESTAMP", timestamp=5.5)
+
+
+def after(number: int, seen: float = 1.0) -> After:
+    return After(Position(str(number)), seen)
+
+
+def offset(
+    shards: dict[str, Place], created: float = 7.0, **more: Any
+) -> dict[str, StreamOffset]:
+    return {ARN: StreamOffset(created, shards, **more)}
+
+
+def test_a_batch_reads_from_one_offset_up_to_the_next() -> None:
+    start = offset({"a": after(9), "b": after(5), "c": AT, "d": END, "e": AT})
+    end = offset(
+        {"a": after(10), "b": after(5, 9.0), "c": END, "d": END, "e": AT, "f": after(1)}
+    )
+    assert between(start, end) == {
+        ARN: {
+            "a": (after(9), after(10)),
+            "c": (AT, END),
+            "f": (BEGINNING, after(1)),
+        }
+    }
+
+
+def test_a_new_streams_first_batch_begins_where_its_end_says() -> None:
+    end = offset(
+        {"a": after(3), "b": AT, "c": END}, origin={"a": AT, "b": AT, "c": END}
+    )
+    assert between({}, end) == {ARN: {"a": (AT, after(3))}}
+    # Made anew: what the offset of the old one says means nothing.
+    old = offset({"a": after(9)}, created=6.0)
+    assert between(old, end) == {ARN: {"a": (AT, after(3))}}
+    # Where one position can't be asked for any more, the others stand.
+    mended = offset({"a": after(11), "b": after(6)}, origin={"a": AT})
+    assert between(offset({"a": after(9), "b": after(5)}), mended)[ARN] == {
+        "a": (AT, after(11)),
+        "b": (after(5), after(6)),
+    }
+
+
+def test_a_batch_that_goes_back_is_refused() -> None:
+    with pytest.raises(CorruptOffsetError, match="would go back"):
+        between(offset({"a": after(10)}), offset({"a": after(9)}))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        after(10**55),
+        After(Position("7", 3), 2.5),
+        At("7", 2.5),
+        BEGINNING,
+        AT,
+        END,
+        End(3.5),
+    ],
+)
+def test_offsets_survive_sparks_log(place: Place) -> None:
+    given = offset({"b": place, "a": AT}, origin={"a": AT}, anchored_at=4.5)
+    text = json.dumps(to_json(given))
+    assert from_json(json.loads(text)) == given
+    again = offset({"a": AT, "b": place}, origin={"a": AT}, anchored_at=4.5)
+    assert json.dumps(to_json(again)) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"version": 3, "streams": {}},
+        {"version": 1, "streams": {ARN: {}}},
+        {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"after": 3}}}}},
+        {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"start": 3}}}}},
+        {"version": 1, "streams": []},
+    ],
+)
+def test_what_is_no_offset_is_refused(value: Any) -> None:
+    with pytest.raises(CorruptOffsetError, match="isn't kinesumer's"):
+        from_json(value)
+
+
+def aws_number(shard: int, taken: int, counter: int) -> str:
+    """Return a sequence number as AWS makes them."""
+    created = 0x5BF4E5C2
+    hexa = f"2{created:09x}{shard % 16:x}{counter:016x}00{taken:09x}{shard:08x}2"
+    return str(int(hexa, 16))
+
+
+def test_the_numbers_of_these_tests_are_like_those_of_aws() -> None:
+    known = "49590338271490256608559692538361571095921575989136588898"
+    assert aws_number(6, 0x5C181EEA, 0x67648A17) == known
+
+
+def a_thousand(number: Callable[[random.Random, int], str]) -> dict[str, StreamOffset]:
+    chance = random.Random(15)
+    shards = {
+        f"shardId-{shard:012}": After(
+            Position(number(chance, shard)), 1_763_805_000 + chance.random() * 3_600
+        )
+        for shard in range(2_000, 3_000)
+    }
+    return offset(dict(shards))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda chance, shard: aws_number(
+            shard, 0x5C181EEA + chance.randrange(3_600), chance.randrange(1 << 40)
+        ),
+        lambda chance, _: (
+            f"{4959033827149025660855 * 10**34 + chance.randrange(10**34)}"
+        ),
+    ],
+    ids=["AWS", "a long prefix"],
+)
+def test_an_offset_of_a_thousand_shards_is_small(
+    number: Callable[[random.Random, int], str],
+) -> None:
+    text = json.dumps(to_json(a_thousand(number)))
+    assert len(text) <= 30_000
+    assert json.dumps(to_json(from_json(json.loads(text)))) == text
+
+
+def test_an_offset_of_few_shards_is_for_people_to_read() -> None:
+    number = "49590338271490256608559692538361571095921575989136588898"
+    given = offset({"shardId-000000000006": After(Position(number), 1.9996)})
+    assert to_json(given) == {
+        "streams": {
+            ARN: {
+                "created": 7.0,
+                "shards": {"shardId-000000000006": {"after": number, "seen": 1.999}},
+            }
+        },
+        "version": 2,
+    }
+
+
+def test_an_offset_of_many_shards_is_lists_of_differences() -> None:
+    number = 49590338271490256608559692538361571095921575989136588898
+    places: dict[str, Place] = {
+        f"s-{i:03}": After(Position("7"), 2.0) for i in range(20)
+    }
+    places |= {
+        "s-020": BEGINNING,
+        "s-021": After(Position("6"), 2.001),
+        "s-022": At("38", 2.0),
+        "s-023": After(Position("038"), 1.0),
+        "s-030": After(Position("38", 5), 1.0),
+        "s-031": End(1.064),
+        "s-032": END,
+        "s-033": AT,
+        "s-034": Start(type="AT_TIMESTAMP", timestamp=5.50001),
+        "s-035": After(Position(str(number)), 5.5),
+        "s-036": After(Position(str(number ^ 7 << 144 ^ 7 << 4 ^ 1 << 36)), 5.5),
+        "t": After(Position("3"), 5.5),
+    }
+    made = to_json(offset(places))["streams"][ARN]["shards"]
+    assert made["s-000"] == [
+        {"after": "7", "seen": 2.0},
+        "= = = = = = = = = = = = = = = = = = =",
+        {"start": "TRIM_HORIZON"},
+        "1:1 @W:-1",
+        {"after": "038", "seen": 1.0},
+        "_6 ::5 !10 !-Ge >1Ly",
+        {"start": "AT_TIMESTAMP", "time": 5.50001},
+        made["s-000"][-1],
+    ]
+    assert made["s-000"][-1].endswith(": 1.")
+    assert [*made] == ["s-000", "t"]
+    assert from_json(to_json(offset(places))) == offset(places)
+
+
+positions_at = st.builds(
+    Position,
+    st.integers(0, 10**129 - 1).map(str)
+    | st.from_regex(r"[0-9]{1,129}", fullmatch=True),
+    st.none() | st.integers(0, 5),
+)
+times = st.integers(0, 4 * 10**12).map(lambda millis: millis / 1000)
+all_places = (
+    st.builds(After, positions_at, times)
+    | st.builds(At, st.integers(0, 10**129 - 1).map(str), times)
+    | st.builds(End, times)
+    | st.builds(
+        lambda t: Start(type="AT_TIMESTAMP", timestamp=t), times | st.floats(0, 4e9)
+    )
+    | st.sampled_from([BEGINNING, END])
+)
+ids = st.integers(0, 60).map(lambda n: f"shardId-{n:012}") | st.from_regex(
+    r"[a-c][0-9]{0,20}", fullmatch=True
+)
+
+
+@given(st.dictionaries(ids, all_places, min_size=17, max_size=30))
+def test_any_places_survive_sparks_log(places: dict[str, Place]) -> None:
+    value = to_json(offset(places))
+    found = from_json(json.loads(json.dumps(value)))
+    assert found == offset(places)
+    ends = {key: place.seen for key, place in places.items() if isinstance(place, End)}
+    shards = found[ARN].shards
+    assert {i: p.seen for i, p in shards.items() if isinstance(p, End)} == ends
+    again = offset(dict(reversed(places.items())))
+    assert json.dumps(to_json(again)) == json.dumps(value)
+
+
+# --- packing -------------------------------------------------------------------------
+
+
+def part(number: int, size: int) -> ShardRange:
+    return ShardRange(ARN, f"shardId-{number:012}", BEGINNING, END, 86_400.0, size)
+
+
+@given(
+    st.lists(st.integers(0, 50_000_000), min_size=1, max_size=60), st.integers(1, 20)
+)
+def test_tasks_hold_all_ranges_in_order(sizes: list[int], most: int) -> None:
+    ranges = [part(number, size) for number, size in enumerate(sizes)]
+    tasks = pack(ranges, most)
+    assert [item for task in tasks for item in task] == ranges
+    assert 1 <= len(tasks) <= most
+    share = sum(sizes) / len(tasks)
+    assert all(
+        sum(item.estimated_bytes for item in task) <= 3 * share + max(sizes) + 1
+        for task in tasks
+    )
+
+
+def test_tasks_are_even_by_bytes_and_few_for_little() -> None:
+    even = pack([part(i, 10_000_000) for i in range(8)], 4)
+    assert [len(task) for task in even] == [2, 2, 2, 2]
+    skewed = pack([part(0, 90_000_000), *(part(i, 1_000_000) for i in range(1, 31))], 4)
+    assert len(skewed[0]) == 1
+    assert len(pack([part(i, 1_000) for i in range(100)], 4)) == 1
+    assert pack([], 4) == []
+
+
+def test_a_task_travels_to_executors() -> None:
+    task = Task((Stream(ARN),), (part(0, 1),))
+    assert pickle.loads(pickle.dumps(task)).ranges == task.ranges
+
+
+# --- shards --------------------------------------------------------------------------
+
+
+def shard(
+    name: str, *parents: str, closed: bool = False, half: int | None = None
+) -> Shard:
+    first = 0 if half in (None, 0) else HASH_KEYS // 2
+    last = HASH_KEYS // 2 - 1 if half == 0 else HASH_KEYS - 1
+    return Shard(name, first, last, parents, closed)
+
+
+def names(known: dict[str, Place], shards: list[Shard]) -> list[str]:
+    return [item.shard.shard_id for item in readable(offset(known)[ARN], shards)]
+
+
+def test_children_wait_for_all_their_parents() -> None:
+    family = [
+        shard("s1", closed=True),
+        shard("s2", closed=True),
+        shard("s3", "s1", "s2", closed=True),
+        shard("s4", "s3"),
+    ]
+    assert names({"s1": AT, "s2": AT}, family) == ["s1", "s2"]
+    assert names({"s1": END, "s2": after(3)}, family) == ["s2"]
+    assert names({"s1": END, "s2": END}, family) == ["s3"]
+    assert names({"s1": END, "s2": END, "s3": END}, family) == ["s4"]
+    # What has been read and dropped isn't read again, should it be listed once more.
+    assert names({"s4": after(3)}, family) == ["s4"]
+    # A parent that Kinesis has dropped, known to nobody, is no reason to wait.
+    assert names({}, family[3:]) == ["s4"]
+
+
+def test_a_child_holds_nothing_older_than_its_parents_ends() -> None:
+    family = [
+        shard("s1", closed=True),
+        shard("s2", closed=True),
+        shard("s3", "s1", "s2"),
+    ]
+    known = StreamOffset(7.0, {"s1": End(30.0), "s2": End(20.0)}, anchored_at=10.0)
+    [child] = readable(known, family)
+    assert (child.place, child.seen) == (BEGINNING, 20.0)
+
+
+def test_only_a_whole_listing_tells_that_a_shard_is_gone() -> None:
+    known = offset({"s1": END, "s2": after(1), "s3": AT})[ARN]
+    whole = [shard("s3", half=0), shard("s4", half=1)]
+    assert vanished(known, whole) == ["s2"]
+    assert still_needed(known, whole) == {"s2": after(1), "s3": AT}
+    for partial in ([shard("s3", half=0)], [shard("s2", half=0), shard("s21", half=1)]):
+        assert vanished(known, partial) == []
+        assert still_needed(known, partial) == known.shards
+
+
+# --- limits --------------------------------------------------------------------------
+
+
+def found(number: int, arrived_at: float, size: int = 100) -> Found:
+    return Found(Position(str(number)), arrived_at, size)
+
+
+def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Sample:
+    records = [found(i, arrived, size) for i, arrived in enumerate(arrivals)]
+    return Sample(records, whole)
+
+
+def test_the_oldest_records_are_admitted_first() -> None:
+    samples = {
+        (ARN, "a"): sample(1.0, 2.0, 3.0, 4.0),
+        (ARN, "b"): sample(2.5, 2.6, 9.0),
+    }
+    assert admit(samples, Limits(rows=4)) == {
+        (ARN, "a"): Share(2),
+        (ARN, "b"): Share(2),
+    }
+    assert admit(samples, Limits(bytes=350)) == {
+        (ARN, "a"): Share(2),
+        (ARN, "b"): Share(1),
+    }
+
+
+def test_a_batch_makes_progress_whatever_the_limit() -> None:
+    assert admit({(ARN, "a"): sample(1.0, size=5_000)}, Limits(bytes=1)) == {
+        (ARN, "a"): Share(1)
+    }
+
+
+def test_what_isnt_sampled_is_admitted_by_time() -> None:
+    samples = {
+        (ARN, "a"): sample(*(i / 10 for i in range(101)), whole=False),
+        (ARN, "b"): sample(5.0, 50.0, 60.0, 500.0),
+    }
+    shares = admit(samples, Limits(rows=522))
+    # A hundred rows in ten seconds: 420 more arrive in forty-two.
+    assert shares[ARN, "a"].until == pytest.approx(51.5, abs=1)
+    assert shares[ARN, "b"].records == 2
+
+
+def test_nothing_is_admitted_that_arrived_after_the_horizon() -> None:
+    samples = {
+        (ARN, "a"): sample(1.0, 2.0, 3.0, whole=False),
+        (ARN, "b"): sample(2.5, 2.6, 9.0, whole=False),
+        (ARN, "c"): sample(7.0),
+    }
+    assert admit(samples, Limits(), 6.0) == {
+        (ARN, "a"): Share(3, 6.0),
+        (ARN, "b"): Share(2),
+        (ARN, "c"): Share(0),
+    }
+    assert admit(samples, Limits(rows=2), 6.0)[ARN, "a"] == Share(2)

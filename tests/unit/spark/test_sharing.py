@@ -1,0 +1,204 @@
+"""Queries and apps that read one stream leave each other a fair share."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.core.pacing import Pacing
+from kinesumer.errors import ShardThrottledError
+from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.spark.columnar.arrow import Columns
+from kinesumer.spark.options.parser import ReadOptions
+from kinesumer.spark.reading.iterator_cache import Iterators
+from kinesumer.spark.reading.pace import Pace, Paces
+from kinesumer.spark.reading.range_fetcher import Fetch
+from kinesumer.spark.reading.range_fetcher import World as FetchWorld
+from kinesumer.testing.memory import MemorySource
+from tests.support.spark_query import Query, World, simulated
+from tests.system.spark.reading_bench import schema
+
+if TYPE_CHECKING:
+    from kinesumer.model.records import Page
+    from kinesumer.ports import Room
+
+TRIGGER_SECONDS = 1.0
+SETTLED, OVER = 40.0, 160.0
+
+
+class Counted(MemorySource):
+    """Counts one consumer's reads, and those refused."""
+
+    answered = refused = 0
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Room | None = None
+    ) -> Page:
+        await asyncio.sleep(0.01)
+        try:
+            page = await super().get_records(iterator, limit, room)
+        except ShardThrottledError:
+            self.refused += 1
+            raise
+        self.answered += 1
+        return page
+
+
+class Reading:
+    """A query whose tasks really ask Kinesis, on one worker."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        options = ReadOptions(streams=(Stream("orders"),))
+        self.query = Query(world, options)
+        self.source = Counted(world.kinesis, "orders")
+        world.open = self._open  # type: ignore[method-assign]
+        self.query.restart()
+        self.paces, self.iterators = Paces(), Iterators()
+        self.random, self.options = Random(number), options
+        self.waits: list[float] = []
+
+    async def _open(self, stream: Stream) -> Any:
+        return self.source
+
+    async def run(self) -> None:
+        """Trigger until the time is over."""
+        clock = self.world.clock
+        due = clock.now() + self.random.random()
+        while clock.now() < OVER:
+            await asyncio.sleep(max(0.0, due - clock.now()))
+            due = clock.now() + TRIGGER_SECONDS
+            if await self.query.plan():
+                await self._compute()
+
+    async def _compute(self) -> None:
+        clock, names = self.world.clock, ("data",)
+        columns = Columns(schema(*names))
+        world = FetchWorld(
+            clock, self.random, self.iterators, self.paces, self.options, columns
+        )
+
+        async def open_source() -> Any:
+            return self.source
+
+        async def fetch(given: Any) -> None:
+            fetch = Fetch(world, given, open_source)
+            while not fetch.over:
+                await fetch.wait()
+                batch = await fetch.turn()
+                rows = [] if batch is None else batch.to_pylist()
+                now = clock.now()
+                if now > SETTLED:
+                    self.waits += [now - float(row["data"]) for row in rows]
+
+        await self.query.run_batch()
+        ends = self.query.ends
+        for task in await self.query.tasks(len(ends) - 1):
+            await asyncio.gather(*map(fetch, task.ranges))
+
+    def p99(self) -> float:
+        return sorted(self.waits)[int(0.99 * len(self.waits))]
+
+
+async def app(world: World, source: Counted, waits: list[float]) -> None:
+    """Follow the only shard as a client does."""
+    clock, random = world.clock, Random(7)
+    shard = (await source.list_shards())[0].shard_id
+    iterator: str | None = await source.get_iterator(shard, Start.LATEST)
+    pacing = Pacing(clock.now())
+    while clock.now() < OVER:
+        assert iterator is not None
+        started = clock.now()
+        try:
+            page = await source.get_records(iterator, 10_000)
+        except ShardThrottledError:
+            following = pacing.after_throttle(clock.now(), random.random())
+        else:
+            iterator = page.next_iterator
+            if clock.now() > SETTLED:
+                waits += [clock.now() - float(r.data) for r in page.records]
+            following = pacing.after_page(
+                started,
+                records=len(page.records),
+                payload_bytes=0,
+                millis_behind=page.millis_behind,
+            )
+        await asyncio.sleep(max(0.0, following - clock.now()))
+
+
+async def put(world: World) -> None:
+    """Put records at random moments, each with its time."""
+    random = Random(3)
+    while world.clock.now() < OVER:
+        world.kinesis.put("orders", repr(world.clock.now()).encode(), "key")
+        await asyncio.sleep(random.expovariate(8.0))
+
+
+def refused(sources: list[Counted]) -> float:
+    no, yes = sum(s.refused for s in sources), sum(s.answered for s in sources)
+    return no / (no + yes)
+
+
+@simulated
+async def test_two_queries_on_one_stream_do_not_hold_each_other_up(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders")
+    queries = [Reading(world, number) for number in range(2)]
+    await asyncio.gather(put(world), *(query.run() for query in queries))
+    for query in queries:
+        assert len(query.waits) > 500
+        assert query.p99() <= TRIGGER_SECONDS + 0.3
+    assert refused([query.source for query in queries]) < 0.02
+
+
+@simulated
+async def test_more_queries_than_a_shard_has_reads_for_slow_down_alike(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders")
+    queries = [Reading(world, number) for number in range(3)]
+    await asyncio.gather(put(world), *(query.run() for query in queries))
+    p99s = [query.p99() for query in queries]
+    assert max(p99s) <= TRIGGER_SECONDS + 2.5
+    assert max(p99s) <= 1.5 * min(p99s)
+
+
+@simulated
+async def test_a_query_and_an_app_on_one_stream_leave_each_other_enough(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders")
+    query, source = Reading(world, 0), Counted(world.kinesis, "orders")
+    waits: list[float] = []
+    await asyncio.gather(put(world), query.run(), app(world, source, waits))
+    assert query.p99() <= TRIGGER_SECONDS + 0.3
+    assert sorted(waits)[int(0.99 * len(waits))] <= 1.0
+    assert refused([query.source, source]) < 0.03
+
+
+def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
+    paces = Paces(most=2)
+    one, two, three = (ShardKey("arn", f"shard-{i}") for i in range(3))
+    kept = paces.of(one)
+    kept.after_throttle(10.0, 0.25, 0.5)
+    assert paces.of(one) is kept
+    paces.of(two)
+    assert paces.of(one) is kept
+    paces.of(three)
+    assert paces.of(one) is kept
+    again = paces.of(two)
+    assert again.share.whole
+
+
+def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
+    pace = Pace()
+    assert pace.after_page(10.0, 0.25, 1000) == 10.25
+    assert pace.starts_at(10.1) == 10.1
+    pace.after_throttle(10.3, 0.25, 0.5)
+    following = pace.after_page(10.6, 0.25, 1000)
+    assert following == 10.6 + 1 / pace.share.rate
+    assert pace.starts_at(10.7) == following
+    assert pace.starts_at(20.0) == 20.0
+    assert pace.after_page(20.0, 3.0, 1000) == 23.0

@@ -1,0 +1,396 @@
+"""The sink against the embedded AWS: rows become records, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import pickle
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from aiobotocore.session import get_session
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from kinesumer import (
+    AccessDeniedError,
+    ConfigurationError,
+    StreamMissingError,
+)
+from kinesumer.local import EmbeddedAws, background
+from kinesumer.local.kinesis.limits import Limits
+from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
+from kinesumer.producer.batching import Counts
+from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.parser import connection_from, parse_write
+from kinesumer.spark.runtime import event_loop as thread
+from kinesumer.spark.runtime.sources import close_sources, sources
+from kinesumer.spark.sink.dead_letters import RefusedRowError
+from kinesumer.spark.sink.writer import BatchWriter, StreamWriter, Written
+from kinesumer.spark.source import KinesumerDataSource
+from kinesumer.wire.aggregation import hash_key_of, open_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+Row = tuple[bytes | None, str | None, str | None]
+SCHEMA = (
+    StructType()
+    .add("data", BinaryType())
+    .add("partition_key", StringType())
+    .add("explicit_hash_key", StringType())
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_connections_are_left() -> Iterator[None]:
+    yield
+    thread.background().run(close_sources())
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.record_batch(
+        [
+            pa.array(column, pa.binary() if at == 0 else pa.string())
+            for at, column in enumerate(columns)
+        ],
+        names=["data", "partition_key", "explicit_hash_key"],
+    )
+
+
+def put(
+    rows: Sequence[Row], stream: str = "orders", part: int = 10_000, **options: str
+) -> Written:
+    """Put rows as one task does that Spark has sent the writer to."""
+    given = {"streams": stream, **options}
+    made = BatchWriter(parse_write(given, connection_from(given)), SCHEMA)
+    writer = pickle.loads(pickle.dumps(made))
+    batches = [batch(rows[at : at + part]) for at in range(0, len(rows), part)]
+    written = writer.write(iter(batches))
+    assert isinstance(written, Written)
+    return pickle.loads(pickle.dumps(written))  # type: ignore[no-any-return]
+
+
+async def _read(stream: str) -> dict[str, list[Record]]:
+    source = await sources(connection_from({})).open(Stream(stream))
+    found: dict[str, list[Record]] = {}
+    for shard in await source.list_shards():
+        iterator: str | None = await source.get_iterator(
+            shard.shard_id, Start.TRIM_HORIZON
+        )
+        of_shard = Source(
+            Fence(ShardKey("arn/x", shard.shard_id), 1),
+            shard.first_hash,
+            shard.last_hash,
+        )
+        found[shard.shard_id] = []
+        while iterator is not None:
+            page = await source.get_records(iterator, 10_000)
+            iterator = page.next_iterator if page.records else None
+            opened = open_records(page.records, of_shard)
+            assert opened.outside == 0
+            found[shard.shard_id] += opened.records
+    return found
+
+
+def read(stream: str = "orders") -> dict[str, list[Record]]:
+    """Return what is in each shard, in its order."""
+    return thread.background().run(_read(stream))
+
+
+def rows_of(records: dict[str, list[Record]]) -> list[tuple[bytes, str]]:
+    return sorted(
+        (r.data, r.partition_key or "") for part in records.values() for r in part
+    )
+
+
+def numbered(count: int, keys: int = 50) -> list[Row]:
+    return [(f"{n:06}".encode(), f"key-{n % keys}", None) for n in range(count)]
+
+
+def test_every_row_is_put_where_its_keys_say(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("orders", shards=4)
+    last = str(HASH_KEYS - 1)
+    written = put([*numbered(1200), (b"last", "key-0", last), (b"", "key-0", None)])
+    assert written.counts.rows == written.counts.records == 1202
+    assert written.counts.requests == 3
+    found = read()
+    assert len(rows_of(found)) == 1202
+    assert b"last" in {record.data for record in found["shardId-000000000003"]}
+
+
+@pytest.mark.parametrize("ordered", ["true", "false"])
+@pytest.mark.parametrize("aggregate", ["true", "false"])
+def test_a_full_stream_takes_every_row_in_the_end(
+    kinesumer_aws: EmbeddedAws, ordered: str, aggregate: str
+) -> None:
+    rows = numbered(3000, keys=600)
+    kinesumer_aws.create_stream("orders", shards=2)
+    kinesumer_aws.fault("throttle", operation="PutRecords", count=2)
+    kinesumer_aws.fault("drop", operation="PutRecords", count=1)
+    written = put(rows, part=1000, ordered=ordered, aggregate=aggregate)
+    assert written.counts.rows == 3000
+    assert written.counts.retried > 0
+    found = read()
+    # One request's answer was lost: what it held is there twice.
+    assert set(rows_of(found)) == {(data, key) for data, key, _ in rows}
+    if ordered == "true":
+        for records in found.values():
+            seen: dict[str, bytes] = {}
+            for record in records:
+                key = record.partition_key or ""
+                assert record.data >= seen.get(key, b"") or aggregate == "true"
+                seen[key] = record.data
+    if aggregate == "true":
+        assert written.counts.records < 10
+
+
+def test_records_that_a_shard_has_no_room_for_are_put_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = Limits(write_records_per_second=400, read_calls_per_second=math.inf)
+    with background(EmbeddedAws(limits=limits)) as aws:
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        aws.create_stream("orders", shards=2)
+        rows = numbered(1500, keys=700)
+        written = put(rows, ordered="true")
+        assert written.counts.retried > 0
+        found = read()
+        assert rows_of(found) == sorted((data, key) for data, key, _ in rows)
+        order: dict[str | None, list[bytes]] = {}
+        for records in found.values():
+            for record in records:
+                order.setdefault(record.partition_key, []).append(record.data)
+        assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+def test_aggregates_hold_rows_of_one_shard(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("orders", shards=3)
+    kinesumer_aws.split("orders", "shardId-000000000001")
+    rows: list[Row] = [
+        (bytes(200), f"key-{n}", str(n << 110) if n % 3 else None) for n in range(4000)
+    ]
+    rows.append((bytes(300_000), "large", None))
+    written = put(rows, aggregate="true")
+    assert written.counts.rows == 4001
+    assert written.counts.records < 40
+    found = read()
+    assert len(rows_of(found)) == 4001
+    assert not found["shardId-000000000001"]
+    given = {key: hash_key for _, key, hash_key in rows}
+    opened = [r for part in found.values() for r in part if r.sub_sequence_number]
+    assert opened
+    for record in opened:
+        assert record.explicit_hash_key == given[record.partition_key]
+
+
+BAD_ROWS = [
+    ((b"x", "", None), "partition_key is empty"),
+    ((b"x", None, None), "partition_key is null"),
+    ((b"x", "k" * 257, None), "partition_key has 257 characters"),
+    ((None, "k-7", None), "data is null"),
+    ((bytes(1 << 20), "k-7", None), "have 1,048,579 bytes, more than the 1,048,576"),
+    ((b"x", "k-7", "-1"), "explicit_hash_key is '-1'"),
+    ((b"x", "k-7", "007"), "explicit_hash_key is '007'"),
+    ((b"x", "k-7", str(HASH_KEYS)), "no decimal number below 2^128"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD_ROWS)
+def test_a_row_that_cant_be_put_fails_the_batch_with_its_key(
+    kinesumer_aws: EmbeddedAws, row: Row, reason: str
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    with pytest.raises(RefusedRowError) as caught:
+        put([*numbered(10), row])
+    assert reason in str(caught.value)
+    assert f"partition key {row[1]!r} can't be put" in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_rows_that_cant_be_put_go_to_a_file_if_asked(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path, scheme: str
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    directory = tmp_path / "dead" / "letters"
+    bad = [row for row, _ in BAD_ROWS]
+    written = put([*numbered(10), *bad], deadLetterPath=f"{scheme}{directory}")
+    assert (written.counts.rows, written.dead_letters) == (10, len(bad))
+    [file] = directory.iterdir()
+    assert str(file) == written.dead_letter_file
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line, (row, reason) in zip(lines, BAD_ROWS, strict=True):
+        assert reason in line["reason"]
+        data = None if line["data"] is None else b64decode(line["data"])
+        assert (data, line["partition_key"], line["explicit_hash_key"]) == row
+
+
+def test_where_all_rows_can_be_put_there_is_no_file(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    written = put(numbered(10), deadLetterPath=str(tmp_path / "dead"))
+    assert written.dead_letter_file is None
+    assert not list(tmp_path.iterdir())
+
+
+async def _allow_large_records(aws: EmbeddedAws, arn: str) -> None:
+    who = aws.account()
+    async with get_session().create_client(
+        "kinesis",
+        region_name="us-east-1",
+        endpoint_url=aws.url,
+        aws_access_key_id=who.access_key_id,
+        aws_secret_access_key=who.secret_access_key,
+    ) as client:
+        await client.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10240)
+
+
+def test_a_stream_says_itself_how_large_records_may_be(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    arn = kinesumer_aws.create_stream("orders")
+    thread.background().run(_allow_large_records(kinesumer_aws, arn))
+    most = (10 << 20) - 1
+    assert put([(bytes(most), "k", None), *numbered(5)]).counts.rows == 6
+    with pytest.raises(RefusedRowError, match="10,485,761 bytes"):
+        put([(bytes(most + 1), "k", None)])
+
+
+@pytest.mark.parametrize("aggregate", ["true", "false"])
+def test_a_stream_of_another_account_is_written_through_a_role(
+    kinesumer_aws: EmbeddedAws, aggregate: str
+) -> None:
+    account = "210987654321"
+    arn = kinesumer_aws.create_stream("orders", account=account)
+    role = kinesumer_aws.create_role("writer", account=account, external_id="xyz")
+    written = put(
+        numbered(10), arn, roleArn=role.arn, roleExternalId="xyz", aggregate=aggregate
+    )
+    assert written.counts.rows == 10
+
+
+def test_what_kinesis_denies_fails_the_batch(kinesumer_aws: EmbeddedAws) -> None:
+    with pytest.raises(StreamMissingError, match="orders"):
+        put(numbered(1))
+    kinesumer_aws.create_stream("orders")
+    kinesumer_aws.deny("kinesis:PutRecords")
+    with pytest.raises(AccessDeniedError, match="kinesis:PutRecords"):
+        put(numbered(2000))
+
+
+# --- columns --------------------------------------------------------------------------
+
+
+def writer(schema: StructType) -> StreamWriter:
+    return StreamWriter(parse_write({"streams": "a"}, connection_from({})), schema)
+
+
+def test_a_streams_own_columns_are_accepted() -> None:
+    schema = StructType()
+    for name, kind in COLUMNS.items():
+        types: dict[str, Any] = {
+            "binary": BinaryType(),
+            "string": StringType(),
+            "bigint": LongType(),
+            "timestamp": TimestampType(),
+        }
+        schema = schema.add(name, types[kind])
+    writer(schema)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"data": BinaryType()}, "column partition_key is missing"),
+        ({"partition_key": StringType()}, "column data is missing"),
+        ({"data": LongType(), "partition_key": StringType()}, "column data is bigint"),
+        (
+            {"data": BinaryType(), "partition_key": LongType()},
+            "column partition_key is bigint, not string",
+        ),
+        (
+            {"data": StringType(), "partition_key": StringType(), "x": LongType()},
+            "column x has no place",
+        ),
+        (
+            {
+                "data": StringType(),
+                "partition_key": StringType(),
+                "partitionKey": StringType(),
+            },
+            "column partitionKey .* did you mean partition_key",
+        ),
+    ],
+)
+def test_other_columns_are_refused_by_name(
+    columns: dict[str, Any], message: str
+) -> None:
+    schema = StructType()
+    for name, kind in columns.items():
+        schema = schema.add(name, kind)
+    with pytest.raises(ConfigurationError, match=message):
+        writer(schema)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()])
+def test_data_may_be_text(kinesumer_aws: EmbeddedAws, kind: pa.DataType) -> None:
+    kinesumer_aws.create_stream("orders")
+    given = {"streams": "orders"}
+    made = StreamWriter(parse_write(given, connection_from(given)), SCHEMA)
+    text = "größer"
+    data = pa.array([text.encode() if kind == pa.large_binary() else text], kind)
+    made.write(iter([pa.record_batch({"data": data, "partition_key": ["k"]})]))
+    assert rows_of(read()) == [(text.encode(), "k")]
+
+
+def test_a_stream_cant_be_overwritten() -> None:
+    source = KinesumerDataSource({"streams": "orders"})
+    with pytest.raises(ConfigurationError, match="append"):
+        source.writer(SCHEMA, overwrite=True)
+    with pytest.raises(ConfigurationError, match="append"):
+        source.streamWriter(SCHEMA, overwrite=True)
+
+
+# --- what the driver says -------------------------------------------------------------
+
+
+def test_what_was_put_is_said_with_its_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    messages = [
+        Written(Counts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
+        None,
+        Written(Counts(5, 5, 100, 1, 0)),
+    ]
+    caplog.set_level(logging.INFO, "kinesumer")
+    writer(SCHEMA).commit([*messages], 7)
+    writer(SCHEMA).abort([*messages], 8)
+    done, failed = caplog.messages
+    assert done == (
+        "a: batch 7: put 15 rows as 7 records (600 bytes) in 2 requests, 3 records "
+        "again; 1 rows can't be put: /dead/part-0.jsonl"
+    )
+    assert failed.startswith("a: batch 8 failed; tasks that had finished put 15 rows")
+
+
+def test_a_hash_key_is_where_kinesis_puts_a_record(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("orders", shards=2)
+    put(numbered(100, keys=100))
+    found = read()
+    for number, shard in enumerate(["shardId-000000000000", "shardId-000000000001"]):
+        for record in found[shard]:
+            hash_key = hash_key_of(record.partition_key or "")
+            assert hash_key // (HASH_KEYS // 2) == number

@@ -1,0 +1,145 @@
+"""Aggregates as producers write them, and as protobuf itself reads them."""
+
+from __future__ import annotations
+
+from hashlib import md5
+from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.wire.aggregation import MAGIC, open_records
+
+WHOLE = Source(
+    Fence(ShardKey("arn:aws:kinesis:x:1:stream/s", "0"), 1), 0, HASH_KEYS - 1
+)
+
+
+def judge() -> Any:
+    """Return protobuf's own class for the message, built from its definition."""
+    file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
+    layout: dict[str, list[tuple[str, int, str, str]]] = {
+        "Tag": [("key", 1, "required", "string"), ("value", 2, "optional", "string")],
+        "Record": [
+            ("partition_key_index", 1, "required", "uint64"),
+            ("explicit_hash_key_index", 2, "optional", "uint64"),
+            ("data", 3, "required", "bytes"),
+            ("tags", 4, "repeated", ".Tag"),
+        ],
+        "AggregatedRecord": [
+            ("partition_key_table", 1, "repeated", "string"),
+            ("explicit_hash_key_table", 2, "repeated", "string"),
+            ("records", 3, "repeated", ".Record"),
+        ],
+    }
+    field = descriptor_pb2.FieldDescriptorProto
+    for name, fields in layout.items():
+        message = file.message_type.add(name=name)
+        for field_name, number, label, kind in fields:
+            message.field.add(
+                name=field_name,
+                number=number,
+                label=field.Label.Value(f"LABEL_{label.upper()}"),
+                type=field.Type.Value(
+                    "TYPE_MESSAGE" if kind[0] == "." else f"TYPE_{kind.upper()}"
+                ),
+                type_name=kind if kind[0] == "." else None,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = pool.FindMessageTypeByName("AggregatedRecord")
+    return message_factory.GetMessageClass(found)
+
+
+AggregatedRecord = judge()
+
+
+class User(NamedTuple):
+    """A user record as a producer puts it."""
+
+    key: str
+    hash_key: int | None
+    data: bytes
+
+
+def frame(message: bytes) -> bytes:
+    """Return the message as the data of a Kinesis record."""
+    return MAGIC + message + md5(message).digest()
+
+
+def message(users: list[User]) -> bytes:
+    """Return what a producer writes, by protobuf."""
+    written = AggregatedRecord()
+    names = dict.fromkeys(user.key for user in users)
+    keys = {name: place for place, name in enumerate(names)}
+    hashes = list(dict.fromkeys(u.hash_key for u in users if u.hash_key is not None))
+    written.partition_key_table.extend(keys)
+    written.explicit_hash_key_table.extend(map(str, hashes))
+    for user in users:
+        part = written.records.add()
+        part.partition_key_index = keys[user.key]
+        if user.hash_key is not None:
+            part.explicit_hash_key_index = hashes.index(user.hash_key)
+        part.data = user.data
+    return bytes(written.SerializeToString())
+
+
+def kinesis_record(data: bytes, number: str = "495") -> Record:
+    """Return a record as a page holds it."""
+    return Record(number, data, "first key", 1.5e9)
+
+
+def opened(data: bytes) -> list[Record] | None:
+    """Return the user records in one Kinesis record, or None if it stays as it is."""
+    record = kinesis_record(data)
+    result = open_records([record], WHOLE).records
+    return None if result == [record] and result[0] is record else result
+
+
+def users_in(data: bytes) -> list[User] | None:
+    """Return what was opened, as it was put."""
+    records = opened(data)
+    if records is None:
+        return None
+    return [User(r.partition_key or "", given_hash(r), r.data) for r in records]
+
+
+def given_hash(record: Record) -> int | None:
+    text = record.explicit_hash_key
+    return None if text is None else int(text)
+
+
+def field(tag: int, value: bytes) -> bytes:
+    """Return a field of bytes."""
+    return bytes([tag]) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    head = b""
+    while value > 127:
+        head += bytes([value & 127 | 128])
+        value >>= 7
+    return head + bytes([value])
+
+
+KEY = field(0x0A, b"k")
+PART = field(0x1A, b"\x08\x00\x1a\x01x")
+ONE = User("k", None, b"x")
+
+
+def by_protobuf(body: bytes) -> list[User]:
+    """Return the users as protobuf reads them. Raises DecodeError."""
+    read = AggregatedRecord()
+    read.ParseFromString(body)
+    return [
+        User(
+            read.partition_key_table[part.partition_key_index],
+            int(read.explicit_hash_key_table[part.explicit_hash_key_index])
+            if part.HasField("explicit_hash_key_index")
+            else None,
+            part.data,
+        )
+        for part in read.records
+    ]

@@ -1,0 +1,395 @@
+"""KPL aggregates are opened; what only looks like one is left as it is."""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Record, Source
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire import aggregation
+from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_records, take_piece
+from tests.unit.wire.aggregates import (
+    KEY,
+    ONE,
+    PART,
+    WHOLE,
+    User,
+    by_protobuf,
+    field,
+    frame,
+    given_hash,
+    kinesis_record,
+    message,
+    opened,
+    users_in,
+    varint,
+)
+
+sizes = st.sampled_from([0, 1, 100, 119, 120, 123, 124, 127, 128, 300, 16_383, 16_400])
+users = st.builds(
+    User,
+    st.text(max_size=40),
+    st.none() | st.integers(0, HASH_KEYS - 1),
+    st.binary(max_size=30) | sizes.map(bytes),
+)
+
+
+@given(st.lists(users, min_size=1, max_size=60))
+@example([User(f"user-{n}", None, b"x" * 100) for n in range(300)])
+@example([User("k", n, b"x") for n in range(300)])
+@example([User(f"{n}", None, bytes(25)) for n in range(3400)])
+def test_what_a_producer_aggregates_comes_out(put: list[User]) -> None:
+    assert users_in(frame(message(put))) == put
+
+
+def test_user_records_know_their_place() -> None:
+    data = frame(message([User("a", None, b"1"), User("b", 7, b"2")]))
+    first, second = open_records([kinesis_record(data)], WHOLE).records
+    assert first.position == Position("495", 0)
+    assert second.position == Position("495", 1)
+    assert second.partition_key == "b"
+    assert second.explicit_hash_key == "7"
+    assert second.arrived_at == kinesis_record(data).arrived_at
+    assert second.fence == WHOLE.fence._replace(position=second.position)
+
+
+def test_a_record_without_a_hash_key_doesnt_get_anothers() -> None:
+    put = [User("a", 7, b"1"), User("b", None, b"2")]
+    assert users_in(frame(message(put))) == put
+
+
+def test_other_records_keep_their_order_around_an_aggregate() -> None:
+    records = [
+        kinesis_record(b"before", "1"),
+        kinesis_record(frame(message([ONE, ONE])), "2"),
+        kinesis_record(b"\xff after", "3"),
+    ]
+    result = open_records(records, WHOLE)
+    assert [record.position for record in result.records] == [
+        Position("1"),
+        Position("2", 0),
+        Position("2", 1),
+        Position("3"),
+    ]
+    assert {record.source for record in result.records} == {WHOLE}
+    assert result.last == "3"
+
+
+def test_plain_records_get_their_source_and_stay_themselves() -> None:
+    records = [kinesis_record(b"a"), kinesis_record(b"")]
+    result = open_records(records, WHOLE)
+    assert result.records is records
+    assert records[0].stream == "s"
+
+
+def test_a_page_of_nothing_has_no_last_record() -> None:
+    assert open_records([], WHOLE) == ([], None, 0)
+
+
+def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
+    for empty in (b"", KEY):
+        result = open_records([kinesis_record(frame(empty), "88")], WHOLE)
+        assert result == ([], "88", 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (KEY + PART[:-1], "cut off in the data"),
+        (KEY + PART[:1], "cut off after a tag"),
+        (KEY[:-1], "cut off in a key"),
+        (KEY + b"\x1a\xff\xff\xff\xff\x7f", "claims 32 GB"),
+        (KEY + b"\x1a\x05\x08\x00\x1a\xff\x7f", "data claims more than its record"),
+        (KEY + b"\x1a\x05\x08\x00\x1a\x03abc" + PART, "data longer than its record"),
+        (b"\x0a\xff\x7f" + b"k" * 100, "key claims more than there is"),
+        (KEY + PART + b"\x1a", "a tag without a length"),
+        (KEY + PART + b"\x20" + b"\xff" * 10 + b"\x01", "a number of 11 bytes"),
+        (PART, "no such partition key"),
+        (KEY + field(0x1A, b"\x08\x01\x1a\x01x"), "no such partition key"),
+        (KEY + field(0x1A, b"\x08\x00\x10\x00\x1a\x01x"), "no such hash key"),
+        (KEY + field(0x1A, b"\x1a\x01x"), "no partition key"),
+        (KEY + field(0x1A, b"\x08\x00"), "no data"),
+        (KEY + field(0x1A, b""), "neither"),
+        (field(0x0A, b"\xff") + PART, "a key that isn't UTF-8"),
+        (KEY + field(0x12, b"") + PART, "an empty hash key"),
+        (KEY + field(0x12, b"-1") + PART, "a negative hash key"),
+        (KEY + field(0x12, b"\xc2\xb2") + PART, "a hash key of other digits"),
+        (KEY + field(0x12, b"1_0") + PART, "a hash key as in Python"),
+        (KEY + field(0x12, str(HASH_KEYS).encode()) + PART, "a hash key too large"),
+        (KEY + field(0x12, str(HASH_KEYS + 1).encode()) + PART, "one larger still"),
+        (KEY + field(0x12, b"0" * 40) + PART, "a hash key of 40 digits"),
+        (KEY + field(0x12, b"0" * 41) + PART, "a hash key of 41 digits"),
+        (KEY + field(0x1A, b"\x08\x00\x12\x01x"), "something else than data"),
+        (KEY + field(0x1A, b"\x08\x00\x22\x01x"), "a tag and no data"),
+        (KEY + PART + varint(1 << 32) + b"\x00", "a field number of 30 bits"),
+        (KEY + field(0x12, b"9" * 5000) + PART, "a hash key of 5,000 digits"),
+        (KEY + PART + b"\x23\x24", "a group"),
+        (KEY + PART + b"\x26", "a wire type that doesn't exist"),
+        (KEY + PART + b"\x00\x00", "a field numbered 0"),
+        (KEY + PART + b"\x02\x01x", "a field numbered 0"),
+        (KEY + PART + b"\x25abc", "a fixed field cut off"),
+        (KEY + PART + b"\xda\x80\x80\x80\x70\x00", "a field number of 32 bits"),
+        (KEY + PART + b"\xa0\x80\x80\x80\x80\x00\x00", "a tag of six bytes"),
+        (b"\x0a\x81\x80\x80\x80\x80\x00k" + PART, "a length of six bytes"),
+    ],
+)
+def test_what_isnt_valid_is_delivered_as_it_is(message: bytes, why: str) -> None:
+    assert opened(frame(message)) is None, why
+
+
+@pytest.mark.parametrize("size", range(len(MAGIC) + 17))
+def test_less_than_a_frame_is_delivered_as_it_is(size: int) -> None:
+    assert opened((MAGIC + bytes(17))[:size]) is None
+
+
+def test_a_frame_with_another_digest_is_delivered_as_it_is() -> None:
+    data = frame(KEY + PART)
+    assert opened(data[:-1] + bytes([data[-1] ^ 1])) is None
+    assert opened(data + b"x") is None
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        b"\x20\x96\x01",
+        b"\x20" + b"\xff" * 9 + b"\x01",
+        b"\x25abcd",
+        b"\x21abcdefgh",
+        field(0x22, b"new"),
+        b"\x22\x81\x80\x80\x80\x00x",
+        b"\x08\x05",
+        b"\x08\x03",  # as a length: the key that follows
+        varint((1 << 32) - 8) + b"\x05",
+    ],
+)
+def test_unknown_fields_are_skipped(unknown: bytes) -> None:
+    inside = field(0x1A, field(0x22, b"\x0a\x01t") + PART[2:] + field(0x22, b""))
+    for valid in (
+        unknown + KEY + PART,
+        KEY + unknown + PART,
+        KEY + PART + unknown,
+        KEY + inside,
+    ):
+        assert users_in(frame(valid)) == [ONE]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("kind", [0, 1, 2, 5])
+def test_known_numbers_of_another_kind_are_unknown_fields(
+    number: int, kind: int
+) -> None:
+    value = {0: b"\x07", 1: b"abcdefgh", 2: b"\x01x", 5: b"abcd"}[kind]
+    entry = b"\x08\x00\x1a\x01x" + bytes([number << 3 | kind]) + value
+    body = KEY + field(0x1A, entry)
+    if (number, kind) in ((1, 0), (2, 0)):
+        assert opened(frame(body)) is None  # the last one counts, and has no key
+    else:
+        assert users_in(frame(body)) == by_protobuf(body)
+
+
+def test_tables_may_come_last_and_numbers_be_longer_than_needed() -> None:
+    assert users_in(frame(PART + KEY)) == [ONE]
+    long = b"\x1a\x88\x80\x00" + b"\x08\x80\x80\x00" + b"\x1a\x81\x00x"
+    assert users_in(frame(KEY + long.replace(b"\x88", b"\x88", 1))) == [ONE]
+
+
+def test_of_a_field_given_twice_the_last_counts() -> None:
+    twice = field(0x1A, b"\x08\x09\x1a\x01y\x10\x09\x08\x00\x1a\x01x\x10\x00")
+    assert users_in(frame(KEY + field(0x12, b"5") + twice)) == [User("k", 5, b"x")]
+
+
+HASH = field(0x12, b"7")
+WITH_HASH = field(0x1A, b"\x08\x00\x10\x00\x1a\x01x")
+snippets = st.lists(
+    st.sampled_from(
+        [KEY, PART, HASH, WITH_HASH, b"\x20\x01", b"\x1a", b"\x08", b"\x80"]
+    )
+    | st.binary(max_size=3),
+    max_size=12,
+).map(b"".join)
+
+
+@given(snippets)
+def test_whatever_we_open_protobuf_reads_alike(body: bytes) -> None:
+    ours = users_in(frame(body))
+    if ours is not None:
+        assert ours == by_protobuf(body)
+
+
+@given(snippets)
+def test_both_readers_agree_on_what_the_common_one_reads(body: bytes) -> None:
+    record = kinesis_record(frame(body))
+    try:
+        common = aggregation._read_common(record, body)
+    except (IndexError, ValueError):
+        return
+    assert common == aggregation._read_any(record, body)
+
+
+def read_quickly(put: list[User]) -> list[User]:
+    """Return what the reader for the common layout makes of users, or raise."""
+    body = message(put)
+    read, _ = aggregation._read_common(kinesis_record(frame(body)), body)
+    return [User(r.partition_key or "", given_hash(r), r.data) for r in read]
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        [User("k", None, bytes(n)) for n in (0, 1, 122, 123, 124, 125, 126, 127, 128)],
+        [User("k", None, bytes(n)) for n in (129, 255, 256, 300, 16_000)],
+        [User("k", n, bytes(n)) for n in (0, 1, 117, 118, 123, 124, 127, 128, 300)],
+        [User(f"key {n}", None, b"data") for n in range(300)],
+        [User(f"key {n}", n, b"data") for n in range(300)],
+        [User("k" * n, None, b"data") for n in (1, 126, 127, 128, 129, 255, 16_383)],
+    ],
+)
+def test_what_producers_write_is_read_the_quick_way(put: list[User]) -> None:
+    assert read_quickly(put) == put
+
+
+@pytest.mark.parametrize(
+    "put", [[User("k" * 16_384, None, b"")], [User("k", None, bytes(16_384))]]
+)
+def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
+    with pytest.raises(ValueError):
+        read_quickly(put)
+    assert users_in(frame(message(put))) == put
+
+
+@pytest.mark.parametrize(
+    ("body", "user"),
+    [
+        (KEY + b"\x0d\x03123" + HASH + WITH_HASH, User("k", 7, b"x")),
+        (KEY + field(0x22, b"5") + HASH + WITH_HASH, User("k", 7, b"x")),
+        (KEY + field(0x1A, b"\x08\x00\x1a\x01x" + PART), User("k", None, PART[2:])),
+        (
+            KEY + HASH + field(0x1A, b"\x08\x00\x08\x00\x1a\x01x"),
+            User("k", None, b"x"),
+        ),
+    ],
+    ids=[
+        "four bytes like a hash key",
+        "an unknown field like a hash key",
+        "data like an entry",
+        "a key index twice",
+    ],
+)
+def test_what_looks_like_the_common_layout_is_read_as_protobuf_does(
+    body: bytes, user: User
+) -> None:
+    assert users_in(frame(body)) == by_protobuf(body) == [user]
+
+
+def test_lengths_of_three_bytes_are_left_to_the_other_reader() -> None:
+    body = b"\x0a\x81\x80\x00k" + PART
+    with pytest.raises(ValueError):
+        aggregation._two_bytes(body[1], body[2])
+    assert users_in(frame(body)) == [ONE]
+
+
+def test_an_entry_that_could_be_taken_for_another_is_read_as_protobuf_does() -> None:
+    # 1,028 bytes that begin with an unknown field, but whose first six bytes look like
+    # an entry of 132 with 128 bytes of data; the rest looks like entries of its own.
+    look_alike = b"\x1a\x84\x08\x20\x1a\x80\x01\x00\x08\x00\x1a"
+    rest = bytes(134 - len(look_alike) - 2) + PART * 127
+    rest += field(0x1A, b"\x08\x00\x1a\x02xy")
+    body = KEY * 33 + look_alike + varint(len(rest)) + rest
+    assert users_in(frame(body)) == by_protobuf(body) == [User("k", None, rest)]
+
+
+def test_the_judge_refuses_what_we_refuse() -> None:
+    with pytest.raises(DecodeError):
+        by_protobuf(KEY + PART[:-1])
+
+
+# --- the shard's range ---------------------------------------------------------------
+
+
+def hash_of(key: str) -> int:
+    """Return a partition key's hash key."""
+    return int.from_bytes(md5(key.encode()).digest())
+
+
+def half() -> Source:
+    """Return a shard with the lower half of the hash keys."""
+    return Source(WHOLE.fence, 0, HASH_KEYS // 2 - 1)
+
+
+inside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") < HASH_KEYS // 2]
+outside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") >= HASH_KEYS // 2]
+
+
+def count_outside(put: list[User], source: Source) -> int:
+    """Open an aggregate; return the count after looking that all is delivered."""
+    result = open_records([kinesis_record(frame(message(put)))], source)
+    assert len(result.records) == len(put)
+    return result.outside
+
+
+def test_records_within_the_shards_range_arent_counted() -> None:
+    assert count_outside([User(k, None, b"") for k in inside], half()) == 0
+
+
+@given(st.lists(st.sampled_from(inside + outside), max_size=KEYS_HASHED))
+def test_records_outside_the_shards_range_are_delivered_and_counted(
+    keys: list[str],
+) -> None:
+    put = [User(key, None, b"") for key in keys]
+    assert count_outside(put, half()) == sum(key in outside for key in keys)
+
+
+def test_a_large_aggregate_is_counted_whole_once_one_key_is_found_outside() -> None:
+    put = [User(key, None, b"") for key in outside[:1] + inside + outside]
+    assert count_outside(put, half()) == 1 + len(outside)
+
+
+def test_explicit_hash_keys_take_the_place_of_the_partition_keys_and_all_count() -> (
+    None
+):
+    put = [User(outside[0], 5, b"")] * 50
+    assert count_outside(put, half()) == 0
+    lost = User(inside[0], HASH_KEYS - 1, b"")
+    assert count_outside([*put, lost, *put], half()) == 1
+
+
+def test_the_first_and_the_last_hash_key_lie_inside() -> None:
+    source = Source(WHOLE.fence, 5, 9)
+    put = [User("k", place, b"") for place in (4, 5, 6, 9, 10)]
+    assert count_outside(put, source) == 2
+
+
+def test_what_lies_below_a_shard_is_counted_too() -> None:
+    upper = Source(WHOLE.fence, HASH_KEYS // 2, HASH_KEYS - 1)
+    put = [User(key, None, b"") for key in inside[:4] + outside[:3]]
+    assert count_outside(put, upper) == 4
+
+
+def test_nothing_lies_outside_a_shard_that_has_all_hash_keys() -> None:
+    assert count_outside([User(k, 9, b"") for k in outside], WHOLE) == 0
+
+
+def test_nothing_is_counted_of_records_whose_hash_key_isnt_known() -> None:
+    records = [Record("1", b"x", outside[0])]
+    assert open_records(records, half()).outside == 0
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "counts"), [(9, [1] * 4), (10, [1] * 4), (25, [2, 2]), (99, [4])]
+)
+def test_a_page_is_taken_apart_in_pieces_of_some_bytes(
+    most_bytes: int, counts: list[int]
+) -> None:
+    records = [Record(str(number), b"x" * 10) for number in range(4)]
+    rest, pieces = list(records), []
+    while rest:
+        pieces.append(take_piece(rest, most_bytes))
+    assert [len(piece) for piece in pieces] == counts
+    assert [record for piece in pieces for record in piece] == records
+    assert take_piece(rest, most_bytes) == []

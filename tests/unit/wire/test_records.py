@@ -1,0 +1,218 @@
+"""Answers become records and iterators, or an error that says why not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.streams import HASH_KEYS, ChildShard
+from kinesumer.wire.records import decode_iterator, decode_page, payload_bytes
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """Return a record as Kinesis writes it."""
+    return {
+        "SequenceNumber": "49660000000000000000000000000000000000000000000000000001",
+        "ApproximateArrivalTimestamp": 1.732e9,
+        "Data": "aGVsbG8=",
+        "PartitionKey": "user-1",
+        **changes,
+    }
+
+
+def answer(*entries: dict[str, Any], **others: Any) -> bytes:
+    """Return the body of an answer."""
+    return json.dumps(
+        {"Records": entries, "MillisBehindLatest": 0, "NextShardIterator": "AAA"}
+        | others
+    ).encode()
+
+
+def child(first: str, last: str) -> dict[str, Any]:
+    """Return a child shard as Kinesis writes it."""
+    return {
+        "ShardId": "shardId-000000000001",
+        "ParentShards": ["shardId-000000000000"],
+        "HashKeyRange": {"StartingHashKey": first, "EndingHashKey": last},
+    }
+
+
+def test_a_record_has_what_kinesis_says_of_it() -> None:
+    (record,) = decode_page(answer(entry())).records
+    assert record.data == b"hello"
+    assert record.partition_key == "user-1"
+    assert record.arrived_at == datetime.fromtimestamp(1732000000, UTC)
+    assert record.position == Position(entry()["SequenceNumber"])
+    assert record.explicit_hash_key is None
+
+
+@pytest.mark.parametrize("stamp", ["1.732E9", "1732000000", "1732000000.000"])
+def test_timestamps_may_be_written_in_any_way_of_json(stamp: str) -> None:
+    body = answer(entry()).replace(b"1732000000.0", stamp.encode())
+    (record,) = decode_page(body).records
+    assert record.approximate_arrival_timestamp == 1.732e9
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_data_arrives_as_it_was_put(payloads: list[bytes]) -> None:
+    body = answer(*(entry(Data=base64.b64encode(p).decode()) for p in payloads))
+    assert [record.data for record in decode_page(body).records] == payloads
+
+
+def test_the_page_says_how_far_behind_it_is_and_how_to_go_on() -> None:
+    body = answer(MillisBehindLatest=1500, NextShardIterator="next")
+    page = decode_page(body)
+    assert (page.millis_behind, page.next_iterator) == (1500, "next")
+    assert page.wire_bytes == len(body)
+    assert page.children == ()
+
+
+@pytest.mark.parametrize("iterator", [{"NextShardIterator": None}, {}])
+def test_the_last_page_of_a_closed_shard_names_its_children(
+    iterator: dict[str, None],
+) -> None:
+    fields = {"Records": [], "ChildShards": [child("0", str(HASH_KEYS - 1))]}
+    page = decode_page(json.dumps(fields | iterator).encode())
+    assert page.next_iterator is None
+    assert page.children == (
+        ChildShard("shardId-000000000001", 0, HASH_KEYS - 1, ("shardId-000000000000",)),
+    )
+
+
+@pytest.mark.parametrize("missing", ["PartitionKey", "ApproximateArrivalTimestamp"])
+def test_records_may_lack_a_partition_key_and_a_timestamp(missing: str) -> None:
+    fields = entry()
+    del fields[missing]
+    (record,) = decode_page(answer(fields)).records
+    assert None in (record.partition_key, record.arrived_at)
+
+
+def test_an_empty_partition_key_stays_empty() -> None:
+    (record,) = decode_page(answer(entry(PartitionKey=""))).records
+    assert record.partition_key == ""
+
+
+def test_fields_that_kinesis_may_add_are_ignored() -> None:
+    body = answer(
+        entry(EncryptionType="KMS", ExplicitHashKey="5", Source={"a": [1]}), New=1
+    )
+    (record,) = decode_page(body).records
+    assert (record.explicit_hash_key, record.source) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["-hash", "-sub", "-source"])
+@pytest.mark.parametrize("value", [0, 1, -1, 2**130, 0.5, "x", {}, [1], True])
+def test_a_page_cant_set_what_is_ours(name: str, value: object) -> None:
+    with pytest.raises(SourceUnavailableError, match=name):
+        decode_page(answer(entry(**{name: value})))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>proxy</html>",
+        b"[]",
+        b"{}",
+        answer(entry())[:-1],
+        answer(entry(Data="a")),
+        answer(entry(Data=None)),
+        answer(entry(SequenceNumber=1)),
+        answer(entry(ApproximateArrivalTimestamp="2024-11-19")),
+        answer(entry(PartitionKey="x")).replace(b'"x"', b'"\xff"'),
+        b'{"Records":[],"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        answer(MillisBehindLatest="0"),
+        answer(ChildShards=[child("", "5")]),
+        answer(ChildShards=[child("-1", "5")]),
+        answer(ChildShards=[child("6", "5")]),
+        answer(ChildShards=[child("0", str(HASH_KEYS))]),
+        answer(ChildShards=[child("0", str(HASH_KEYS + 1))]),
+        answer(ChildShards=[child("0", "9" * 5000)]),
+    ],
+)
+def test_what_isnt_a_page_is_refused(body: bytes) -> None:
+    with pytest.raises(
+        SourceUnavailableError, match=f"GetRecords of {len(body):,} bytes isn't a page"
+    ):
+        decode_page(body)
+
+
+def test_an_iterator_is_taken_from_its_answer() -> None:
+    assert decode_iterator(b'{"ShardIterator":"AAA=","More":1}') == "AAA="
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"ShardIterator":1}', b'{"\xff'])
+def test_what_holds_no_iterator_is_refused(body: bytes) -> None:
+    with pytest.raises(SourceUnavailableError, match=f"{len(body)} bytes holds no"):
+        decode_iterator(body)
+
+
+@given(st.binary(max_size=300))
+def test_nothing_but_our_own_error_comes_of_bytes(body: bytes) -> None:
+    with pytest.raises(SourceUnavailableError):
+        decode_page(body)
+
+
+@given(
+    st.lists(st.integers(0, 2000), min_size=1, max_size=30),
+    st.integers(1, 256),
+)
+def test_payload_bytes_is_near_to_data_and_keys_and_rather_above(
+    sizes: list[int], key_size: int
+) -> None:
+    entries = [
+        entry(Data=base64.b64encode(bytes(n)).decode(), PartitionKey="k" * key_size)
+        for n in sizes
+    ]
+    compact = json.dumps(
+        {"Records": entries, "NextShardIterator": "A" * 200, "MillisBehindLatest": 0},
+        separators=(",", ":"),
+    )
+    exact = sum(sizes) + key_size * len(sizes)
+    about = payload_bytes(decode_page(compact.encode()))
+    assert exact - key_size * len(sizes) <= about <= exact + 10 * len(sizes) + 250
+
+
+def test_an_empty_page_has_no_payload() -> None:
+    assert 0 <= payload_bytes(decode_page(b'{"Records":[]}')) < 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"SequenceNumber": ""},
+        {"SequenceNumber": "twelve"},
+        {"SequenceNumber": "1" * 130},
+        {"ApproximateArrivalTimestamp": 1e300},
+        {"ApproximateArrivalTimestamp": -1},
+    ],
+)
+def test_a_number_or_a_time_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        decode_page(answer(entry(), entry(**changes)))
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        decode_page(answer(entry(**changes), entry()))
+
+
+def test_a_page_that_tells_no_lag_has_none() -> None:
+    assert decode_page(b'{"Records":[]}').millis_behind == 0
+
+
+def test_a_child_may_have_a_single_hash_key() -> None:
+    (made,) = decode_page(answer(ChildShards=[child("5", "5")])).children
+    assert (made.first_hash, made.last_hash) == (5, 5)
+
+
+def test_a_page_weighs_three_quarters_of_its_body_and_never_less_than_nothing() -> None:
+    (record,) = decode_page(answer(entry())).records
+    assert payload_bytes(Page([], None, 0, (), 11)) == 8
+    assert payload_bytes(Page([record], None, 0, (), 11)) == 0

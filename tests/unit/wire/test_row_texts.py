@@ -1,0 +1,84 @@
+"""Ranges, hash keys, times and keys as text: they sort, and come back as they were."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.wire import rows
+from tests.unit.wire.test_rows import ARN, MEMBER, STREAM
+
+hash_keys = st.integers(0, HASH_KEYS - 1)
+arns = st.sampled_from([f"arn:aws:kinesis:r:{n}:stream/s" for n in range(5)])
+intervals = st.builds(
+    lambda arn, ends: Interval(arn, min(ends), max(ends)),
+    arns,
+    st.tuples(hash_keys, hash_keys | st.just(HASH_KEYS - 1)),
+)
+
+
+@given(st.lists(intervals, max_size=5), st.frozensets(arns))
+def test_a_range_survives_the_way_to_the_row_and_back(
+    parts: list[Interval], others: frozenset[str]
+) -> None:
+    range_ = tuple(parts)
+    streams = others | {interval.stream_arn for interval in parts}
+    text = rows.range_text(range_, streams)
+    row = MEMBER | {"range": text, "streams": streams}
+    assert rows.read_member(row).range == range_
+
+
+@given(hash_keys, hash_keys)
+def test_hash_keys_sort_as_text_like_the_numbers(one: int, other: int) -> None:
+    assert (rows.hash_text(one) < rows.hash_text(other)) == (one < other)
+
+
+@given(st.floats(0, 4e9))
+def test_a_start_by_time_keeps_its_moment(moment: float) -> None:
+    start = Start(type="AT_TIMESTAMP", timestamp=moment)
+    row = STREAM | {"start": rows.start_text(start)}
+    assert rows.read_stream(row).start == start
+
+
+@pytest.mark.parametrize("start", [Start.LATEST, Start.TRIM_HORIZON])
+def test_a_start_by_name_has_no_moment(start: Start) -> None:
+    row = STREAM | {"start": rows.start_text(start)}
+    assert rows.read_stream(row).start == start
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_times_are_utc_with_milliseconds_and_sort_as_text(millis: int) -> None:
+    text = rows.timestamp_text(millis / 1000)
+    assert text.endswith("Z")
+    assert rows.timestamp_seconds(text) == pytest.approx(millis / 1000, abs=0.0011)
+    assert rows.timestamp_text(millis / 1000 + 1) > text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T01:00:00+01:00", 0.0),
+        ("2001-09-09T03:46:40.123456789+02:00", 1_000_000_000.123456),
+        ("yesterday", -math.inf),
+        (None, -math.inf),
+    ],
+)
+def test_times_that_go_wrote_are_understood(text: str | None, seconds: float) -> None:
+    assert rows.timestamp_seconds(text) == pytest.approx(seconds)
+
+
+def test_keys_keep_apps_streams_and_accounts_apart() -> None:
+    shard = ShardKey(ARN, "shardId-000000000001")
+    assert rows.member_key("app", "c") == ("member#app", "c")
+    assert rows.leader_key("app") == ("leader#app", "leader")
+    assert rows.group_key("app") == ("group#app", "group")
+    assert rows.stream_key("app", ARN) == ("group#app", f"stream#{ARN}")
+    assert rows.shard_key("app", shard, 255) == (
+        f"shard#app#{ARN}",
+        f"{255:032x}/shardId-000000000001",
+    )
+    assert rows.go_partition("app", "orders") == "check_point#app#orders"
