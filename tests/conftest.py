@@ -1,24 +1,15 @@
-"""What every test has: a record of AWS calls, and examples that can be repeated."""
+"""Examples that can be repeated, log levels, and the option to record AWS calls."""
 
 from __future__ import annotations
 
-import json
 import logging
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest import mock
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kinesumer.local.request_log import Journal
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from kinesumer.local.faults import Call
-
-JUDGED_LAST = "test_policies.py"
 
 # The same examples on each run, on machines of any speed. To look for new ones:
 # pytest --hypothesis-profile=search tests/unit tests/system/hostile
@@ -29,46 +20,25 @@ settings.load_profile("repeat")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the parts of the suite that run side by side be judged together."""
+    """Let sessions store their AWS calls, and one session judge the calls of all."""
     group = parser.getgroup("kinesumer")
-    group.addoption("--write-calls", metavar="FILE", help="store what AWS was asked")
+    group.addoption("--write-calls", metavar="FILE", help="store the calls of AWS")
     group.addoption(
         "--read-calls",
         metavar="FILE",
         action="append",
         default=[],
-        help="what AWS was asked by other parts of the suite",
+        help="calls of AWS that another session stored; repeatable",
     )
 
 
-class AwsCall(NamedTuple):
-    """An action on a resource, and the ARN of who asked for it."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Record calls of AWS if asked to."""
+    if config.getoption("--write-calls"):
+        # Here, because not every session that uses this file has the embedded AWS.
+        from tests.support.aws_calls import CallRecorder
 
-    action: str
-    resource: str
-    caller: str
-
-
-@pytest.fixture(scope="session", autouse=True)
-def aws_calls(pytestconfig: pytest.Config) -> Iterator[set[AwsCall]]:
-    """Collect what kinesumer's own clients ask of any embedded AWS in this process.
-
-    They name the library in their user agent; what tests themselves ask doesn't count.
-    """
-    calls: set[AwsCall] = set()
-    for name in pytestconfig.getoption("--read-calls"):
-        calls |= {AwsCall(*call) for call in json.loads(Path(name).read_text())}
-    add = Journal.add
-
-    def recording(journal: Journal, call: Call, **outcome: Any) -> None:
-        if "kinesumer/" in call.user_agent:
-            calls.add(AwsCall(call.action, call.resource, call.caller))
-        add(journal, call, **outcome)
-
-    with mock.patch.object(Journal, "add", recording):
-        yield calls
-    if written := pytestconfig.getoption("--write-calls"):
-        Path(written).write_text(json.dumps(sorted(calls)))
+        config.pluginmanager.register(CallRecorder(config))
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +49,3 @@ def log_levels() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the test of the policies when all the others have made their calls."""
-    items.sort(key=lambda item: item.path.name == JUDGED_LAST)

@@ -1,19 +1,16 @@
 """The IAM policies grant what kinesumer calls, and nothing else.
 
-These tests run last: they judge the calls that the whole suite made.
+The calls are those that the sessions of the whole suite stored: see scripts/test.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.aws_calls import AwsCall, read_calls
 from tests.system.security.documents import POLICIES, Grant, document, grants
-
-if TYPE_CHECKING:
-    from tests.conftest import AwsCall
 
 PLACEHOLDERS = {
     "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
@@ -49,23 +46,17 @@ def _matches(pattern: str, resource: str) -> bool:
 
 
 @pytest.fixture
-def all_calls(
-    aws_calls: set[AwsCall], pytestconfig: pytest.Config, request: pytest.FixtureRequest
-) -> set[AwsCall]:
-    options = pytestconfig.option
-    whole = pytestconfig.args_source == pytest.Config.ArgsSource.TESTPATHS and not (
-        options.keyword or options.markexpr
-    )
-    whole = whole or bool(pytestconfig.getoption("--read-calls"))
-    if not whole or request.session.testsfailed:
-        pytest.skip("only the whole suite, green, makes every call")
-    return aws_calls
+def calls(pytestconfig: pytest.Config) -> set[AwsCall]:
+    files = pytestconfig.getoption("--read-calls")
+    if not files:
+        pytest.skip("the calls of the whole suite are judged: see scripts/test")
+    return read_calls(files)
 
 
-def test_every_call_of_the_suite_is_granted(aws_calls: set[AwsCall]) -> None:
+def test_every_call_of_the_suite_is_granted(calls: set[AwsCall]) -> None:
     refused = {
         call
-        for call in aws_calls
+        for call in calls
         if call.action != NEEDS_NO_GRANT
         and not any(covers(grant, call) for grant in GRANTS)
     }
@@ -73,12 +64,12 @@ def test_every_call_of_the_suite_is_granted(aws_calls: set[AwsCall]) -> None:
     assert not refused
 
 
-def test_nothing_is_granted_that_is_never_called(all_calls: set[AwsCall]) -> None:
+def test_nothing_is_granted_that_is_never_called(calls: set[AwsCall]) -> None:
     idle = {
         grant
         for grant in GRANTS
         if not grant.action.startswith(PLAYED_BY_MOTO)
-        and not any(covers(grant, call) for call in all_calls)
+        and not any(covers(grant, call) for call in calls)
     }
 
     assert not idle

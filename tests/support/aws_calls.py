@@ -1,0 +1,74 @@
+"""A record of the calls that kinesumer's own clients make of the embedded AWS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+import pytest
+
+from kinesumer.local.request_log import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.local.faults import Call
+
+
+class AwsCall(NamedTuple):
+    """An action on a resource, and the ARN of its caller."""
+
+    action: str
+    resource: str
+    caller: str
+
+
+def read_calls(files: Iterable[str]) -> set[AwsCall]:
+    """Return the calls that several test sessions recorded."""
+    return {
+        AwsCall(*call) for file in files for call in json.loads(Path(file).read_text())
+    }
+
+
+class CallRecorder:
+    """A pytest plugin that records the calls of a session and stores them at its end.
+
+    kinesumer's clients name the library in their user agent: calls of the tests
+    themselves are left out. Workers of pytest-xdist send their calls to the controller.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._calls: set[AwsCall] = set()
+        self._worker_output = getattr(config, "workeroutput", None)
+        self._file = Path(config.getoption("--write-calls"))
+        self._add = Journal.add
+        self._patch = mock.patch.object(Journal, "add", self._record())
+
+    def pytest_sessionstart(self) -> None:
+        """Begin to record."""
+        self._patch.start()
+
+    def pytest_sessionfinish(self) -> None:
+        """Store what was recorded, or send it to the controller."""
+        self._patch.stop()
+        if self._worker_output is not None:
+            # execnet sends tuples, but not their subclasses.
+            self._worker_output["aws_calls"] = [tuple(call) for call in self._calls]
+        else:
+            self._file.write_text(json.dumps(sorted(self._calls)))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the calls of a worker."""
+        found = getattr(node, "workeroutput", {}).get("aws_calls", ())
+        self._calls.update(AwsCall(*call) for call in found)
+
+    def _record(self) -> Any:
+        def add(journal: Journal, call: Call, **outcome: Any) -> None:
+            if "kinesumer/" in call.user_agent:
+                self._calls.add(AwsCall(call.action, call.resource, call.caller))
+            self._add(journal, call, **outcome)
+
+        return add
