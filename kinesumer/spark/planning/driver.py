@@ -30,7 +30,11 @@ from kinesumer.spark.planning.start_offsets import (
     given_for,
     require_known_streams,
 )
-from kinesumer.spark.planning.stream_state import Watched
+from kinesumer.spark.planning.stream_state import (
+    UNKNOWN_BYTES_PER_SECOND,
+    UNKNOWN_SECONDS,
+    Watched,
+)
 from kinesumer.spark.planning.targets import targets
 from kinesumer.spark.planning.tasks import ShardRange, Task, between
 from kinesumer.spark.runtime.service_clock import ServiceClock
@@ -47,7 +51,6 @@ logger = logging.getLogger("kinesumer.spark")
 
 PROBE_SECONDS = 0.45
 """Between two plans: a shard has five reads a second, and readers need most of them."""
-UNKNOWN_BYTES_PER_SECOND = 100_000.0
 MOST_BYTES_PER_RANGE = 1 << 30
 BEGINNING_SECONDS = 600.0
 """A query that begins with the oldest records races with retention: for so long, what
@@ -246,15 +249,14 @@ def _range(
     expiring_until: float,
 ) -> ShardRange:
     first, last = pair
-    rate = UNKNOWN_BYTES_PER_SECOND
-    retention = 86_400.0
-    if stream is not None:
-        rate = stream.bytes_per_second.get(shard_id, rate)
-        retention = stream.retention_seconds
-    span = 10.0
+    span, retention = UNKNOWN_SECONDS, 86_400.0
     if isinstance(first, After | At) and isinstance(last, After):
         span = max(0.0, last.seen - first.seen)
-    size = int(min(rate * span, MOST_BYTES_PER_RANGE))
+    size = int(UNKNOWN_BYTES_PER_SECOND * span)
+    if stream is not None:
+        retention = stream.retention_seconds
+        size = stream.estimate_bytes(shard_id, last, span)
+    size = min(size, MOST_BYTES_PER_RANGE)
     return ShardRange(arn, shard_id, first, last, retention, size, expiring_until)
 
 

@@ -50,10 +50,27 @@ class Found(NamedTuple):
     size: int
 
 
+class Measured(NamedTuple):
+    """How many bytes were looked at up to a record, its own included."""
+
+    last: Position
+    size: int
+    exact: bool
+    """Whether these are all bytes after the place where reading goes on."""
+
+
 class Look:
     """What lies just after a place, or at a time."""
 
-    __slots__ = ("at_tip", "closed", "iterator", "near_tip", "records")
+    __slots__ = (
+        "at_tip",
+        "closed",
+        "from_place",
+        "iterator",
+        "near_tip",
+        "passed_bytes",
+        "records",
+    )
 
     def __init__(
         self, records: list[Found], iterator: str | None, *, at_tip: bool
@@ -66,6 +83,10 @@ class Look:
         """Whether nothing more has arrived."""
         self.near_tip = at_tip
         """Whether Kinesis calls this the tip, though there may be a little more."""
+        self.passed_bytes = sum(found.size for found in records)
+        """Size of all records since the place that was looked at first."""
+        self.from_place = False
+        """Whether that place is the one where reading goes on, not just a time."""
 
     def up_to(self, last: Position) -> Look:
         """Return this without what comes after a position; at the tip if it ends so."""
@@ -86,6 +107,9 @@ class Look:
         iterator = None if dropped else self.iterator
         look = Look(kept, iterator, at_tip=reached or self.at_tip)
         look.closed = self.closed and not reached
+        dropped_bytes = sum(found.size for found in self.records[count:])
+        look.passed_bytes = self.passed_bytes - dropped_bytes
+        look.from_place = self.from_place
         return look
 
 
@@ -101,6 +125,7 @@ class ShardProbe:
         """Nothing arrived between these times."""
         self.records_per_second: float | None = None
         """How fast records came when the shard was last sampled. None: never yet."""
+        self.measured: Measured | None = None
         self._source, self._clock, self._service = source, clock, service
         self._place: Place | None = None
         self._iterator, self._since = "", 0.0
@@ -126,6 +151,7 @@ class ShardProbe:
             look = await self._look(await self._after(place), limit, _since(place))
         if not look.records:
             self.keep(place, look)
+        look.from_place = True
         return look
 
     async def next_after(self, place: Place, limit: int) -> Look:
@@ -159,6 +185,8 @@ class ShardProbe:
         both = look.records + following.records
         found = Look(both, following.iterator, at_tip=following.at_tip)
         found.near_tip = following.near_tip
+        found.passed_bytes = look.passed_bytes + following.passed_bytes
+        found.from_place = look.from_place
         return found
 
     def saw_tip(self, place: Place, moment: float) -> None:
@@ -181,6 +209,13 @@ class ShardProbe:
     def keep_after(self, found: Found, look: Look) -> None:
         """Remember that a look's iterator is the one just after a record."""
         self.keep(After(found.position, found.arrived_at), look)
+        self.measure(found, look)
+
+    def measure(self, last: Found, look: Look) -> None:
+        """Remember how much a look has up to one of its records."""
+        later = sum(found.size for found in look.records if found > last)
+        size = look.passed_bytes - later
+        self.measured = Measured(last.position, size, look.from_place)
 
     async def _after(self, place: Place) -> str:
         fresh = self._clock.now() - self._since < FRESH_SECONDS

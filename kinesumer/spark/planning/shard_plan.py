@@ -296,7 +296,9 @@ class Advance:
             self._note_lag(look)
             return
         if share is not None and share.records < len(look.records):
-            self._end_at(Reached(look.records[share.records - 1]))
+            last = look.records[share.records - 1]
+            self._end_at(Reached(last))
+            self._probe.measure(last, look)
         elif look.at_tip:
             last = look.records[-1]
             self._end_at(Reached(last, at_tip=True, closed=look.closed))
@@ -308,6 +310,7 @@ class Advance:
         until = math.inf if share is None else share.until
         if until is None:
             self._end_at(Reached(look.records[-1]))
+            self._probe.measure(look.records[-1], look)
         elif until > self._context.service.earliest():
             await self._go_to_tip(look)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.spark.planning.offsets import After
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import PATIENCE_SECONDS, patiently
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.errors import SourceUnavailableError
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.probe import Look
     from kinesumer.spark.runtime.service_clock import ServiceClock
 
@@ -20,6 +22,8 @@ REFRESH_SECONDS = 30.0
 """Reshards are seen when a shard ends; this finds what else has changed."""
 SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
 FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
+UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
+"""What a range is taken to hold of which nothing is known."""
 AHEAD_BYTES, MOST_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
 FLEET_RECORDS = 20_000
 """Most records that one trigger looks at, over all shards."""
@@ -79,6 +83,21 @@ class Watched:
                 self.source, shard_id, self._clock, self._service
             )
         return self._probes[shard_id]
+
+    def estimate_bytes(self, shard_id: str, last: Place, span_seconds: float) -> int:
+        """Return about how much a range holds that ends at a place.
+
+        That is what was looked at, if all of it was. Else the shard's rate tells. Where
+        all records arrived at once, what was looked at is the least.
+        """
+        rate = self.bytes_per_second.get(shard_id, UNKNOWN_BYTES_PER_SECOND)
+        probe = self._probes.get(shard_id)
+        measured = None if probe is None else probe.measured
+        if measured is None or last != After(measured.last, getattr(last, "seen", 0.0)):
+            return int(rate * (span_seconds or UNKNOWN_SECONDS))
+        if measured.exact:
+            return measured.size
+        return max(measured.size, int(rate * span_seconds))
 
     def keep_only(self, shard_ids: Iterable[str]) -> None:
         """Forget the shards that have been read."""

@@ -63,6 +63,7 @@ async def last_place(
     if look.closed:
         return END
     last = look.records[-1]
+    stream.probe(shard_id).measure(last, look)
     return After(last.position, last.arrived_at)
 
 

@@ -41,7 +41,7 @@ async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     """Go on from a look that ended short of the tip, to about the tip."""
     look = await probe.further(look, bound.ahead)
     if look.at_tip:
-        return Reached(look.records[-1], at_tip=True, closed=look.closed)
+        return told(probe, look)
     if bound.known_quiet:
         return await _bisect(probe, look, bound)
     there = await probe.at(bound.now, bound.sample)
