@@ -14,13 +14,19 @@ TIME is the difference in milliseconds from the place before that has a time. NU
 the exclusive or with the sequence number before. With ``.`` in place of the first ``:``
 the number of the shard is taken out of both, and then the lowest 36 bits, which are 0.
 Both are written with the digits 0-9, A-Z, a-z, + and /.
+
+Words with ``.`` that follow each other may be a table instead: ``#A,B,C:``, and for
+each place A, B and C digits without anything between. ``@#`` is a table of places at a
+record. The B digits are the lowest 44 bits of NUMBER, the A digits are the others. The
+C digits are the difference of the milliseconds that TIME is later than the second in
+AWS's sequence number: doubled, or if it is negative, doubled without its sign, less 1.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.streams import YEAR_10000, Start
@@ -35,12 +41,19 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _MOST_NUMBER = 10**129
 _MOST_MILLIS = int(YEAR_10000) * 1000
+_LOW_BITS = 44
+"""A table has these bits of numbers, mostly a time, in a column of their own."""
 _SHARD_BITS = 36
 """The lowest bits of a sequence number by AWS: a version and the shard's number."""
+_SECONDS_BITS = 36
+"""The bits above: about the second in which a record arrived."""
 _SHARD_ID = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
 _RECORD = re.compile(
     r"(@?)([0-9A-Za-z+/]{0,75})([:.])(-?[0-9A-Za-z+/]{0,9})(?::([0-9]{1,19}))?",
     re.ASCII,
+)
+_TABLE = re.compile(
+    r"(@?)#([0-9]{1,2}),([0-9]{1,2}),([0-9]{1,2}):([0-9A-Za-z+/]*)", re.ASCII
 )
 _GAP = re.compile(r"_([0-9]{1,18})", re.ASCII)
 _TIME = re.compile(r"([!>])(-?[0-9A-Za-z+/]{0,9})", re.ASCII)
@@ -63,8 +76,8 @@ def pack(
             items = lists[shard_id] = []
         elif gap:
             items.append(f"_{gap}")
-        text = before.write(place, split[1] if split else 0)
-        items.append(in_full(place) if text is None else text)
+        word = before.write(place, split[1] if split else 0)
+        items.append(in_full(place) if word is None else word)
         previous = split
     return {shard_id: _joined(items) for shard_id, items in lists.items()}
 
@@ -87,6 +100,8 @@ def unpack(
                 raise ValueError(f"a list of places goes wrong at {shard_id:.40}")
             if isinstance(item, str):
                 places[shard_id] = before.read(item, number)
+            elif isinstance(item, _Row):
+                places[shard_id] = before.read_row(item, number)
             else:
                 places[shard_id] = from_full(item)
                 before.note(places[shard_id], number)
@@ -94,20 +109,70 @@ def unpack(
     return places
 
 
+class _Row(NamedTuple):
+    """A row of a table: one place."""
+
+    mark: str
+    numbers: tuple[int, int, int]
+
+
+class _Word(NamedTuple):
+    """A place as a difference, and as a row of a table if it may be one."""
+
+    text: str
+    row: _Row | None = None
+
+
 def _joined(items: list[Any]) -> list[Any]:
     joined: list[Any] = []
-    for is_text, grouped in groupby(items, lambda item: isinstance(item, str)):
+    for is_text, grouped in groupby(items, lambda item: isinstance(item, str | _Word)):
         group = list(grouped)
-        joined += [" ".join(group)] if is_text else group
+        joined += [" ".join(_short(group))] if is_text else group
     return joined
+
+
+def _short(items: list[str | _Word]) -> Iterator[str]:
+    """Yield items as text, and rows that follow each other as a table if shorter."""
+    words = [item if isinstance(item, _Word) else _Word(item) for item in items]
+    for mark, grouped in groupby(words, lambda word: word.row and word.row.mark):
+        group = list(grouped)
+        text = " ".join(word.text for word in group)
+        rows = [word.row for word in group if word.row is not None]
+        yield text if mark is None else min(text, _table(rows), key=len)
+
+
+def _table(rows: list[_Row]) -> str:
+    texts = [[_written(number) for number in row.numbers] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    widths[-1] = max(1, widths[-1])
+    cells = (
+        text.rjust(width, "0")
+        for row in texts
+        for text, width in zip(row, widths, strict=True)
+    )
+    return f"{rows[0].mark}#{','.join(map(str, widths))}:{''.join(cells)}"
 
 
 def _words(items: list[Any]) -> Iterator[Any]:
     for item in items:
         if isinstance(item, str):
-            yield from item.split(" ")
+            for word in item.split(" "):
+                table = _TABLE.fullmatch(word)
+                yield from [word] if table is None else _rows(table)
         else:
             yield item
+
+
+def _rows(table: re.Match[str]) -> Iterator[_Row]:
+    """Yield the rows of a table. Raises ValueError."""
+    mark, cells = table[1], table[5]
+    ends = list(accumulate(int(table[column]) for column in (2, 3, 4)))
+    if not ends[-1] or len(cells) % ends[-1]:
+        raise ValueError(f"the table {table[0][:40]!r} is cut off")
+    for start in range(0, len(cells), ends[-1]):
+        a, b, c = (start + end for end in ends)
+        numbers = _value(cells[start:a]), _value(cells[a:b]), _value(cells[b:c])
+        yield _Row(mark, numbers)
 
 
 def _split(shard_id: str) -> tuple[str, int, int] | None:
@@ -136,33 +201,56 @@ class _Before:
         if millis is not None:
             self._millis = millis
 
-    def write(self, place: Place, shard: int) -> str | None:
+    def write(self, place: Place, shard: int) -> _Word | None:
         """Return a place as a difference; None if it must be written in full."""
-        text = "=" if _same(place, self._place) else self._difference(place, shard)
+        same = _same(place, self._place)
+        word = _Word("=") if same else self._difference(place, shard)
         self.note(place, shard)
-        return text
+        return word
 
-    def _difference(self, place: Place, shard: int) -> str | None:
+    def _difference(self, place: Place, shard: int) -> _Word | None:
         millis = _millis(place)
         if millis is None or self._millis is None:
             return None
         time = _signed(millis - self._millis)
         if isinstance(place, End):
-            return f"!{time}"
+            return _Word(f"!{time}")
         if isinstance(place, Start):
-            return f">{time}"
+            return _Word(f">{time}")
         number = _sequence_number(place)
         if number is None or self._number is None:
             return None
-        text = f"{_written(number ^ self._number)}:{time}"
+        text, row = f"{_written(number ^ self._number)}:{time}", None
         rest = number ^ self._number ^ _of_shard(shard) ^ _of_shard(self._shard)
         if not rest % (1 << _SHARD_BITS):
             shorter = f"{_written(rest >> _SHARD_BITS)}.{time}"
             text = min(text, shorter, key=len)
+            high, low = divmod(rest >> _SHARD_BITS, 1 << _LOW_BITS)
+            late = _late(number, millis) - _late(self._number, self._millis)
+            mark = "@" if isinstance(place, At) else ""
+            row = _Row(mark, (high, low, 2 * late if late >= 0 else -2 * late - 1))
         if isinstance(place, At):
-            return f"@{text}"
+            return _Word(f"@{text}", row)
         sub = place.position.sub_sequence_number
-        return text if sub is None else f"{text}:{sub}"
+        return _Word(text, row) if sub is None else _Word(f"{text}:{sub}")
+
+    def read_row(self, row: _Row, shard: int) -> Place:
+        """Return the place that a row of a table means. Raises ValueError."""
+        high, low, twice = row.numbers
+        if self._number is None or self._millis is None:
+            raise ValueError("a table of places follows none")
+        shards = _of_shard(shard) ^ _of_shard(self._shard)
+        rest = high << _LOW_BITS | low
+        number = self._number ^ shards ^ rest << _SHARD_BITS
+        late = -(twice + 1) // 2 if twice % 2 else twice // 2
+        millis = late + _late(self._number, self._millis) - _late(number, 0)
+        if number >= _MOST_NUMBER or not 0 <= millis < _MOST_MILLIS:
+            raise ValueError("a row of a table of places is out of range")
+        place: Place = After(Position(str(number)), millis / 1000)
+        if row.mark:
+            place = At(str(number), millis / 1000)
+        self.note(place, shard)
+        return place
 
     def read(self, text: str, shard: int) -> Place:
         """Return the place that a difference means. Raises ValueError."""
@@ -231,6 +319,11 @@ def _millis(place: Place) -> int | None:
         return None
     millis = round(seconds * 1000)
     return millis if millis / 1000 == seconds else None
+
+
+def _late(number: int, millis: int) -> int:
+    """Return how much later a time is than the second in AWS's sequence number."""
+    return millis - 1000 * (number >> _SHARD_BITS & (1 << _SECONDS_BITS) - 1)
 
 
 def _of_shard(shard: int) -> int:

@@ -161,6 +161,27 @@ def test_an_offset_of_a_thousand_shards_is_small(
     assert json.dumps(to_json(from_json(json.loads(text)))) == text
 
 
+@pytest.mark.parametrize("quiet", [0, 3_600])
+def test_a_first_offset_of_a_thousand_shards_is_small(quiet: int) -> None:
+    """It names the first records as well."""
+    chance = random.Random(15)
+    firsts: dict[str, Place] = {}
+    lasts: dict[str, Place] = {}
+    for shard in range(2_000, 3_000):
+        shard_id = f"shardId-{shard:012}"
+        moments = [1_763_805_000 + 3_600 * chance.random() for _ in range(2)]
+        moments[0] -= quiet * chance.random()
+        first, last = (
+            aws_number(shard, int(moment), chance.randrange(1 << 40))
+            for moment in moments
+        )
+        firsts[shard_id] = At(first, moments[0])
+        lasts[shard_id] = After(Position(last), moments[1])
+    text = json.dumps(to_json(offset(lasts, origin=firsts)))
+    assert len(text) <= 30_000
+    assert json.dumps(to_json(from_json(json.loads(text)))) == text
+
+
 def test_an_offset_of_few_shards_is_for_people_to_read() -> None:
     number = "49590338271490256608559692538361571095921575989136588898"
     given = offset({"shardId-000000000006": After(Position(number), 1.9996)})
@@ -241,6 +262,61 @@ def test_any_places_survive_sparks_log(places: dict[str, Place]) -> None:
     assert {i: p.seen for i, p in shards.items() if isinstance(p, End)} == ends
     again = offset(dict(reversed(places.items())))
     assert json.dumps(to_json(again)) == json.dumps(value)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 40),
+        st.tuples(
+            st.sampled_from("@@@aaa!"),
+            st.integers(0, (1 << 36) - 1) | st.integers(1_763_805_000, 1_763_808_600),
+            st.integers(0, 100) | st.integers(0, (1 << 64) - 1),
+            times | st.integers(0, 10**6).map(lambda m: 1_763_805_000 + m / 1_000),
+        ),
+        min_size=17,
+        max_size=30,
+    )
+)
+def test_places_by_numbers_of_aws_survive_sparks_log(
+    made: dict[int, tuple[str, int, int, float]],
+) -> None:
+    places: dict[str, Place] = {}
+    for shard, (kind, taken, counter, time) in made.items():
+        number = aws_number(shard, taken, counter)
+        kinds: dict[str, Place] = {
+            "@": At(number, time),
+            "a": After(Position(number), time),
+            "!": End(time),
+        }
+        places[f"shardId-{shard:012}"] = kinds[kind]
+    value = json.loads(json.dumps(to_json(offset(places))))
+    assert from_json(value) == offset(places)
+
+
+def test_places_that_follow_each_other_are_a_table() -> None:
+    second = 1_763_805_000
+    places: dict[str, Place] = {
+        f"shardId-{shard:012}": After(
+            Position(aws_number(shard, second + shard, 64 * shard)),
+            second + shard * 1.005,
+        )
+        for shard in range(20)
+    }
+    made = to_json(offset(places))["streams"][ARN]["shards"]
+    [[_, table]] = made.values()
+    # Each second is one later, and each time of arrival 5 ms more than that.
+    assert table.startswith("#2,1,1:101A303A101A707A")
+    assert from_json(to_json(offset(places))) == offset(places)
+
+
+@pytest.mark.parametrize(
+    "words", ["#1,1,1:00", "#0,0,0:", "#1,1,1:000", "7:1 #1,1,1:0z", "#A,1,1:000"]
+)
+def test_a_broken_table_is_refused(words: str) -> None:
+    first = {"start": "TRIM_HORIZON"}
+    value = {"created": 1.0, "shards": {"shardId-000": [first, words]}}
+    with pytest.raises(CorruptOffsetError):
+        from_json({"version": 2, "streams": {ARN: value}})
 
 
 # --- packing -------------------------------------------------------------------------
@@ -379,8 +455,8 @@ def test_what_isnt_sampled_is_admitted_by_time() -> None:
 def test_nothing_is_admitted_that_arrived_after_the_horizon() -> None:
     samples = {
         (ARN, "a"): sample(1.0, 2.0, 3.0, whole=False),
-        (ARN, "b"): sample(2.5, 2.6, 9.0, whole=False),
-        (ARN, "c"): sample(7.0),
+        (ARN, "b"): sample(2.5, 2.6, 9.0, whole=False).up_to(6.0),
+        (ARN, "c"): sample(7.0).up_to(6.0),
     }
     assert admit(samples, Limits(), 6.0) == {
         (ARN, "a"): Share(3, 6.0),
