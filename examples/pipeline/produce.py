@@ -104,9 +104,8 @@ def _text(at: datetime) -> str:
     return _cut(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def put(number: int) -> int:
-    """Write a round to the streams; return how many records it has."""
-    found = events(number)
+def put(found: list[Event]) -> None:
+    """Write events to the streams."""
     for kind, client in (("orders", boto3.client("kinesis")), ("payments", _other())):
         records = [
             {"Data": e.body.encode(), "PartitionKey": e.key}
@@ -115,7 +114,6 @@ def put(number: int) -> int:
         ]
         for first in range(0, len(records), 500):
             client.put_records(StreamName=kind, Records=records[first : first + 500])
-    return len(found)
 
 
 def set_up() -> dict[str, str]:
@@ -174,6 +172,8 @@ if __name__ == "__main__":
             for name, value in set_up().items():
                 print(f"export {name}={value}")
         case ["round", number]:
-            print(f"{put(int(number))} records")
+            made = events(int(number))
+            put(made)
+            print(f"{len(made)} records")
         case _:
             sys.exit(__doc__)

@@ -8,7 +8,7 @@ batch after its parents' end: the batch goes little further than the child begin
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
@@ -46,7 +46,10 @@ async def horizon(
         arn = stream.info.arn
         begins += await _children_begin(stream, before[arn], work[arn], context)
     unknown = min((item.since for item in items if item.refused), default=inf)
-    until = min(now, unknown + skew, _up_to_children(begins, items, skew))
+    # Parents that end at about the same time end in one batch.
+    most = min(begins, default=inf) + skew
+    children = max((moment for moment in begins if moment <= most), default=inf)
+    until = min(now, unknown + skew, children)
     if until < now:
         for item in items:
             item.hold()
@@ -55,32 +58,13 @@ async def horizon(
     return until
 
 
-def _up_to_children(
-    begins: Sequence[float], items: Sequence[Advance], skew: float
-) -> float:
-    """Return the time up to which parents can be read before their children."""
-    # Parents that end at about the same time end in one batch.
-    most = min(begins, default=inf) + skew
-    until = max((moment for moment in begins if moment <= most), default=inf)
-    oldest = inf
-    for item in items:
-        if item.sample is None:
-            continue
-        oldest = min(oldest, item.since)
-        if item.ended_by <= until:  # times of arrival are not quite in order
-            until = max(until, min(most, item.sample.records[-1].arrived_at))
-    if any(item.moved for item in items if item.look_taken is not None):
-        return until
-    return max(until, oldest) if oldest < inf else until
-
-
 async def _children_begin(
     stream: Watched,
     before: StreamOffset,
     items: Sequence[Advance],
     context: Context,
 ) -> Collection[float]:
-    """Return when the first record arrived that waits for a parent, for each parent.
+    """Return the time just before the first record that waits for each parent's end.
 
     Notes with the parents by when they have ended.
     """
@@ -121,7 +105,7 @@ async def _children_begin(
 
 
 async def _begins(stream: Watched, child: Readable, context: Context) -> float:
-    """Return when the first record of a shard arrived; inf if there is none."""
+    """Return the time just before a shard's first record; inf if there is none."""
     shard_id = child.shard.shard_id
     known = stream.first_arrivals.get(shard_id, inf)
     if known < inf:
@@ -137,4 +121,4 @@ async def _begins(stream: Watched, child: Readable, context: Context) -> float:
         look = await ask(BEGINNING)
     except ShardMissingError:
         return inf
-    return look.records[0].arrived_at if look.records else inf
+    return nextafter(look.records[0].arrived_at, -inf) if look.records else inf

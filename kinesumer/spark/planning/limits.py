@@ -41,6 +41,19 @@ class Sample(NamedTuple):
     records: Sequence[Found]
     whole: bool
 
+    def up_to(self, until: float) -> Sample:
+        """Return this without what arrived later than a time."""
+        later = (i for i, found in enumerate(self.records) if found.arrived_at > until)
+        count = next(later, len(self.records))
+        return Sample(self.records[:count], self.whole or count < len(self.records))
+
+    def as_before(self, until: float) -> Sample:
+        """Return this as if all of it had arrived up to a time."""
+        records = [
+            f._replace(arrived_at=min(f.arrived_at, until)) for f in self.records
+        ]
+        return Sample(records, self.whole)
+
 
 class Share(NamedTuple):
     """What a shard may contribute: some records of its sample, or all up to a time."""
@@ -55,11 +68,10 @@ Key = tuple[str, str]
 def admit(
     samples: Mapping[Key, Sample], limits: Limits, until: float = inf
 ) -> dict[Key, Share]:
-    """Return each shard's share of what arrived up to a time.
+    """Return each shard's share: at least one record of all.
 
-    At least one record of all is admitted if any arrived up to then.
+    What follows the samples is admitted up to a time at most.
     """
-    samples = {key: _up_to(sample, until) for key, sample in samples.items()}
     horizon = min(
         (s.records[-1].arrived_at for s in samples.values() if not s.whole),
         default=inf,
@@ -79,14 +91,6 @@ def admit(
             return {key: Share(count) for key, count in counts.items()}
         counts[key] += 1
     return _by_time(samples, counts, [], budget, until)
-
-
-def _up_to(sample: Sample, until: float) -> Sample:
-    """Return a sample without what arrived later than a time."""
-    records = sample.records
-    later = (i for i, found in enumerate(records) if found.arrived_at > until)
-    count = next(later, len(records))
-    return Sample(records[:count], sample.whole or count < len(records))
 
 
 class _Budget:

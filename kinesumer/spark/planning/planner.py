@@ -160,7 +160,7 @@ def _shares(
     samples = {
         key: sample
         for key, item in by_key.items()
-        if (sample := item.sample) is not None
+        if (sample := item.sample_up_to(until)) is not None
     }
     admitted = admit(samples, limits, until) if samples else {}
     shares = {id(by_key[key]): share for key, share in admitted.items()}

@@ -128,7 +128,7 @@ class Advance:
         if look is not None and look.records:
             self._stream.learn(self.shard_id, look)
             self._begin_at(look)
-        elif look is not None and look.closed:
+        elif look is not None and look.at_tip and (look.closed or self.ends_whole):
             self.place = End(self._readable.seen)
 
     @property
@@ -280,6 +280,19 @@ class Advance:
             return None
         return Sample(look.records, look.at_tip)
 
+    def sample_up_to(self, until: float) -> Sample | None:
+        """Return what limits are reckoned from in a batch that goes up to a time.
+
+        A closed shard that has ended by then is read whole, whatever the order of its
+        times of arrival is.
+        """
+        sample = self.sample
+        if sample is None:
+            return None
+        if self.ends_whole and self.ended_by <= until:
+            return sample.as_before(until)
+        return sample.up_to(until)
+
     # --- cutting ---------------------------------------------------------------------
 
     def hold(self) -> None:
@@ -301,7 +314,8 @@ class Advance:
             self._probe.measure(last, look)
         elif look.at_tip:
             last = look.records[-1]
-            self._end_at(Reached(last, at_tip=True, closed=look.closed))
+            closed = look.closed or self.ends_whole
+            self._end_at(Reached(last, at_tip=True, closed=closed))
             self._probe.keep_after(last, look)
         else:
             await self._go_beyond(look, share)

@@ -44,7 +44,7 @@ class Watched:
         self.bytes_per_second: dict[str, float] = {}
         """What a shard was seen to take: for sharing work out, not for choosing it."""
         self.first_arrivals: dict[str, float] = {}
-        """When the first record arrived in shards that wait for their parents' end."""
+        """The time just before the first record of shards that wait for parents."""
         self._clock, self._service = clock, service
         self._probes: dict[str, ShardProbe] = {}
         self._refreshed: float | None = None

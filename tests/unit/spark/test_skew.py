@@ -112,6 +112,20 @@ async def test_a_split_seconds_ago_is_read_in_order_of_arrival(world: World) -> 
 
 
 @simulated
+async def test_what_arrives_while_a_child_begins_is_read_with_it(world: World) -> None:
+    """Records of one request have one time of arrival, whenever they happened."""
+    world.kinesis.create_stream("orders", 4)
+    wanted = world.put(100)
+    world.kinesis.split("orders", "shardId-000000000000")
+    wanted += world.put(100)
+    await asyncio.sleep(5)
+    query = world.query(starting=Start.TRIM_HORIZON)
+    await query.available_now()
+    assert_together(world, query, wanted)
+    assert {row[0] for row in query.batches[0]} == {"shardId-000000000000"}
+
+
+@simulated
 async def test_times_of_arrival_need_not_be_in_order(world: World) -> None:
     world.kinesis.create_stream("orders", 2)
     wanted = await stream_in(world, 600)
