@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.seek_counts import in_total
+from kinesumer.admin.seek_counts import total
 from kinesumer.errors import ConfigurationError, shown
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, stream_name
@@ -29,7 +29,7 @@ _AGO = re.compile(r"([0-9]+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def moment(
+def parse_time(
     option: str, text: str, now: datetime, names: tuple[str, ...] = ()
 ) -> datetime:
     """Return the time that an option names; it might have named others, too.
@@ -54,36 +54,36 @@ def moment(
     return found
 
 
-def start_at(option: str, text: str) -> Start:
+def parse_start(option: str, text: str) -> Start:
     """Return the start that an option names. Raises ConfigurationError."""
     # Heavy, and not needed by who asks for help.
     from kinesumer.model.streams import Start
 
     if text.upper() in NAMED:
         return Start(type=text.upper())
-    return Start.at(moment(option, text, datetime.now(UTC), NAMED))
+    return Start.at(parse_time(option, text, datetime.now(UTC), NAMED))
 
 
 POSITION = re.compile(r"([0-9]{2,129})(?::([0-9]{1,15}))?")
 """The largest place in an aggregate that a row may hold has 16 digits."""
 
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 """Shards that a text names; JSON names all."""
 
 
-def read_place(text: str, shard: str | None) -> Position | Start:
+def parse_position(text: str, shard: str | None) -> Position | Start:
     """Return the place that --to names. Raises ConfigurationError."""
     position = POSITION.fullmatch(text)
     if position is None:
-        return start_at("--to", text)
+        return parse_start("--to", text)
     if shard is None:
         raise ConfigurationError(f"--to {text} is a position: say of which --shard")
     number, part = position.groups()
     return Position(number, None if part is None else int(part))
 
 
-def place_text(place: Position | Start) -> str:
+def position_text(place: Position | Start) -> str:
     """Return a place as --to takes it."""
     if not isinstance(place, Start):
         number, part = place
@@ -96,7 +96,7 @@ def shards_text(count: int) -> str:
     return "1 shard" if count == 1 else f"{count} shards"
 
 
-def count_text(count: Count) -> str:
+def describe_count(count: Count) -> str:
     """Return what is skipped and repeated: "skips 3 records, repeats 1 record"."""
     about = "" if count.exact else "about "
     parts = [
@@ -110,7 +110,9 @@ def count_text(count: Count) -> str:
     return ", ".join(parts) or "skips and repeats nothing"
 
 
-def seek_lines(plan: SeekPlan, counts: Mapping[str, Count] | None = None) -> list[str]:
+def describe_seek(
+    plan: SeekPlan, counts: Mapping[str, Count] | None = None
+) -> list[str]:
     """Return what a seek does in one stream: a line for all, then for some shards.
 
     ``counts`` is what it skips and repeats, by shard id.
@@ -119,13 +121,15 @@ def seek_lines(plan: SeekPlan, counts: Mapping[str, Count] | None = None) -> lis
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""
     name = shown(stream_name(plan.stream_arn))
-    head = f"stream {name}: {shards_text(len(steps))} to {place_text(plan.to)}{ended}"
-    lines = [f"{step.row.key.shard_id}  {_from(step)}" for step in steps[:MOST_NAMED]]
+    head = (
+        f"stream {name}: {shards_text(len(steps))} to {position_text(plan.to)}{ended}"
+    )
+    lines = [f"{step.row.key.shard_id}  {_from(step)}" for step in steps[:MAX_NAMED]]
     if counts is not None:
-        head += f": {count_text(in_total(list(counts.values())))}"
-        for place, step in enumerate(steps[:MOST_NAMED]):
-            lines[place] += f"; {count_text(counts[step.row.key.shard_id])}"
-    left = len(steps) - MOST_NAMED
+        head += f": {describe_count(total(list(counts.values())))}"
+        for place, step in enumerate(steps[:MAX_NAMED]):
+            lines[place] += f"; {describe_count(counts[step.row.key.shard_id])}"
+    left = len(steps) - MAX_NAMED
     return [head, *lines, *([f"… and {left} more"] if left > 0 else [])]
 
 
@@ -133,6 +137,8 @@ def _from(step: Step) -> str:
     row = step.row
     if step.is_new:
         return "not met yet"
-    state = "ended" if row.ended else f"now at {place_text(row.position or row.start)}"
+    state = (
+        "ended" if row.ended else f"now at {position_text(row.position or row.start)}"
+    )
     owner = f", owned by {shown(row.owner_id)}" if row.owner_id else ""
     return f"{state}{owner}"

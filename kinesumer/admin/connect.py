@@ -37,7 +37,7 @@ class Roles:
 NO_ROLES = Roles()
 
 
-def read_roles(texts: Sequence[str], external_id: str | None) -> Roles:
+def parse_roles(texts: Sequence[str], external_id: str | None) -> Roles:
     """Return what ``--role [STREAM=]ARN`` options say. Raises ConfigurationError."""
     if external_id and not texts:
         raise ConfigurationError("--external-id is for a role: give --role too")
@@ -53,7 +53,7 @@ def read_roles(texts: Sequence[str], external_id: str | None) -> Roles:
 
 
 @asynccontextmanager
-async def reached(
+async def connect(
     table: str, region: str | None
 ) -> AsyncIterator[tuple[Clients, DynamoStateStore]]:
     """Open the state store, verified, and the clients that streams are read with."""

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 OPERATOR = "operator"
-PATIENCE_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 """A command ends when AWS hasn't answered for so long; somebody waits for it."""
 
 
-def acting(app: str, store: StateStore) -> Context:
+def operator_context(app: str, store: StateStore) -> Context:
     """Return the context of a command. Raises ConfigurationError for a bad name."""
     clock, draws = SystemClock(), random.Random()
     return Context(
@@ -45,12 +45,12 @@ def acting(app: str, store: StateStore) -> Context:
         random=draws,
         new_id=lambda: uuid.uuid4().hex,
         health=Health(clock),
-        patience_seconds=PATIENCE_SECONDS,
+        patience_seconds=RETRY_SECONDS,
     )
 
 
 @contextmanager
-def in_parts(left: str) -> Iterator[None]:
+def report_partial_failure(left: str) -> Iterator[None]:
     """Have a fault, or Ctrl-C, between several writes tell what is left.
 
     Raises KinesumerError.
@@ -66,7 +66,7 @@ def in_parts(left: str) -> Iterator[None]:
         raise KinesumerError(f"{error}; {left}") from error
 
 
-async def refuse_clients(context: Context) -> None:
+async def require_no_clients(context: Context) -> None:
     """Raise ClientsAliveError while clients or a query consume under the app.
 
     Those that died without a word are marked dead, which takes their lease (8 s).

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.sampling import OF_A_SHARD, arriving
-from kinesumer.admin.shard_reads import Asking, ServiceClock, each_stream
+from kinesumer.admin.sampling import SHARD_ERRORS, sample_arrivals
+from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
 from kinesumer.errors import ConfigurationError, KinesumerError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    Cluster = Callable[["Client"], str]
+    Cluster = Callable[["Consumer"], str]
 
 
 VERSION = 1
@@ -41,7 +41,7 @@ _ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]|[a-z]{3,4}[0-9]-az[0-9]")
 _SEPARATOR = re.compile(r"[-._/:@ ]")
 
 
-class Client(NamedTuple):
+class Consumer(NamedTuple):
     """Who consumes."""
 
     client_id: str
@@ -50,7 +50,7 @@ class Client(NamedTuple):
     """Its share of the shards, relative to the others'; 0: it is to have none."""
 
 
-class Held(NamedTuple):
+class ShardLoad(NamedTuple):
     """A shard that is consumed, or should be."""
 
     owner: str
@@ -59,11 +59,11 @@ class Held(NamedTuple):
     """What arrives in it; None: nobody knows."""
 
 
-class Spread(NamedTuple):
+class Distribution(NamedTuple):
     """Who owns what."""
 
-    clients: Sequence[Client]
-    shards: Sequence[Held]
+    clients: Sequence[Consumer]
+    shards: Sequence[ShardLoad]
     problems: Sequence[str] = ()
 
 
@@ -93,13 +93,15 @@ def _zone(text: str) -> str:
     return found[0] if found else ""
 
 
-def report(found: Spread, by: str) -> dict[str, Any]:
+def report(found: Distribution, by: str) -> dict[str, Any]:
     """Return the report as JSON: see docs/distribution.md. Raises ConfigurationError.
 
     A cluster's fair share is that of its clients' weights.
     """
     cluster = cluster_by(by)
-    held: dict[str, list[Held]] = {client.client_id: [] for client in found.clients}
+    held: dict[str, list[ShardLoad]] = {
+        client.client_id: [] for client in found.clients
+    }
     for shard in found.shards:
         held.setdefault(shard.owner, []).append(shard)
     nobody = held.pop("", [])
@@ -123,9 +125,9 @@ def report(found: Spread, by: str) -> dict[str, Any]:
 
 
 def _clusters(
-    found: Spread, cluster: Cluster, held: Mapping[str, list[Held]]
+    found: Distribution, cluster: Cluster, held: Mapping[str, list[ShardLoad]]
 ) -> Iterator[dict[str, Any]]:
-    members: dict[str, list[Client]] = {}
+    members: dict[str, list[Consumer]] = {}
     for client in found.clients:
         members.setdefault(cluster(client), []).append(client)
     whole = sum(client.weight for client in found.clients) or 1
@@ -142,11 +144,11 @@ def _clusters(
         }
 
 
-def _about(shards: Sequence[Held]) -> dict[str, Any]:
+def _about(shards: Sequence[ShardLoad]) -> dict[str, Any]:
     return {"shards": len(shards), "bytes_per_second": _sum(shards)}
 
 
-def _sum(shards: Iterable[Held]) -> float | None:
+def _sum(shards: Iterable[ShardLoad]) -> float | None:
     """Return what arrives in all of them; None if that isn't known of one."""
     total = 0.0
     for shard in shards:
@@ -156,14 +158,14 @@ def _sum(shards: Iterable[Held]) -> float | None:
     return round(total, 1)
 
 
-async def read_spread(
+async def read_distribution(
     clients: Clients,
     store: StateStore,
     app: str,
     roles: Roles = NO_ROLES,
     *,
     throughput: bool = True,
-) -> Spread:
+) -> Distribution:
     """Read an app's rows; ask Kinesis what arrived in each shard in the last seconds.
 
     Shards that wait for their parents, or have ended, don't count.
@@ -181,13 +183,15 @@ async def read_spread(
     problems = list(found.corrupt)
     if throughput:
         problems += await _measure(clients, rows, roles, rates)
-    members = [Client(m.client_id, m.label, _weight(m)) for m in found.alive]
+    members = [Consumer(m.client_id, m.label, _weight(m)) for m in found.alive]
     held = [
-        Held(row.owner_id if row.owner in found.sessions else "", rates.get(row.key))
+        ShardLoad(
+            row.owner_id if row.owner in found.sessions else "", rates.get(row.key)
+        )
         for page in rows.values()
         for row in page
     ]
-    return Spread(members, held, problems)
+    return Distribution(members, held, problems)
 
 
 def _weight(member: MemberRow) -> int:
@@ -202,19 +206,19 @@ async def _measure(
     rates: dict[ShardKey, float],
 ) -> list[str]:
     """Fill in the bytes a second that arrive; return which streams can't be read."""
-    asking = Asking()
+    asking = PacedReader()
 
     async def of_stream(arn: str, source: KinesisSource) -> None:
         clock = ServiceClock((await source.describe()).now)
 
         async def of_shard(row: ShardRow) -> None:
             try:
-                sample = await arriving(asking, source, row.key, clock)
-            except OF_A_SHARD:
+                sample = await sample_arrivals(asking, source, row.key, clock)
+            except SHARD_ERRORS:
                 return  # unknown: the others are told all the same
             rates[row.key] = sample.bytes_per_second
 
         await asyncio.gather(*(of_shard(row) for row in rows[arn]))
 
-    faults = await each_stream(clients, rows, of_stream, roles)
+    faults = await for_each_stream(clients, rows, of_stream, roles)
     return [f"stream {arn}: throughput unknown: {e}" for arn, e in faults.items()]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOOKS_PER_LEASE = 8
 
 
-class Finding(NamedTuple):
+class ClientHealth(NamedTuple):
     """What was seen of a client. ``alive`` is None if the state store didn't answer."""
 
     alive: bool | None
@@ -29,7 +29,9 @@ class Finding(NamedTuple):
         return {"app": app, "client_id": client_id, **self._asdict()}
 
 
-async def examine(store: StateStore, clock: Clock, app: str, client_id: str) -> Finding:
+async def check_client(
+    store: StateStore, clock: Clock, app: str, client_id: str
+) -> ClientHealth:
     """Look at a client's row until its heart beats, for as long as its lease.
 
     Two reads where all is well, a quarter of the lease apart: a beat. A row that is
@@ -42,7 +44,7 @@ async def examine(store: StateStore, clock: Clock, app: str, client_id: str) -> 
     except StoreUnavailableError as error:
         return _unknown(error)
     if first is None:
-        return Finding(False, False, None, "no client of this id has registered")
+        return ClientHealth(False, False, None, "no client of this id has registered")
     before = rows.read_pulse(first)
     lease = before.lease_ms / 1000
     began, pause = clock.now(), 2 * lease / LOOKS_PER_LEASE
@@ -64,22 +66,24 @@ async def examine(store: StateStore, clock: Clock, app: str, client_id: str) -> 
     return _silent(before, lease)
 
 
-def _beating(row: Row) -> Finding:
+def _beating(row: Row) -> ClientHealth:
     member = rows.read_member(row)
     if member.state != "up":
-        return Finding(True, False, member.state, "it beats")
+        return ClientHealth(True, False, member.state, "it beats")
     if member.range is None:
-        return Finding(True, False, member.state, "it beats, and waits for a plan")
-    return Finding(True, True, member.state, "it beats, and has its part of the plan")
+        return ClientHealth(True, False, member.state, "it beats, and waits for a plan")
+    return ClientHealth(
+        True, True, member.state, "it beats, and has its part of the plan"
+    )
 
 
-def _silent(pulse: Pulse, lease: float) -> Finding:
+def _silent(pulse: Pulse, lease: float) -> ClientHealth:
     if pulse.dead:
         why = f"it left or was fenced, and wasn't back in {lease:g} s"
-        return Finding(False, False, "dead", why)
+        return ClientHealth(False, False, "dead", why)
     why = f"no heartbeat for its lease of {lease:g} s"
-    return Finding(False, False, shown(pulse.state), why)
+    return ClientHealth(False, False, shown(pulse.state), why)
 
 
-def _unknown(error: StoreUnavailableError) -> Finding:
-    return Finding(None, False, None, f"the state store didn't answer: {error}")
+def _unknown(error: StoreUnavailableError) -> ClientHealth:
+    return ClientHealth(None, False, None, f"the state store didn't answer: {error}")

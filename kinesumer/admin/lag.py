@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.lag_trend import UNKNOWN, Course, Look, behind, course
-from kinesumer.admin.sampling import count, look
-from kinesumer.admin.shard_reads import Asking, ServiceClock, each_stream
+from kinesumer.admin.lag_trend import (
+    UNKNOWN,
+    LagSample,
+    Trend,
+    find_trend,
+    page_millis_behind,
+)
+from kinesumer.admin.sampling import count_lag, sample_lag
+from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
 from kinesumer.admin.snapshot import state
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
 from kinesumer.runtime.tasks import together
@@ -45,7 +51,7 @@ async def read_lags(
 
     A stream that can't be read is a problem of that stream only.
     """
-    asking = Asking()
+    asking = PacedReader()
     millis: dict[ShardKey, int] = {}
     retention: dict[str, int] = {}
 
@@ -59,18 +65,20 @@ async def read_lags(
             if waited is not None:
                 millis[row.key] = waited
 
-    faults = await each_stream(clients, shards, of_stream, roles)
+    faults = await for_each_stream(clients, shards, of_stream, roles)
     problems = {arn: str(error) for arn, error in faults.items()}
     return Lags(millis, problems, retention)
 
 
 async def _of_shard(
-    asking: Asking, source: StreamSource, row: ShardRow, clock: ServiceClock
+    asking: PacedReader, source: StreamSource, row: ShardRow, clock: ServiceClock
 ) -> int | None:
     """Read one record after the position; None if Kinesis has none of it any more."""
     after = row.position or row.start
     try:
-        return behind(await asking.read(source, row.key, after, 1), clock.now())
+        return page_millis_behind(
+            await asking.read(source, row.key, after, 1), clock.now()
+        )
     except (ShardMissingError, TrimmedPositionError):
         return None
 
@@ -86,7 +94,8 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore, StreamSource
 
     LookAt = Callable[
-        [Asking, StreamSource, ShardRow, ServiceClock], Coroutine[Any, Any, Look]
+        [PacedReader, StreamSource, ShardRow, ServiceClock],
+        Coroutine[Any, Any, LagSample],
     ]
 
 
@@ -97,51 +106,53 @@ WINDOW_SECONDS = 60.0
 """While it is watched, a trend is that of about the last minute."""
 
 
-class Seen(NamedTuple):
+class LagObservation(NamedTuple):
     """All shards at about one moment."""
 
     found: Snapshot
-    looks: dict[ShardKey, Look]
+    looks: dict[ShardKey, LagSample]
     problems: dict[str, str]
     retention_hours: dict[str, int]
 
 
-class LagQuestion:
+class LagMonitor:
     """What is asked, and what was seen lately."""
 
     def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
         self.app, self.table = app, table
         self._roles = roles
-        self._seen: deque[dict[ShardKey, Look]] = deque()
+        self._seen: deque[dict[ShardKey, LagSample]] = deque()
 
     async def begin(self, clients: Clients, store: StateStore) -> None:
         """Look for the first time, without counting. Raises KinesumerError."""
         found = await snapshot.take_known(store, self.app, self.table)
-        self._before((await _look(clients, found, self._roles, look)).looks)
+        self._before((await _look(clients, found, self._roles, sample_lag)).looks)
 
     async def answer(self, clients: Clients, store: StateStore) -> dict[str, Any]:
         """Look again, and compare with before; return it as JSON."""
         found = await snapshot.take_known(store, self.app, self.table)
-        seen = await _look(clients, found, self._roles, count)
+        seen = await _look(clients, found, self._roles, count_lag)
         before = self._before(seen.looks)
         return _report(self.app, self.table, seen, before)
 
-    def _before(self, looks: dict[ShardKey, Look]) -> dict[ShardKey, Look]:
+    def _before(self, looks: dict[ShardKey, LagSample]) -> dict[ShardKey, LagSample]:
         """Return what to compare with: the oldest look of the window."""
         self._seen.append(looks)
-        newest = max((look.at for look in looks.values()), default=0.0)
+        newest = max((sample_lag.at for sample_lag in looks.values()), default=0.0)
         while len(self._seen) > 2 and _age(self._seen[1], newest) > WINDOW_SECONDS:
             self._seen.popleft()
         return self._seen[0] if len(self._seen) > 1 else {}
 
 
-def _age(looks: dict[ShardKey, Look], now: float) -> float:
-    return now - max((look.at for look in looks.values()), default=now)
+def _age(looks: dict[ShardKey, LagSample], now: float) -> float:
+    return now - max((sample_lag.at for sample_lag in looks.values()), default=now)
 
 
-async def _look(clients: Clients, found: Snapshot, roles: Roles, at: LookAt) -> Seen:
-    asking = Asking()
-    seen = Seen(found, {}, {}, {})
+async def _look(
+    clients: Clients, found: Snapshot, roles: Roles, at: LookAt
+) -> LagObservation:
+    asking = PacedReader()
+    seen = LagObservation(found, {}, {}, {})
 
     async def of_stream(arn: str, source: KinesisSource) -> None:
         info = await source.describe()
@@ -151,13 +162,13 @@ async def _look(clients: Clients, found: Snapshot, roles: Roles, at: LookAt) -> 
         looks = await together(at(asking, source, r, clock) for r in rows)
         seen.looks.update({r.key: one for r, one in zip(rows, looks, strict=True)})
 
-    faults = await each_stream(clients, found.shards, of_stream, roles)
+    faults = await for_each_stream(clients, found.shards, of_stream, roles)
     seen.problems.update({arn: str(error) for arn, error in faults.items()})
     return seen
 
 
 def _report(
-    app: str, table: str, seen: Seen, before: dict[ShardKey, Look]
+    app: str, table: str, seen: LagObservation, before: dict[ShardKey, LagSample]
 ) -> dict[str, Any]:
     streams = [_stream(s.arn, seen, before) for s in seen.found.streams]
     return {
@@ -173,17 +184,19 @@ def _report(
     }
 
 
-def _between(before: Iterable[Look], after: Iterable[Look]) -> float | None:
+def _between(before: Iterable[LagSample], after: Iterable[LagSample]) -> float | None:
     """Return how far the two looks lie apart."""
-    first = min((look.at for look in before), default=None)
-    last = min((look.at for look in after), default=None)
+    first = min((sample_lag.at for sample_lag in before), default=None)
+    last = min((sample_lag.at for sample_lag in after), default=None)
     return None if first is None or last is None else round(last - first, 1)
 
 
-def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any]:
+def _stream(
+    arn: str, seen: LagObservation, before: dict[ShardKey, LagSample]
+) -> dict[str, Any]:
     rows = [row for row in seen.found.shards[arn] if row.key in seen.looks]
     looks = [seen.looks[row.key] for row in rows]
-    counts = [look.records for look in looks]
+    counts = [sample_lag.records for sample_lag in looks]
     unknown = arn in seen.problems or None in counts
     slowest = _slowest(looks)
     going = _course(slowest, [(seen.looks[r.key], before.get(r.key)) for r in rows])
@@ -193,7 +206,7 @@ def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any
         "retention_hours": seen.retention_hours.get(arn),
         "millis_behind_latest": slowest.millis if slowest else None,
         "records_behind": None if unknown else sum(c or 0 for c in counts),
-        "records_exact": not unknown and all(look.exact for look in looks),
+        "records_exact": not unknown and all(sample_lag.exact for sample_lag in looks),
         **_going(going),
         "shards": [
             {
@@ -208,35 +221,39 @@ def _stream(arn: str, seen: Seen, before: dict[ShardKey, Look]) -> dict[str, Any
     }
 
 
-def _course(slowest: Look | None, shards: Sequence[tuple[Look, Look | None]]) -> Course:
+def _course(
+    slowest: LagSample | None, shards: Sequence[tuple[LagSample, LagSample | None]]
+) -> Trend:
     """Return where the lag of a stream's slowest shard is going: not always the same.
 
     If it stands still, that is said though another one was the slowest before.
     """
     if slowest is None:
-        return Course(UNKNOWN)
-    its_own = next((before for look, before in shards if look is slowest), None)
+        return Trend(UNKNOWN)
+    its_own = next(
+        (before for sample_lag, before in shards if sample_lag is slowest), None
+    )
     if its_own is not None and its_own.after == slowest.after:
-        return course(its_own, slowest)
-    return course(_slowest(before for _, before in shards if before), slowest)
+        return find_trend(its_own, slowest)
+    return find_trend(_slowest(before for _, before in shards if before), slowest)
 
 
-def _slowest(looks: Iterable[Look]) -> Look | None:
-    known = [look for look in looks if look.millis is not None]
-    return max(known, key=lambda look: look.millis or 0, default=None)
+def _slowest(looks: Iterable[LagSample]) -> LagSample | None:
+    known = [sample_lag for sample_lag in looks if sample_lag.millis is not None]
+    return max(known, key=lambda sample_lag: sample_lag.millis or 0, default=None)
 
 
-def _shard(look: Look, before: Look | None) -> dict[str, Any]:
+def _shard(sample_lag: LagSample, before: LagSample | None) -> dict[str, Any]:
     return {
-        "problem": look.problem or None,
-        "millis_behind_latest": look.millis,
-        "records_behind": look.records,
-        "records_exact": look.exact,
-        **_going(course(before, look)),
+        "problem": sample_lag.problem or None,
+        "millis_behind_latest": sample_lag.millis,
+        "records_behind": sample_lag.records,
+        "records_exact": sample_lag.exact,
+        **_going(find_trend(before, sample_lag)),
     }
 
 
-def _going(going: Course) -> dict[str, Any]:
+def _going(going: Trend) -> dict[str, Any]:
     speed, left = going.millis_per_second, going.seconds_to_catch_up
     return {
         "trend": going.trend,

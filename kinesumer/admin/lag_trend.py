@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOISE_MILLIS = 6_000
 """A position is stored every five seconds: the lag of who keeps up goes up and down by
 so much."""
-MOST_PER_SECOND = 1_000.0
+MAX_RECORDS_PER_SECOND = 1_000.0
 """Kinesis takes no more records a second and shard."""
 SHORTEST_SECONDS = 0.05
 
@@ -23,7 +23,7 @@ CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
 GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
 
 
-class Look(NamedTuple):
+class LagSample(NamedTuple):
     """What Kinesis said of one shard at one moment."""
 
     at: float
@@ -40,7 +40,7 @@ class Look(NamedTuple):
     """Why it couldn't be looked at, or what is lost."""
 
 
-class Course(NamedTuple):
+class Trend(NamedTuple):
     """Where a lag is going."""
 
     trend: str
@@ -50,7 +50,7 @@ class Course(NamedTuple):
     """None: not as it is now, or nobody knows."""
 
 
-class Sample(NamedTuple):
+class ArrivalSample(NamedTuple):
     """What arrived in a shard in a stretch of time."""
 
     records: int
@@ -61,7 +61,9 @@ class Sample(NamedTuple):
     @property
     def records_per_second(self) -> float:
         """Return at most what Kinesis takes: of a burst only a part is seen."""
-        return min(self.records / max(self.seconds, SHORTEST_SECONDS), MOST_PER_SECOND)
+        return min(
+            self.records / max(self.seconds, SHORTEST_SECONDS), MAX_RECORDS_PER_SECOND
+        )
 
     @property
     def bytes_per_second(self) -> float:
@@ -70,17 +72,17 @@ class Sample(NamedTuple):
         return self.records_per_second * mean
 
 
-def sample(page: Page, since: float, now: float) -> Sample:
+def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
     """Return what a page holds that was read from a time on, at a time.
 
     The page reaches up to as much before now as Kinesis says that it is behind.
     """
     until = now - page.millis_behind / 1000
     size = sum(len(record.data) for record in page.records)
-    return Sample(len(page.records), size, until - since)
+    return ArrivalSample(len(page.records), size, until - since)
 
 
-def behind(page: Page, now: float) -> int:
+def page_millis_behind(page: Page, now: float) -> int:
     """Return for how many milliseconds a page's first record has waited.
 
     Kinesis tells how far the page's last one is behind: of the only record that is to
@@ -97,37 +99,39 @@ def is_at_tip(page: Page) -> bool:
     return page.next_iterator is None or page.millis_behind == 0
 
 
-def estimate(read: int, millis_behind: int, samples: Sequence[Sample]) -> int:
+def estimate_records(
+    read: int, millis_behind: int, samples: Sequence[ArrivalSample]
+) -> int:
     """Return about how many records lie before the tip.
 
     ``read`` were counted; the others arrived at the rates of samples that are evenly
     spread over the time that is left.
     """
-    rates = [sample.records_per_second for sample in samples]
+    rates = [sample_page.records_per_second for sample_page in samples]
     parts = len(rates) - 1
     mean = sum(a + b for a, b in pairwise(rates)) / (2 * parts)
     return read + round(mean * millis_behind / 1000)
 
 
-def course(before: Look | None, after: Look) -> Course:
+def find_trend(before: LagSample | None, after: LagSample) -> Trend:
     """Compare two looks at one shard, or at the slowest shard of a stream.
 
     Commits move a position in steps, so a change by less than a step is none.
     """
     if after.millis is None:
-        return Course(UNKNOWN)
+        return Trend(UNKNOWN)
     speed = None
     if before is not None and before.millis is not None and after.at > before.at:
         speed = (after.millis - before.millis) / (after.at - before.at)
     if after.millis <= NOISE_MILLIS:
-        return Course(CAUGHT_UP, speed, 0.0)
+        return Trend(CAUGHT_UP, speed, 0.0)
     if before is None or before.millis is None or speed is None:
-        return Course(UNKNOWN)
+        return Trend(UNKNOWN)
     if before.after == after.after:
-        return Course(STALLED, speed)
+        return Trend(STALLED, speed)
     change = after.millis - before.millis
     if change > NOISE_MILLIS:
-        return Course(GROWING, speed)
+        return Trend(GROWING, speed)
     if change < -NOISE_MILLIS or speed <= -500:
-        return Course(FALLING, speed, after.millis / -speed)
-    return Course(STEADY, speed)
+        return Trend(FALLING, speed, after.millis / -speed)
+    return Trend(STEADY, speed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.status import stalled_after, unchanged
+from kinesumer.admin.status import stall_limit_seconds, track_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ STUCK_SECONDS = 60.0
 BEHIND_MILLIS = 10_000
 
 
-class Sighting(NamedTuple):
+class Observation(NamedTuple):
     """The rows at one moment, and since when what stands has stood."""
 
     found: Snapshot
@@ -43,22 +43,22 @@ class Sighting(NamedTuple):
         return frozenset(
             member.session
             for member in self.found.alive
-            if self.age(member.session) > stalled_after(member)
+            if self.age(member.session) > stall_limit_seconds(member)
         )
 
 
-def sight(
-    before: Sighting | None,
+def observe(
+    before: Observation | None,
     found: Snapshot,
     millis_behind: Mapping[ShardKey, int],
     now: float,
-) -> Sighting:
+) -> Observation:
     """Return what is seen now; what hasn't changed has its time from before."""
-    old = before or Sighting(found, now)
+    old = before or Observation(found, now)
     rows = [row for page in found.shards.values() for row in page]
     beats = {member.session: member.beat for member in found.alive}
-    hearts = unchanged(old.hearts, beats, now)
-    places = unchanged(old.places, {row.key: row.position for row in rows}, now)
+    hearts = track_unchanged(old.hearts, beats, now)
+    places = track_unchanged(old.places, {row.key: row.position for row in rows}, now)
     owners = {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows}
     stuck = frozenset(
         row.key
@@ -66,7 +66,7 @@ def sight(
         if _should_advance(row, millis_behind)
         and now - places[row.key][1] >= STUCK_SECONDS
     )
-    return Sighting(found, now, hearts, places, owners, stuck)
+    return Observation(found, now, hearts, places, owners, stuck)
 
 
 def _should_advance(row: ShardRow, millis_behind: Mapping[ShardKey, int]) -> bool:

@@ -38,7 +38,7 @@ PACE_SECONDS = 0.05
 """With a rate, records are let go in portions of so long."""
 
 
-class NotPut(NamedTuple):
+class FailedLines(NamedTuple):
     """Lines that aren't in the stream, or may not be, and why."""
 
     first: int
@@ -46,23 +46,23 @@ class NotPut(NamedTuple):
     reason: str
 
 
-class Outcome(NamedTuple):
+class ProduceResult(NamedTuple):
     """What became of all lines."""
 
     lines: int
     counts: Counts
-    not_put: list[NotPut]
+    not_put: list[FailedLines]
     failure: str | None
     """Why it ended before the input did."""
     seconds: float
 
 
-LONGEST_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 16 << 20
 """The largest record is 10 MiB, and base64 makes it a third longer."""
 NULL = b"null"
 
 
-class Given(msgspec.Struct):
+class RecordLine(msgspec.Struct):
     """A record as a line of JSON: what ``consume`` writes."""
 
     partition_key: str | None = None
@@ -72,44 +72,49 @@ class Given(msgspec.Struct):
     data_base64: str | None = None
 
 
-class Key(NamedTuple):
+class KeySource(NamedTuple):
     """Where partition keys come from: ``random``, ``field:NAME``, ``constant:TEXT``."""
 
     kind: str
     text: str = ""
 
 
-def read_key(text: str) -> Key:
+def parse_key(text: str) -> KeySource:
     """Return what ``--key`` says. Raises ConfigurationError."""
     kind, _, rest = text.partition(":")
     if not text.isprintable():
         raise ConfigurationError(f"--key {text!r} can't be printed")
     if (kind == "random" and not rest) or (kind in ("field", "constant") and rest):
-        return Key(kind, rest)
+        return KeySource(kind, rest)
     raise ConfigurationError(
         f"--key {text}: neither random nor field:NAME nor constant:TEXT"
     )
 
 
-class Parser:
+class LineParser:
     """Turns a line into a record, or into the reason why it can't be one."""
 
     def __init__(
-        self, *, jsonl: bool, key: Key | None, record_bytes: int, chance: random.Random
+        self,
+        *,
+        jsonl: bool,
+        key: KeySource | None,
+        record_bytes: int,
+        chance: random.Random,
     ) -> None:
         self._jsonl = jsonl
-        self._key = key if key or jsonl else Key("random")
+        self._key = key if key or jsonl else KeySource("random")
         self._record_bytes = record_bytes
         self._chance = chance
 
     def parse(self, line: bytes) -> Entry | str | None:
         """Return a record, a reason, or None for an empty line between JSON."""
-        if len(line) > LONGEST_LINE_BYTES:
-            return f"the line is longer than {LONGEST_LINE_BYTES:,} bytes"
+        if len(line) > MAX_LINE_BYTES:
+            return f"the line is longer than {MAX_LINE_BYTES:,} bytes"
         if self._jsonl and not line.strip():
             return None
         try:
-            given = _decode(line) if self._jsonl else Given()
+            given = _decode(line) if self._jsonl else RecordLine()
             data = _data(given) if self._jsonl else line
             key = given.partition_key if self._key is None else self._made(data)
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
@@ -129,7 +134,7 @@ class Parser:
         return _field(data or b"", self._key.text)
 
 
-def _data(given: Given) -> bytes | None:
+def _data(given: RecordLine) -> bytes | None:
     """Return the data. Raises ValueError if it isn't base64 or is given twice."""
     data = bytes(given.data)
     if given.data_base64 is not None:
@@ -156,10 +161,10 @@ def _field(data: bytes, name: str) -> str:
     return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
 
-_decode = msgspec.json.Decoder(Given).decode
+_decode = msgspec.json.Decoder(RecordLine).decode
 
 
-class Packing:
+class LineAggregator:
     """Makes units of numbered records: each its own, or many in an aggregate."""
 
     def __init__(self, shards: Sequence[Shard] | None) -> None:
@@ -199,13 +204,13 @@ class Producer:
     def __init__(
         self,
         target: Target,
-        parser: Parser,
-        packing: Packing,
+        parser: LineParser,
+        packing: LineAggregator,
         *,
         chance: random.Random,
         rate: float | None = None,
         give_up_seconds: float = 300.0,
-        say: Callable[[NotPut], None] = lambda _: None,
+        say: Callable[[FailedLines], None] = lambda _: None,
     ) -> None:
         self._parser, self._packing = parser, packing
         self._rate = rate
@@ -218,11 +223,11 @@ class Producer:
             give_up_seconds=give_up_seconds,
         )
         self._lines = self._records = 0
-        self._not_put: list[NotPut] = []
+        self._not_put: list[FailedLines] = []
         self._now = asyncio.get_running_loop().time
         self._started = self._now()
 
-    async def run(self, lines: AsyncIterable[Sequence[bytes]]) -> Outcome:
+    async def run(self, lines: AsyncIterable[Sequence[bytes]]) -> ProduceResult:
         """Put all lines; return what became of them, also where putting failed."""
         tasks = [
             asyncio.create_task(self._put(lines)),
@@ -240,7 +245,7 @@ class Producer:
             if not isinstance(failure, KinesumerError):
                 raise failure
             self._failed(str(failure))
-        return Outcome(
+        return ProduceResult(
             self._lines,
             self._putter.counts,
             self._not_put,
@@ -268,7 +273,7 @@ class Producer:
         self._lines += 1
         entry = self._parser.parse(line)
         if isinstance(entry, str):
-            self._note(NotPut(self._lines, self._lines, entry))
+            self._note(FailedLines(self._lines, self._lines, entry))
         elif entry is not None:
             self._records += 1
             await self._putter.add(self._packing.add(self._lines, entry))
@@ -290,10 +295,10 @@ class Producer:
     def _failed(self, reason: str) -> None:
         """Note the lines that Kinesis hasn't said to have taken."""
         left = [n for unit in self._putter.untaken() for n in _numbers(unit)]
-        for first, last in runs([*left, *self._packing.waiting()]):
-            self._note(NotPut(first, last, reason))
+        for first, last in number_ranges([*left, *self._packing.waiting()]):
+            self._note(FailedLines(first, last, reason))
 
-    def _note(self, part: NotPut) -> None:
+    def _note(self, part: FailedLines) -> None:
         self._not_put.append(part)
         self._say(part)
 
@@ -302,7 +307,7 @@ def _numbers(unit: Unit) -> tuple[int, ...]:
     return unit.origin if isinstance(unit.origin, tuple) else ()
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last of each run of consecutive numbers, sorted."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):

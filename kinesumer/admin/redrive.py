@@ -51,7 +51,7 @@ class Filter(NamedTuple):
         )
 
 
-class Held(NamedTuple):
+class StoredLetter(NamedTuple):
     """A letter, and everything in the target that is one of this record."""
 
     letter: DeadLetter
@@ -62,12 +62,12 @@ class Held(NamedTuple):
 class Contents(NamedTuple):
     """What is in a target."""
 
-    letters: list[Held]
+    letters: list[StoredLetter]
     """In the order in which they failed."""
     unreadable: list[str]
 
 
-class Outcome(NamedTuple):
+class RedriveResult(NamedTuple):
     """What became of the letters."""
 
     put: list[DeadLetter]
@@ -75,15 +75,15 @@ class Outcome(NamedTuple):
     """With the reason; they stay where they are."""
 
 
-async def look(stored: AsyncIterable[Stored], wanted: Filter) -> Contents:
+async def read_letters(stored: AsyncIterable[Stored], wanted: Filter) -> Contents:
     """Read everything, and return what is meant."""
-    held: dict[str, Held] = {}
+    held: dict[str, StoredLetter] = {}
     unreadable = []
     async for one in stored:
         if one.letter is None:
             unreadable.append(one.problem)
         elif wanted.fits(one.letter):
-            known = held.setdefault(one.letter.id, Held(one.letter, []))
+            known = held.setdefault(one.letter.id, StoredLetter(one.letter, []))
             known.copies.append(one)
             if one.letter.failed_at > known.letter.failed_at:
                 held[one.letter.id] = known._replace(letter=one.letter)
@@ -91,13 +91,13 @@ async def look(stored: AsyncIterable[Stored], wanted: Filter) -> Contents:
     return Contents(letters, unreadable)
 
 
-def place(letter: DeadLetter) -> tuple[str, str, int, str, int]:
+def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
     """Return a key that sorts letters as their records stood in their shards."""
     number, sub = letter.sequence_number, letter.sub_sequence_number
     return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
 
 
-def as_entry(letter: DeadLetter) -> Entry:
+def to_entry(letter: DeadLetter) -> Entry:
     """Return the record to put; one without a partition key gets the letter's id."""
     key = letter.id if letter.partition_key is None else letter.partition_key
     return Entry(letter.data, key, letter.explicit_hash_key)
@@ -119,11 +119,11 @@ class Redrive:
         self._chance = chance
         self._roles = roles
         self._to_stream = to_stream
-        self._outcome = Outcome([], [])
+        self._outcome = RedriveResult([], [])
 
-    async def run(self, letters: Sequence[Held]) -> Outcome:
+    async def run(self, letters: Sequence[StoredLetter]) -> RedriveResult:
         """Put every letter's record; a stream that fails fails its own letters only."""
-        ordered = sorted(letters, key=lambda held: place(held.letter))
+        ordered = sorted(letters, key=lambda held: shard_order(held.letter))
         if self._to_stream is not None:
             await self._into(self._to_stream, ordered)
             return self._outcome
@@ -131,7 +131,7 @@ class Redrive:
             await self._into(arn, list(group))
         return self._outcome
 
-    async def _into(self, stream: str, letters: list[Held]) -> None:
+    async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
         try:
             source = await open_source(self._clients, self._roles.stream(stream))
             longest = (await source.describe()).max_record_bytes
@@ -142,15 +142,15 @@ class Redrive:
         for start in range(0, len(fitting), AT_ONCE):
             await self._put(source, fitting[start : start + AT_ONCE])
 
-    def _can_be_put(self, held: Held, longest: int) -> bool:
-        entry = as_entry(held.letter)
+    def _can_be_put(self, held: StoredLetter, longest: int) -> bool:
+        entry = to_entry(held.letter)
         key, hash_key = entry.partition_key, entry.explicit_hash_key
         reason = refusal(entry.data, key, hash_key, longest)
         if reason is not None:
             self._fail([held], reason)
         return reason is None
 
-    async def _put(self, source: KinesisSource, letters: list[Held]) -> None:
+    async def _put(self, source: KinesisSource, letters: list[StoredLetter]) -> None:
         putter = Putter(
             source.put_records,
             ordered=True,
@@ -177,10 +177,10 @@ class Redrive:
                 f"records: {', '.join(held.letter.id for held in letters)}: {error}"
             ) from error
 
-    def _fail(self, letters: Sequence[Held], reason: str) -> None:
+    def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:
         self._outcome.failed.extend((held.letter, reason) for held in letters)
 
 
 def _unit(letter: DeadLetter) -> Unit:
-    entry = as_entry(letter)
+    entry = to_entry(letter)
     return Unit(entry, entry.size, lane=entry.partition_key, origin=letter.id)

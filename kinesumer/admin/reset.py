@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.context import in_parts, refuse_clients
+from kinesumer.admin.context import report_partial_failure, require_no_clients
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import refuse_go_fleet
 from kinesumer.errors import ClientsAliveError, shown
@@ -63,7 +63,7 @@ class Inventory(NamedTuple):
         return self.shards + sum(map(len, (self.group, self.members, self.leader)))
 
 
-async def take_stock(context: Context) -> Inventory:
+async def read_inventory(context: Context) -> Inventory:
     """Read all that an app has stored."""
     app = context.app
     group, members, leader = await asyncio.gather(
@@ -94,12 +94,12 @@ async def _query(context: Context, partition: str) -> list[Row]:
     )
 
 
-async def check_rest(context: Context, *, with_go: bool) -> None:
+async def require_idle(context: Context, *, with_go: bool) -> None:
     """Raise ClientsAliveError or GoFleetAliveError while anybody uses the rows.
 
     Clients that died without a word are marked dead, which takes their lease (8 s).
     """
-    await refuse_clients(context)
+    await require_no_clients(context)
     if with_go:
         await refuse_go_fleet(context)
 
@@ -118,9 +118,9 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
     )
     # Where somebody deleted the group's row, there is none to mark.
     await context.write(writes.create_group(app, context.new_id()))
-    with in_parts(left):
+    with report_partial_failure(left):
         await context.write(admin_writes.begin_reset(app))
-        found = await take_stock(context)
+        found = await read_inventory(context)
     living = [p for p in map(rows.read_pulse, found.members) if not p.dead]
     if living:
         await context.write(admin_writes.give_up_reset(app))
@@ -128,7 +128,7 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
         raise ClientsAliveError(
             f"clients of app {app!r} have just started: {names}; nothing was deleted"
         )
-    with in_parts(left):
+    with report_partial_failure(left):
         await _delete_all(context, found, with_go=with_go)
     return found
 

@@ -6,7 +6,14 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.lag_trend import Look, Sample, behind, estimate, is_at_tip, sample
+from kinesumer.admin.lag_trend import (
+    ArrivalSample,
+    LagSample,
+    estimate_records,
+    is_at_tip,
+    page_millis_behind,
+    sample_page,
+)
 from kinesumer.errors import (
     ExpiredIteratorError,
     PositionRefusedError,
@@ -20,7 +27,7 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.wire.aggregation import open_records
 
 if TYPE_CHECKING:
-    from kinesumer.admin.shard_reads import Asking, ServiceClock
+    from kinesumer.admin.shard_reads import PacedReader, ServiceClock
     from kinesumer.errors import KinesumerError
     from kinesumer.model.records import Record
     from kinesumer.model.rows import ShardRow
@@ -37,7 +44,7 @@ SAMPLE_RECORDS = 1_000
 USUAL_BYTES = 1024
 
 
-OF_A_SHARD = (
+SHARD_ERRORS = (
     PositionRefusedError,
     ShardMissingError,
     SourceUnavailableError,
@@ -50,27 +57,29 @@ TIP_SECONDS = 10.0
 """What arrived within the last seconds tells what arrives now."""
 
 
-async def look(
-    asking: Asking, source: StreamSource, row: ShardRow, clock: ServiceClock
-) -> Look:
+async def sample_lag(
+    asking: PacedReader, source: StreamSource, row: ShardRow, clock: ServiceClock
+) -> LagSample:
     """Read one record after a row's position."""
     after = row.position or row.start
     try:
         page = await asking.read(source, row.key, after, 1)
-    except OF_A_SHARD as error:
+    except SHARD_ERRORS as error:
         return _failed(after, error)
     exact = is_at_tip(page)
     records = len(page.records) if exact else None
-    return Look(time.monotonic(), behind(page, clock.now()), after, records, exact)
+    return LagSample(
+        time.monotonic(), page_millis_behind(page, clock.now()), after, records, exact
+    )
 
 
-def _failed(after: Position | Start, error: KinesumerError) -> Look:
-    return Look(time.monotonic(), None, after, problem=str(error))
+def _failed(after: Position | Start, error: KinesumerError) -> LagSample:
+    return LagSample(time.monotonic(), None, after, problem=str(error))
 
 
-async def count(
-    asking: Asking, source: StreamSource, row: ShardRow, clock: ServiceClock
-) -> Look:
+async def count_lag(
+    asking: PacedReader, source: StreamSource, row: ShardRow, clock: ServiceClock
+) -> LagSample:
     """Look at a shard, and estimate how many records there are to read.
 
     One record tells how large records are; so the samples stay small.
@@ -78,50 +87,50 @@ async def count(
     after = row.position or row.start
     try:
         first = await asking.read(source, row.key, after, 1)
-        at, millis = time.monotonic(), behind(first, clock.now())
+        at, millis = time.monotonic(), page_millis_behind(first, clock.now())
         if is_at_tip(first):
-            return Look(at, millis, after, len(first.records), True)
-        more = await more_after(asking, source, row.key, first)
+            return LagSample(at, millis, after, len(first.records), True)
+        more = await read_more(asking, source, row.key, first)
         read = len(first.records) + len(more.records)
         if is_at_tip(more):
-            return Look(at, millis, after, read, True)
+            return LagSample(at, millis, after, read, True)
         now = clock.now()
-        here = sample(more, now - millis / 1000, now)
+        here = sample_page(more, now - millis / 1000, now)
         middle = now - more.millis_behind / 2000
-        between = await since(asking, source, row.key, middle, clock)
-        there = await arriving(asking, source, row.key, clock)
-    except OF_A_SHARD as error:
+        between = await sample_since(asking, source, row.key, middle, clock)
+        there = await sample_arrivals(asking, source, row.key, clock)
+    except SHARD_ERRORS as error:
         return _failed(after, error)
-    records = estimate(read, more.millis_behind, [here, between, there])
-    return Look(at, millis, after, records)
+    records = estimate_records(read, more.millis_behind, [here, between, there])
+    return LagSample(at, millis, after, records)
 
 
-async def arriving(
-    asking: Asking, source: StreamSource, key: ShardKey, clock: ServiceClock
-) -> Sample:
+async def sample_arrivals(
+    asking: PacedReader, source: StreamSource, key: ShardKey, clock: ServiceClock
+) -> ArrivalSample:
     """Return what arrived in a shard in the last seconds."""
-    return await since(asking, source, key, clock.now() - TIP_SECONDS, clock)
+    return await sample_since(asking, source, key, clock.now() - TIP_SECONDS, clock)
 
 
-async def since(
-    asking: Asking,
+async def sample_since(
+    asking: PacedReader,
     source: StreamSource,
     key: ShardKey,
     moment: float,
     clock: ServiceClock,
-) -> Sample:
+) -> ArrivalSample:
     """Return a sample of what arrived in a shard from a moment on."""
     start = Start(type="AT_TIMESTAMP", timestamp=moment)
     first = await asking.read(source, key, start, 1)
     if is_at_tip(first):
-        return sample(first, moment, clock.now())
-    more = await more_after(asking, source, key, first)
+        return sample_page(first, moment, clock.now())
+    more = await read_more(asking, source, key, first)
     both = more._replace(records=[*first.records, *more.records])
-    return sample(both, moment, clock.now())
+    return sample_page(both, moment, clock.now())
 
 
-async def more_after(
-    asking: Asking, source: StreamSource, key: ShardKey, first: Page
+async def read_more(
+    asking: PacedReader, source: StreamSource, key: ShardKey, first: Page
 ) -> Page:
     """Return the next page, of a size that fits what was seen."""
     assert first.next_iterator is not None
@@ -137,7 +146,7 @@ MOST_PAGES = 50
 """Pages may be empty where there are records further on."""
 
 
-class Found(Enum):
+class Presence(Enum):
     """What became of a position."""
 
     THERE = "there"
@@ -152,7 +161,7 @@ class Found(Enum):
 class Peek(NamedTuple):
     """An answer about one sequence number."""
 
-    found: Found
+    found: Presence
     parts: int | None = None
     """How many user records the aggregate at it holds; None: it is none."""
     first: str | None = None
@@ -160,31 +169,33 @@ class Peek(NamedTuple):
 
 
 async def peek(
-    asking: Asking, source: StreamSource, key: ShardKey, number: str
+    asking: PacedReader, source: StreamSource, key: ShardKey, number: str
 ) -> Peek:
     """Look at the record with a sequence number. Raises KinesumerError."""
     try:
         record = await _first(asking, source, key, Position(number, 0))
     except ShardMissingError:
-        return Peek(Found.GONE)
+        return Peek(Presence.GONE)
     except TrimmedPositionError:
-        return Peek(Found.EXPIRED)
+        return Peek(Presence.EXPIRED)
     except PositionRefusedError:
-        return Peek(Found.FOREIGN)
+        return Peek(Presence.FOREIGN)
     if record is None:
-        return Peek(Found.THERE)
+        return Peek(Presence.THERE)
     first = record.sequence_number
-    return Peek(Found.THERE, _parts(record) if first == number else None, first)
+    return Peek(Presence.THERE, _parts(record) if first == number else None, first)
 
 
-async def oldest(asking: Asking, source: StreamSource, key: ShardKey) -> str | None:
+async def oldest_sequence_number(
+    asking: PacedReader, source: StreamSource, key: ShardKey
+) -> str | None:
     """Return the first sequence number that a shard has left. Raises KinesumerError."""
     record = await _first(asking, source, key, Start.TRIM_HORIZON)
     return record.sequence_number if record else None
 
 
 async def _first(
-    asking: Asking, source: StreamSource, key: ShardKey, place: Position | Start
+    asking: PacedReader, source: StreamSource, key: ShardKey, place: Position | Start
 ) -> Record | None:
     page = await asking.read(source, key, place, 1)
     for _ in range(MOST_PAGES):

@@ -156,7 +156,7 @@ async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
     return found
 
 
-async def overtaken(
+async def conflicting_seeks(
     context: Context, plans: Iterable[SeekPlan], sought: Iterable[ShardRow]
 ) -> list[ShardRow]:
     """Return the shards that another seek has moved or opened meanwhile, as they are.
@@ -221,7 +221,7 @@ async def _open_children(context: Context, arn: str) -> None:
     await write_all(context, [writes.ready(context.app, row) for row in waiting])
 
 
-class Place(NamedTuple):
+class SeekTarget(NamedTuple):
     """What to seek, and where to."""
 
     to: Position | Start
@@ -231,7 +231,7 @@ class Place(NamedTuple):
 
 
 async def plan_seeks(
-    context: Context, clients: Clients, place: Place, roles: Roles
+    context: Context, clients: Clients, place: SeekTarget, roles: Roles
 ) -> list[SeekPlan]:
     """Return what a seek will do in each stream; write nothing.
 

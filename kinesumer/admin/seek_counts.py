@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.lag_trend import behind, estimate, is_at_tip, sample
-from kinesumer.admin.sampling import TIP_SECONDS, more_after, since
-from kinesumer.admin.shard_reads import Asking, ServiceClock
+from kinesumer.admin.lag_trend import (
+    estimate_records,
+    is_at_tip,
+    page_millis_behind,
+    sample_page,
+)
+from kinesumer.admin.sampling import TIP_SECONDS, read_more, sample_since
+from kinesumer.admin.shard_reads import PacedReader, ServiceClock
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.tasks import together
 
@@ -34,7 +39,7 @@ class Count(NamedTuple):
     """Why they couldn't be counted, or not all of them."""
 
 
-def in_total(counts: Sequence[Count]) -> Count:
+def total(counts: Sequence[Count]) -> Count:
     """Return the sum of counts; its problem is the first one."""
     return Count(
         sum(count.skipped for count in counts),
@@ -52,7 +57,7 @@ SAMPLES = 4
 """Parts of the rest between whose ends it is sampled."""
 
 
-PACE_SECONDS = 0.25
+READ_INTERVAL_SECONDS = 0.25
 """Between two reads of a shard, whose consumers have the same five reads a second."""
 
 
@@ -60,7 +65,7 @@ EMPTY_PAGES = 20
 """Pages may be empty where there are records further on; so many are gone through."""
 
 
-class Place(NamedTuple):
+class ReadPoint(NamedTuple):
     """Where a shard's reading begins, or would begin."""
 
     page: Page
@@ -75,10 +80,12 @@ class Place(NamedTuple):
         return _number(records[0]) if records else None
 
 
-async def count_seek(plan: SeekPlan, asking: Asking | None = None) -> dict[str, Count]:
+async def count_seek(
+    plan: SeekPlan, asking: PacedReader | None = None
+) -> dict[str, Count]:
     """Return what a seek skips and repeats in each of its shards, by shard id."""
     source, clock = plan.stream.source, ServiceClock(plan.stream.info.now)
-    asking = Asking(PACE_SECONDS) if asking is None else asking
+    asking = PacedReader(READ_INTERVAL_SECONDS) if asking is None else asking
     counts = await together(
         _of_step(asking, source, step, plan.to, clock) for step in plan.steps
     )
@@ -87,7 +94,7 @@ async def count_seek(plan: SeekPlan, asking: Asking | None = None) -> dict[str, 
 
 
 async def _of_step(
-    asking: Asking,
+    asking: PacedReader,
     source: StreamSource,
     step: Step,
     to: Position | Start,
@@ -112,12 +119,12 @@ async def _of_step(
 
 
 async def _place(
-    asking: Asking,
+    asking: PacedReader,
     source: StreamSource,
     key: ShardKey,
     after: Position | Start,
     clock: ServiceClock,
-) -> Place:
+) -> ReadPoint:
     """Return what comes first after a place."""
     page = await asking.read(source, key, after, 1)
     for _ in range(EMPTY_PAGES):
@@ -126,15 +133,15 @@ async def _place(
         assert page.next_iterator is not None
         page = await asking.read_on(source, key, page.next_iterator, 1)
     now = clock.now()
-    return Place(page, now - behind(page, now) / 1000)
+    return ReadPoint(page, now - page_millis_behind(page, now) / 1000)
 
 
 async def _count(
-    asking: Asking,
+    asking: PacedReader,
     source: StreamSource,
     key: ShardKey,
-    first: Place,
-    last: Place | None,
+    first: ReadPoint,
+    last: ReadPoint | None,
     clock: ServiceClock,
 ) -> Count:
     """Return how many records there are from a place on, before another or the tip.
@@ -149,16 +156,18 @@ async def _count(
         if is_at_tip(page) or len(before) < len(page.records):
             return Count(repeated=found)
         began = clock.now() - page.millis_behind / 1000
-        page = await more_after(asking, source, key, page)
+        page = await read_more(asking, source, key, page)
     now = clock.now()
     until = now if last is None or end is None else last.at
     seconds = max(until - began, 0.0)
-    samples = [sample(page, began, now)]
+    samples = [sample_page(page, began, now)]
     for part in range(1, SAMPLES):
         moment = began + seconds * part / SAMPLES
-        samples.append(await since(asking, source, key, moment, clock))
-    samples.append(await since(asking, source, key, until - TIP_SECONDS, clock))
-    return Count(repeated=estimate(found, round(seconds * 1000), samples), exact=False)
+        samples.append(await sample_since(asking, source, key, moment, clock))
+    samples.append(await sample_since(asking, source, key, until - TIP_SECONDS, clock))
+    return Count(
+        repeated=estimate_records(found, round(seconds * 1000), samples), exact=False
+    )
 
 
 def _number(record: Record) -> int:

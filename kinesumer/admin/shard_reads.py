@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 PARALLEL_READS = 16
-TRIES = 6
+MAX_ATTEMPTS = 6
 PAUSE_SECONDS = 0.4
 GIVE_UP_SECONDS = 20.0
 """What was asked for so long isn't asked again: somebody waits for the command."""
@@ -46,7 +46,7 @@ class ServiceClock:
         return time.monotonic() + self._ahead
 
 
-class Silence(NamedTuple):
+class OutageCount(NamedTuple):
     """A stream's shards that were given up one after the other."""
 
     shards: int
@@ -55,7 +55,7 @@ class Silence(NamedTuple):
     error: SourceUnavailableError
 
 
-class Asking:
+class PacedReader:
     """What one command asks of all streams and shards.
 
     A shard's readers have the same five calls a second: throttling isn't a fault.
@@ -66,7 +66,7 @@ class Asking:
         self._pace = pace_seconds
         self._next: dict[ShardKey, float] = {}
         self._limit = asyncio.Semaphore(PARALLEL_READS)
-        self._silent: dict[str, Silence] = {}
+        self._silent: dict[str, OutageCount] = {}
         self.throttled: Counter[ShardKey] = Counter()
         """How many of a shard's reads were refused as too many."""
 
@@ -97,14 +97,17 @@ class Asking:
         async with self._limit:
             self._refuse_silent(key.stream_arn)
             began = time.monotonic()
-            for attempt in range(1, TRIES + 1):
+            for attempt in range(1, MAX_ATTEMPTS + 1):
                 try:
                     page = await ask()
                 except ExpiredIteratorError:
                     raise
                 except (SourceThrottledError, SourceUnavailableError) as error:
                     self.throttled[key] += isinstance(error, SourceThrottledError)
-                    if attempt == TRIES or time.monotonic() - began > GIVE_UP_SECONDS:
+                    if (
+                        attempt == MAX_ATTEMPTS
+                        or time.monotonic() - began > GIVE_UP_SECONDS
+                    ):
                         self._given_up(key.stream_arn, error)
                         raise
                 else:
@@ -117,7 +120,7 @@ class Asking:
         """Note a shard that didn't answer; what throttles does answer."""
         if not isinstance(error, SourceThrottledError):
             shards = self._silent[arn].shards if arn in self._silent else 0
-            self._silent[arn] = Silence(shards + 1, time.monotonic(), error)
+            self._silent[arn] = OutageCount(shards + 1, time.monotonic(), error)
 
     def _refuse_silent(self, arn: str) -> None:
         """Raise SourceUnavailableError where so many shards didn't answer just now.
@@ -142,7 +145,7 @@ class Asking:
         await asyncio.sleep(turn - now)
 
 
-async def each_stream(
+async def for_each_stream(
     clients: Clients,
     arns: Iterable[str],
     ask: Callable[[str, KinesisSource], Awaitable[None]],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 
-class Question:
+class StatusQuery:
     """What is asked, and what was seen of the heartbeats so far."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Question:
         self.app, self.table = app, table
         self._roles = roles
         self._lag = lag
-        self._hearts = Hearts(app)
+        self._hearts = HeartbeatObserver(app)
 
     async def answer(self, clients: Clients, store: StateStore) -> dict[str, Any]:
         """Read the rows, watch the hearts, ask for lags; return it as JSON."""
@@ -119,7 +119,7 @@ RESETTING = (
 )
 
 
-def stalled_after(member: MemberRow) -> float:
+def stall_limit_seconds(member: MemberRow) -> float:
     """Return for how long a heartbeat may be unchanged: one and a half intervals."""
     return 1.5 * member.lease_ms / 4000
 
@@ -138,7 +138,7 @@ def _member(
         "drained": member.drained,
         "heartbeat": member.beat,
         "heartbeat_unchanged_seconds": None if silent is None else round(silent, 1),
-        "stalled": silent is not None and silent > stalled_after(member),
+        "stalled": silent is not None and silent > stall_limit_seconds(member),
         "last_update": member.last_update,
         "weight": member.weight,
         "label": member.label,
@@ -236,7 +236,7 @@ def _named(shards: list[str]) -> str:
 BEAT_LOOK_SECONDS = 0.5
 
 
-class Hearts:
+class HeartbeatObserver:
     """What was seen of an app's heartbeats so far."""
 
     def __init__(self, app: str) -> None:
@@ -249,7 +249,7 @@ class Hearts:
         Looks until all have beaten, or for as long as a heart may need.
         """
         first = {member.session: member.beat for member in found.alive}
-        patience = max((stalled_after(m) for m in found.alive), default=0.0)
+        patience = max((stall_limit_seconds(m) for m in found.alive), default=0.0)
         silent = self._note(found.alive)
         deadline = time.monotonic() + patience + BEAT_LOOK_SECONDS
         waiting = set(first)
@@ -264,7 +264,7 @@ class Hearts:
     def _note(self, members: list[MemberRow]) -> dict[str, float]:
         now = time.monotonic()
         beats = {member.session: member.beat for member in members}
-        self._beats |= unchanged(self._beats, beats, now)
+        self._beats |= track_unchanged(self._beats, beats, now)
         return {session: now - self._beats[session][1] for session in beats}
 
 
@@ -274,7 +274,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def unchanged(
+def track_unchanged(
     before: Mapping[K, tuple[V, float]], values: Mapping[K, V], now: float
 ) -> dict[K, tuple[V, float]]:
     """Return each value with the moment of the first of the looks that showed it."""

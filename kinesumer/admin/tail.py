@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
 
 
-class Descent:
+class ParentFirstOrder:
     """The shards of one stream, those that were begun, and those that have ended.
 
     From the latest record on, only shards that are open at the start and their
@@ -105,19 +105,23 @@ class Tail:
 
     async def run(self, start: Start) -> None:
         """Read until every shard has ended. Raises what ``take`` raises."""
-        descent = Descent(await self._source.list_shards(), start)
+        descent = ParentFirstOrder(await self._source.list_shards(), start)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._begin(descent, tasks)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
-    def _begin(self, descent: Descent, tasks: asyncio.TaskGroup) -> None:
+    def _begin(self, descent: ParentFirstOrder, tasks: asyncio.TaskGroup) -> None:
         for shard, start in descent.ready():
             tasks.create_task(self._follow(shard, start, descent, tasks))
 
     async def _follow(
-        self, shard: Shard, start: Start, descent: Descent, tasks: asyncio.TaskGroup
+        self,
+        shard: Shard,
+        start: Start,
+        descent: ParentFirstOrder,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         children = await self._read(shard, start)
         descent.end(shard.shard_id, children or await self._children(shard))
@@ -139,7 +143,7 @@ class Tail:
 
     async def _read(self, shard: Shard, start: Start) -> list[Shard]:
         """Read a shard to its end; return the children that its last page names."""
-        reader = ShardReader(self._source, shard, start, self._info)
+        reader = TailReader(self._source, shard, start, self._info)
         pacing = Pacing(self._clock.now())
         failing = False
         while True:
@@ -178,7 +182,7 @@ class Tail:
             await asyncio.sleep(max(0.0, following - self._clock.now()))
 
 
-class ShardReader:
+class TailReader:
     """A place in one shard, and the iterator there."""
 
     def __init__(

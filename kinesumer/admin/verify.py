@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin import snapshot
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.sampling import Found, oldest, peek
-from kinesumer.admin.shard_reads import Asking, each_stream
+from kinesumer.admin.sampling import Presence, oldest_sequence_number, peek
+from kinesumer.admin.shard_reads import PacedReader, for_each_stream
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
 from kinesumer.errors import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore, StreamSource
 
 
-class Problem(NamedTuple):
+class Contradiction(NamedTuple):
     """What contradicts what, and how bad that is."""
 
     shard_id: str
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
 def contradictions(
     rows: Sequence[ShardRow], listing: Sequence[Shard]
-) -> Iterator[Problem]:
+) -> Iterator[Contradiction]:
     """Tell where rows don't agree with a listing, or with each other."""
     listed = {shard.shard_id: shard for shard in listing}
     by_id = {row.key.shard_id: row for row in rows}
@@ -54,40 +54,40 @@ def contradictions(
     if rows and is_complete(listing):
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
             if missing.ready:  # children of what is still read get theirs in time
-                yield Problem(
+                yield Contradiction(
                     missing.key.shard_id,
                     Severity.WARNING,
                     "has no row: a leader makes it at its next listing (30 s)",
                 )
 
 
-def _against(row: ShardRow, shard: Shard) -> Iterator[Problem]:
+def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
     shard_id = shard.shard_id
     if (row.first_hash, row.last_hash) != (shard.first_hash, shard.last_hash):
         text = "its row has other hash keys than the shard: positions may be of another"
-        yield Problem(shard_id, Severity.CRITICAL, text)
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
     lacking = sorted(set(shard.parents) - row.parents)
     if lacking:
         text = f"its row doesn't name its parent {lacking[0]}: it may begin before that"
-        yield Problem(shard_id, Severity.CRITICAL, text)
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
     if row.ended and not shard.closed:
         text = (
             "its row says that it is read to its end, but it is open: nobody reads it"
         )
-        yield Problem(shard_id, Severity.CRITICAL, text)
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
 
 
-def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Problem]:
+def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradiction]:
     begun = row.ready or row.ended or row.position is not None
     for parent in sorted(row.parents):
         before = rows.get(parent)
         if begun and before is not None and not before.ended:
             text = f"has begun, though its parent {parent} isn't read to its end"
-            yield Problem(row.key.shard_id, Severity.CRITICAL, text)
+            yield Contradiction(row.key.shard_id, Severity.CRITICAL, text)
 
 
-async def look(
-    asking: Asking, source: StreamSource, row: ShardRow, listing: Sequence[Shard]
+async def check_position(
+    asking: PacedReader, source: StreamSource, row: ShardRow, listing: Sequence[Shard]
 ) -> Verdict:
     """Return what is to be said of a row's position, also if it can't be asked."""
     if row.ended:
@@ -99,11 +99,11 @@ async def look(
     try:
         seen = await peek(asking, source, row.key, number)
         first = None
-        if seen.found is Found.THERE and seen.first != number:
-            first = await oldest(asking, source, row.key)
+        if seen.found is Presence.THERE and seen.first != number:
+            first = await oldest_sequence_number(asking, source, row.key)
     except SourceUnavailableError as error:
         return Verdict(UNCHECKED, Severity.WARNING, str(error))
-    return judge(row.position, seen, first)
+    return decide_verdict(row.position, seen, first)
 
 
 class Verdict(NamedTuple):
@@ -179,24 +179,26 @@ PARTS = Verdict(
 )
 
 
-def judge(position: Position, seen: Peek, oldest: str | None) -> Verdict:
+def decide_verdict(
+    position: Position, seen: Peek, oldest_sequence_number: str | None
+) -> Verdict:
     """Return what a look at a position means.
 
     ``oldest`` is the first sequence number that the shard has left.
     """
-    if seen.found is Found.GONE:
+    if seen.found is Presence.GONE:
         return GONE
-    if seen.found is Found.FOREIGN:
+    if seen.found is Presence.FOREIGN:
         return FOREIGN
-    if seen.found is Found.EXPIRED:
+    if seen.found is Presence.EXPIRED:
         return EXPIRED
     if seen.first == position.sequence_number:
         part = position.sub_sequence_number
         outside = part is not None and (seen.parts is None or part >= seen.parts)
         return PARTS if outside else THERE
-    if oldest is None:
+    if oldest_sequence_number is None:
         return QUIET
-    older = Position(oldest) < Position(position.sequence_number)
+    older = Position(oldest_sequence_number) < Position(position.sequence_number)
     if seen.first is None:
         return BEYOND if older else QUIET
     return UNKNOWN if older else EXPIRED
@@ -214,7 +216,7 @@ class Verification:
 
     def __init__(self, app: str, table: str, roles: Roles) -> None:
         self._app, self._table, self._roles = app, table, roles
-        self._asking = Asking()
+        self._asking = PacedReader()
         self._streams: dict[str, dict[str, Any]] = {}
 
     async def run(self, clients: Clients, store: StateStore) -> dict[str, Any]:
@@ -225,7 +227,7 @@ class Verification:
         async def of_stream(arn: str, source: KinesisSource) -> None:
             self._streams[arn] = await self._of_stream(rows[arn], found, source, store)
 
-        faults = await each_stream(clients, rows, of_stream, self._roles)
+        faults = await for_each_stream(clients, rows, of_stream, self._roles)
         for arn, error in faults.items():
             self._streams[arn] = _stream(arn, str(error), _severity(error))
         streams = [self._streams[arn] for arn in rows]
@@ -251,7 +253,7 @@ class Verification:
         rows = found.shards[stream.arn]
         listing = await source.list_shards()
         verdicts = await asyncio.gather(
-            *(look(self._asking, source, row, listing) for row in rows)
+            *(check_position(self._asking, source, row, listing) for row in rows)
         )
         told = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
         problems = await self._lasting(stream.arn, rows, listing, store)
@@ -263,7 +265,7 @@ class Verification:
         rows: Sequence[ShardRow],
         listing: Sequence[Shard],
         store: StateStore,
-    ) -> list[Problem]:
+    ) -> list[Contradiction]:
         problems = list(contradictions(rows, listing))
         if not problems:
             return []
@@ -283,7 +285,7 @@ def _stream(
     problem: str | None = None,
     severity: Severity = Severity.NOTE,
     shards: Sequence[dict[str, Any]] = (),
-    problems: Sequence[Problem] = (),
+    problems: Sequence[Contradiction] = (),
 ) -> dict[str, Any]:
     return {
         "stream_arn": arn,

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.runtime.context import Context
 
-    Held = Callable[[Snapshot], list[ShardRow]]
+    FindHeld = Callable[[Snapshot], list[ShardRow]]
 
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
-def held_in(target: Target) -> Held:
+def still_held_in(target: Target) -> FindHeld:
     """Tell which shards of what was paused clients still consume."""
     return lambda found: [
         row for row in _owned(found) if target.covers(row) and not row.ended
     ]
 
 
-def held_by(member: MemberRow) -> Held:
+def still_held_by(member: MemberRow) -> FindHeld:
     """Tell which shards a drained client still consumes."""
     return lambda found: [row for row in _owned(found) if row.owner == member.session]
 
 
-def held_since(sought: Sequence[ShardRow]) -> Held:
+def still_held_since(sought: Sequence[ShardRow]) -> FindHeld:
     """Tell which of the shards sought are still consumed from where they were."""
     then = {row.key: row for row in sought}
     return lambda found: [
@@ -54,7 +54,7 @@ def _owned(found: Snapshot) -> list[ShardRow]:
 
 
 async def wait_until_free(
-    context: Context, held: Held, seconds: float
+    context: Context, held: FindHeld, seconds: float
 ) -> list[ShardRow]:
     """Look until no shard is held any more; return those that are when time is over."""
     deadline = time.monotonic() + seconds
@@ -70,4 +70,4 @@ async def wait_until_free(
         left = held(found)
         if not left or time.monotonic() >= deadline:
             return left
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

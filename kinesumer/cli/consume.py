@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kinesumer.admin.arguments import start_at
+from kinesumer.admin.arguments import parse_start
 from kinesumer.cli import options
 from kinesumer.errors import ConfigurationError
 
@@ -94,7 +94,7 @@ def consume(
         client_id,
         label,
         _streams(streams, role, external_id),
-        start_at("--start", start),
+        parse_start("--start", start),
     )
     from kinesumer.cli.console import Output
     from kinesumer.cli.record_formats import FORMATS
@@ -106,9 +106,9 @@ def consume(
 def _streams(
     names: tuple[str, ...], role: tuple[str, ...], external_id: str | None
 ) -> list[Stream]:
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
 
-    roles = read_roles(role, external_id)
+    roles = parse_roles(role, external_id)
     if not names:
         raise ConfigurationError("no stream to consume: name at least one")
     return [roles.stream(name) for name in names]

@@ -12,7 +12,7 @@ from kinesumer.cli import options
 
 if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
-    from kinesumer.dashboard.view_model import About
+    from kinesumer.dashboard.view_model import DashboardInfo
 
 
 @click.command()
@@ -47,30 +47,36 @@ def dashboard(
     are refused unless --allow-changes is given; then the printed link opens them to one
     browser.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.dashboard.view_model import About
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.dashboard.view_model import DashboardInfo
 
-    about = About(app, table, control=allow_changes)
-    asyncio.run(_serve(about, region, read_roles(role, external_id), port))
+    about = DashboardInfo(app, table, control=allow_changes)
+    asyncio.run(_serve(about, region, parse_roles(role, external_id), port))
 
 
-async def _serve(about: About, region: str | None, roles: Roles, port: int) -> None:
-    from kinesumer.admin.connect import reached
-    from kinesumer.dashboard.actions import Desk
+async def _serve(
+    about: DashboardInfo, region: str | None, roles: Roles, port: int
+) -> None:
+    from kinesumer.admin.connect import connect
+    from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.auth import Guard
-    from kinesumer.dashboard.fleet import StoredFleet
-    from kinesumer.dashboard.poller import Watcher
+    from kinesumer.dashboard.fleet import StoreFleetSource
+    from kinesumer.dashboard.poller import Poller
     from kinesumer.dashboard.server import Server, listen, serving
     from kinesumer.runtime.clock import SystemClock
 
-    async with reached(about.table, region) as (clients, store):
+    async with connect(about.table, region) as (clients, store):
         about = about._replace(region=clients.region or "")
         clock = SystemClock()
-        fleet = StoredFleet(about.app, clients, store, clock, roles)
-        watcher = Watcher(about, fleet, clock)
+        fleet = StoreFleetSource(about.app, clients, store, clock, roles)
+        watcher = Poller(about, fleet, clock)
         with listen(port) as opened:
             guard = Guard(opened.getsockname()[1])
-            desk = Desk(about.app, clients, store, roles) if about.control else None
+            desk = (
+                ActionHandler(about.app, clients, store, roles)
+                if about.control
+                else None
+            )
             server = Server(watcher, guard, desk)
             async with serving(server, watcher, opened) as looking:
                 click.echo(guard.link(about.control))

@@ -15,7 +15,7 @@ from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
-    from kinesumer.admin.distribution import Spread
+    from kinesumer.admin.distribution import Distribution
 
 
 @click.command()
@@ -61,7 +61,7 @@ def distribution(
     It reads only. No CloudWatch: up to 256 KB of each shard tell what arrives there; of
     a KCL fleet, what its workers note in their leases (3.x).
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.distribution import cluster_by, report
 
     if lease_table is None and app is None:
@@ -73,7 +73,7 @@ def distribution(
         about = {"lease_table": lease_table}
     else:
         assert app is not None
-        roles = read_roles(role, external_id)
+        roles = parse_roles(role, external_id)
         found = asyncio.run(_of_app(app, table, region, roles, throughput))
         about = {"app": app, "table": table}
     told = report(found, by)
@@ -85,15 +85,17 @@ def distribution(
 
 async def _of_app(
     app: str, table: str, region: str | None, roles: Roles, throughput: bool
-) -> Spread:
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.distribution import read_spread
+) -> Distribution:
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.distribution import read_distribution
 
-    async with reached(table, region) as (clients, store):
-        return await read_spread(clients, store, app, roles, throughput=throughput)
+    async with connect(table, region) as (clients, store):
+        return await read_distribution(
+            clients, store, app, roles, throughput=throughput
+        )
 
 
-async def _of_leases(lease_table: str, region: str | None) -> Spread:
+async def _of_leases(lease_table: str, region: str | None) -> Distribution:
     from kinesumer.aws.kcl_table import open_leases
     from kinesumer.aws.session import Clients
     from kinesumer.migration.kcl import read_table

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from kinesumer.admin.arguments import moment
+from kinesumer.admin.arguments import parse_time
 from kinesumer.cli import options
 from kinesumer.cli.confirm import agreed
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesumer.admin.connect import Roles
-    from kinesumer.admin.redrive import Contents, Filter, Held, Outcome
+    from kinesumer.admin.redrive import Contents, Filter, RedriveResult, StoredLetter
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.targets import ReadableLetters
 
@@ -145,7 +145,7 @@ def redrive(
     app that consumes the stream gets them. At least once: a crash between the two
     leaves a letter whose record is back. The exit status is 1 if one stays.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
 
     if bool(ids) == everything:
         raise ConfigurationError("name the letters to put back, or say --all")
@@ -155,7 +155,7 @@ def redrive(
         ids,
         _filter(app, stream, error, since),
         to_stream,
-        read_roles(role, external_id),
+        parse_roles(role, external_id),
         as_json,
         yes,
     )
@@ -172,32 +172,32 @@ def _filter(
         app,
         stream,
         error,
-        moment("--since", since, datetime.now(UTC)) if since else None,
+        parse_time("--since", since, datetime.now(UTC)) if since else None,
     )
 
 
 async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
-    from kinesumer.admin.redrive import look
+    from kinesumer.admin.redrive import read_letters
     from kinesumer.aws.session import Clients
     from kinesumer.dead_letters.targets import open_readable
 
     async with Clients(region=region) as clients:
         letters = await open_readable(target, clients)
         try:
-            return await look(letters.read(), wanted)
+            return await read_letters(letters.read(), wanted)
         finally:
             await letters.aclose()
 
 
-async def _redrive(wanted: Wanted) -> Outcome:
-    from kinesumer.admin.redrive import Redrive, look
+async def _redrive(wanted: Wanted) -> RedriveResult:
+    from kinesumer.admin.redrive import Redrive, read_letters
     from kinesumer.aws.session import Clients
     from kinesumer.dead_letters.targets import open_readable
 
     async with Clients(region=wanted.region) as clients:
         target = await open_readable(wanted.target, clients)
         try:
-            found = await look(target.read(), wanted.filter)
+            found = await read_letters(target.read(), wanted.filter)
             letters = found.letters
             if wanted.ids:
                 letters = _chosen(wanted.target, found, wanted.ids)
@@ -217,7 +217,7 @@ async def _redrive(wanted: Wanted) -> Outcome:
     return outcome
 
 
-def _chosen(target: str, found: Contents, ids: Sequence[str]) -> list[Held]:
+def _chosen(target: str, found: Contents, ids: Sequence[str]) -> list[StoredLetter]:
     by_id = {held.letter.id: held for held in found.letters}
     missing = [one for one in ids if one not in by_id]
     if missing:
@@ -228,7 +228,9 @@ def _chosen(target: str, found: Contents, ids: Sequence[str]) -> list[Held]:
     return [by_id[one] for one in dict.fromkeys(ids)]
 
 
-def _ask(wanted: Wanted, letters: Sequence[Held], target: ReadableLetters) -> None:
+def _ask(
+    wanted: Wanted, letters: Sequence[StoredLetter], target: ReadableLetters
+) -> None:
     """Say what will change, and ask. Raises ConfigurationError if nobody can answer."""
     streams = Counter(wanted.to_stream or held.letter.stream_arn for held in letters)
     for name, count in streams.items():
@@ -269,7 +271,7 @@ def _listing(target: str, found: Contents) -> dict[str, Any]:
     }
 
 
-def _line(held: Held) -> str:
+def _line(held: StoredLetter) -> str:
     letter = held.letter
     error = letter.error
     if len(error) > LONGEST_LINE:
@@ -297,7 +299,7 @@ def _tell_unreadable(found: Contents) -> None:
         click.echo(f"! unreadable: {shown(problem)}", err=True)
 
 
-def _tell(wanted: Wanted, outcome: Outcome, target: ReadableLetters) -> None:
+def _tell(wanted: Wanted, outcome: RedriveResult, target: ReadableLetters) -> None:
     if wanted.as_json:
         told = {
             "version": VERSION,

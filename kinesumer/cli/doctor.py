@@ -12,7 +12,7 @@ from kinesumer.cli import options
 from kinesumer.errors import shown
 
 if TYPE_CHECKING:
-    from kinesumer.admin.doctor.runner import Result, Wanted
+    from kinesumer.admin.doctor.runner import DoctorOptions, DoctorResult
 
 VERSION = 1
 COULDNT_LOOK = 1
@@ -53,11 +53,11 @@ def doctor(
     Examines an app's streams and those named. The exit status is 0 if all is well, 3
     with warnings, 4 if records aren't read or are in danger; 1 if it couldn't look.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.admin.doctor.runner import Wanted
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.admin.doctor.runner import DoctorOptions
 
-    roles = read_roles(role, external_id)
-    wanted = Wanted(table, app, streams, roles, interval)
+    roles = parse_roles(role, external_id)
+    wanted = DoctorOptions(table, app, streams, roles, interval)
     result = asyncio.run(_examine(wanted, region))
     if as_json:
         click.echo(json.dumps(_report(wanted, result), indent=2))
@@ -66,15 +66,15 @@ def doctor(
     click.get_current_context().exit(_status(result))
 
 
-async def _examine(wanted: Wanted, region: str | None) -> Result:
-    from kinesumer.admin.doctor.runner import examine
+async def _examine(wanted: DoctorOptions, region: str | None) -> DoctorResult:
+    from kinesumer.admin.doctor.runner import run_checks
     from kinesumer.aws.session import Clients
 
     async with Clients(region=region) as clients:
-        return await examine(clients, wanted)
+        return await run_checks(clients, wanted)
 
 
-def _status(result: Result) -> int:
+def _status(result: DoctorResult) -> int:
     """Return the exit status: that nothing could be looked at isn't a mere warning."""
     from kinesumer.admin.doctor.finding import Severity, worst
 
@@ -82,7 +82,7 @@ def _status(result: Result) -> int:
     return found if result.answered or found is Severity.CRITICAL else COULDNT_LOOK
 
 
-def _report(wanted: Wanted, result: Result) -> dict[str, Any]:
+def _report(wanted: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     from kinesumer.admin.doctor.finding import worst
 
     return {
@@ -103,7 +103,7 @@ def _report(wanted: Wanted, result: Result) -> dict[str, Any]:
 STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
 
 
-def _tell(wanted: Wanted, result: Result) -> None:
+def _tell(wanted: DoctorOptions, result: DoctorResult) -> None:
     from rich.console import Group
 
     from kinesumer.cli.console import console, plain

@@ -77,15 +77,17 @@ async def _drain(
     wanted: Wanted, wait_seconds: float
 ) -> tuple[MemberRow, list[ShardRow]]:
     from kinesumer.admin import drain as admin_drain
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting
-    from kinesumer.admin.wait import held_by, wait_until_free
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context
+    from kinesumer.admin.wait import still_held_by, wait_until_free
 
-    async with reached(wanted.table, wanted.region) as (_, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (_, store):
+        context = operator_context(wanted.app, store)
         before = await admin_drain.drain(
             context, wanted.client_id, undo=wanted.undo, even_last=wanted.yes
         )
         if wanted.undo:
             return before, []
-        return before, await wait_until_free(context, held_by(before), wait_seconds)
+        return before, await wait_until_free(
+            context, still_held_by(before), wait_seconds
+        )

@@ -89,11 +89,11 @@ def _mode(path: Path) -> int:
 
 async def _read(app: str, table: str, region: str | None) -> Positions:
     from kinesumer.admin import snapshot
-    from kinesumer.admin.connect import reached
+    from kinesumer.admin.connect import connect
     from kinesumer.migration.positions import of_group
     from kinesumer.wire.rows import timestamp_text
 
-    async with reached(table, region) as (_, store):
+    async with connect(table, region) as (_, store):
         found = await snapshot.take(store, app)
     if found.corrupt:
         raise KinesumerError("; ".join(found.corrupt))

@@ -12,7 +12,7 @@ from kinesumer.cli import options
 from kinesumer.errors import shown
 
 if TYPE_CHECKING:
-    from kinesumer.admin.health import Finding
+    from kinesumer.admin.health import ClientHealth
 
 UNHEALTHY = 1
 WORDS = {True: "alive", False: "dead", None: "unknown"}
@@ -62,19 +62,21 @@ def health(
         context.exit(UNHEALTHY)
 
 
-async def _examine(app: str, client_id: str, table: str, region: str | None) -> Finding:
+async def _examine(
+    app: str, client_id: str, table: str, region: str | None
+) -> ClientHealth:
     # Not `reached()`: to verify the table is one request more for each probe.
-    from kinesumer.admin.health import examine
+    from kinesumer.admin.health import check_client
     from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import Clients
     from kinesumer.runtime.clock import SystemClock
 
     async with Clients(region=region) as clients:
         store = await open_store(clients, table)
-        return await examine(store, SystemClock(), app, client_id)
+        return await check_client(store, SystemClock(), app, client_id)
 
 
-def _text(finding: Finding, app: str, client_id: str) -> str:
+def _text(finding: ClientHealth, app: str, client_id: str) -> str:
     word = WORDS[finding.alive]
     if finding.alive:
         word += ", ready" if finding.ready else f", not ready ({finding.state})"

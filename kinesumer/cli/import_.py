@@ -61,11 +61,11 @@ def file(
     Its clients must be stopped. Each position is looked up in the stream first; what
     will change is shown, and asked for.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
     from kinesumer.migration import positions
     from kinesumer.migration.takeover import narrowed, of_file
 
-    roles = read_roles(role, external_id)
+    roles = parse_roles(role, external_id)
     content = file.read(positions.MOST_BYTES + 1)
     found = narrowed(stream, positions.decode(content))
 

@@ -41,13 +41,13 @@ def opening(clients: Clients, roles: Roles) -> Open:
 
 async def take_over(wanted: Wanted, drafting: Drafting) -> None:
     """Draft a takeover, show it, ask, and do it. Raises KinesumerError."""
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting, refuse_clients
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context, require_no_clients
 
-    async with reached(wanted.table, wanted.region) as (clients, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (clients, store):
+        context = operator_context(wanted.app, store)
         if not wanted.dry_run:
-            await refuse_clients(context)
+            await require_no_clients(context)
         takeover = await drafting(context, clients)
         if not wanted.as_json:
             _show(takeover)

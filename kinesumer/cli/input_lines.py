@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Self
 
-from kinesumer.admin.produce import LONGEST_LINE_BYTES
+from kinesumer.admin.produce import MAX_LINE_BYTES
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Splitter:
 
     def _add(self, part: bytes) -> None:
         # One byte more, which tells that it was too long.
-        self._begun += part[: LONGEST_LINE_BYTES + 1 - len(self._begun)]
+        self._begun += part[: MAX_LINE_BYTES + 1 - len(self._begun)]
 
     def _ended(self) -> bytes:
         line = bytes(self._begun)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinesumer.admin.arguments import moment
+from kinesumer.admin.arguments import parse_time
 from kinesumer.cli import options
 from kinesumer.cli.confirm import agreed
 from kinesumer.cli.import_plan import (
@@ -83,13 +83,13 @@ def import_kcl(
     clients must be stopped. Each checkpoint is looked up in the stream first; what will
     be written is shown, and asked for. The lease table isn't changed.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
     from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_import import LeaseImport
 
-    roles = read_roles(role, external_id)
+    roles = parse_roles(role, external_id)
     now = datetime.now(UTC)
-    at = moment("--start-at", start_at, now).timestamp() if start_at else None
+    at = parse_time("--start-at", start_at, now).timestamp() if start_at else None
 
     async def drafting(context: Context, clients: Clients) -> Takeover:
         leases = await open_leases(clients, lease_table)
@@ -120,10 +120,10 @@ def export_kcl(
     stopped. Leases lose their owners and pending checkpoints, and their counters go
     on. The app's own rows aren't changed.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
 
     wanted = Wanted(app, table, region, dry_run, yes, as_json)
-    roles = read_roles(role, external_id)
+    roles = parse_roles(role, external_id)
     asyncio.run(_export(wanted, lease_table, stream, roles, look))
 
 
@@ -134,15 +134,15 @@ async def _export(
     roles: Roles,
     look: float,
 ) -> None:
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting, refuse_clients
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context, require_no_clients
     from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_export import LeaseExport
 
-    async with reached(wanted.table, wanted.region) as (clients, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (clients, store):
+        context = operator_context(wanted.app, store)
         if not wanted.dry_run:
-            await refuse_clients(context)
+            await require_no_clients(context)
         leases = await open_leases(clients, lease_table)
         export = LeaseExport(leases, streams, clients.region, look)
         handover = await export.draft(context, opening(clients, roles))

@@ -14,7 +14,7 @@ from kinesumer.errors import TransientError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.admin.lag import LagQuestion
+    from kinesumer.admin.lag import LagMonitor
 
 
 @click.command()
@@ -48,10 +48,10 @@ def lag(
     between two commits: a longer --interval tells the trend better. With --watch the
     trend is that of the last minute, and --json prints one object a line.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.admin.lag import LagQuestion
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.admin.lag import LagMonitor
 
-    question = LagQuestion(app, table, read_roles(role, external_id))
+    question = LagMonitor(app, table, parse_roles(role, external_id))
     show = _shower(as_json, watch)
     asyncio.run(_lag(question, region, show, interval, watch))
 
@@ -66,15 +66,15 @@ def _shower(as_json: bool, watch: bool) -> Callable[[dict[str, Any]], None]:
 
 
 async def _lag(
-    question: LagQuestion,
+    question: LagMonitor,
     region: str | None,
     show: Callable[[dict[str, Any]], None],
     interval: float,
     watch: bool,
 ) -> None:
-    from kinesumer.admin.connect import reached
+    from kinesumer.admin.connect import connect
 
-    async with reached(question.table, region) as (clients, store):
+    async with connect(question.table, region) as (clients, store):
         await question.begin(clients, store)
         await asyncio.sleep(interval)
         show(await question.answer(clients, store))

@@ -71,14 +71,14 @@ def metrics(
     The metrics are described in docs/monitoring.md. One exporter for each state store
     is enough. SIGTERM and Ctrl-C end it.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.exporter.collector import Exporter, Reading
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.exporter.collector import AppReader, Exporter
     from kinesumer.model.arguments import checked_name
     from kinesumer.runtime.clock import SystemClock
 
-    roles, clock = read_roles(role, external_id), SystemClock()
+    roles, clock = parse_roles(role, external_id), SystemClock()
     names = [checked_name("app", app) for app in dict.fromkeys(apps)]
-    readings = [Reading(app, clock, roles, lag=lag) for app in names]
+    readings = [AppReader(app, clock, roles, lag=lag) for app in names]
     place = _place(listen)
     asyncio.run(_metrics(Exporter(readings), table, region, place, every, once))
 
@@ -102,9 +102,9 @@ async def _metrics(
 ) -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from kinesumer.admin.connect import reached
+    from kinesumer.admin.connect import connect
 
-    async with reached(table, region) as (clients, store):
+    async with connect(table, region) as (clients, store):
         await exporter.read(clients, store)
         registry = CollectorRegistry()
         registry.register(exporter)

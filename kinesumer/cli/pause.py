@@ -105,24 +105,24 @@ def resume(
 async def _pause(
     wanted: Wanted, reason: str, wait_seconds: float
 ) -> tuple[Marked, list[ShardRow]]:
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting
-    from kinesumer.admin.wait import held_in, wait_until_free
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context
+    from kinesumer.admin.wait import still_held_in, wait_until_free
 
-    async with reached(wanted.table, wanted.region) as (_, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (_, store):
+        context = operator_context(wanted.app, store)
         marked = await pauses.pause(context, wanted.stream, wanted.shard, reason)
-        held = held_in(marked.target)
+        held = still_held_in(marked.target)
         return marked, await wait_until_free(context, held, wait_seconds)
 
 
 async def _resume(wanted: Wanted) -> tuple[Marked, Snapshot]:
     from kinesumer.admin import snapshot
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context
 
-    async with reached(wanted.table, wanted.region) as (_, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (_, store):
+        context = operator_context(wanted.app, store)
         marked = await pauses.resume(context, wanted.stream, wanted.shard)
         return marked, await snapshot.take(store, wanted.app)
 

@@ -14,7 +14,7 @@ from kinesumer.cli import options
 from kinesumer.errors import KinesumerError, shown
 
 if TYPE_CHECKING:
-    from kinesumer.admin.produce import Key, NotPut, Outcome, Producer
+    from kinesumer.admin.produce import FailedLines, KeySource, Producer, ProduceResult
     from kinesumer.cli.input_lines import Lines
     from kinesumer.model.streams import Stream
 
@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
     region: str | None
     file: str | None
     jsonl: bool
-    key: Key | None
+    key: KeySource | None
     rate: float | None
     aggregate: bool
     give_up_seconds: float
@@ -85,15 +85,15 @@ def produce(
     tried again. Ctrl-C ends the input; what was taken is still put, and a second one
     gives that up. The exit status is 1 if a line wasn't put; it is named.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.admin.produce import read_key
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.admin.produce import parse_key
 
     wanted = Wanted(
-        read_roles(role, external_id).stream(stream),
+        parse_roles(role, external_id).stream(stream),
         region,
         None if file == "-" else file,
         kind == "jsonl",
-        read_key(key) if key is not None else None,
+        parse_key(key) if key is not None else None,
         rate,
         aggregate,
         give_up,
@@ -106,8 +106,8 @@ def produce(
         click.get_current_context().exit(1)
 
 
-async def _produce(wanted: Wanted) -> Outcome:
-    from kinesumer.admin.produce import Packing, Parser, Producer
+async def _produce(wanted: Wanted) -> ProduceResult:
+    from kinesumer.admin.produce import LineAggregator, LineParser, Producer
     from kinesumer.aws.kinesis import open_source
     from kinesumer.aws.session import Clients
     from kinesumer.cli.input_lines import Lines
@@ -119,7 +119,7 @@ async def _produce(wanted: Wanted) -> Outcome:
         if info.status in ("CREATING", "DELETING"):
             raise KinesumerError(f"stream {info.arn} is {info.status.lower()}")
         chance = random.Random()
-        parser = Parser(
+        parser = LineParser(
             jsonl=wanted.jsonl,
             key=wanted.key,
             record_bytes=info.max_record_bytes,
@@ -128,7 +128,7 @@ async def _produce(wanted: Wanted) -> Outcome:
         producer = Producer(
             source,
             parser,
-            Packing(await source.list_shards() if wanted.aggregate else None),
+            LineAggregator(await source.list_shards() if wanted.aggregate else None),
             chance=chance,
             rate=wanted.rate,
             give_up_seconds=wanted.give_up_seconds,
@@ -137,7 +137,7 @@ async def _produce(wanted: Wanted) -> Outcome:
         return await _until_stopped(producer, lines)
 
 
-async def _until_stopped(producer: Producer, lines: Lines) -> Outcome:
+async def _until_stopped(producer: Producer, lines: Lines) -> ProduceResult:
     loop = asyncio.get_running_loop()
     putting = asyncio.ensure_future(producer.run(lines))
 
@@ -154,13 +154,13 @@ async def _until_stopped(producer: Producer, lines: Lines) -> Outcome:
     return await putting
 
 
-def _say_not_put(part: NotPut) -> None:
+def _say_not_put(part: FailedLines) -> None:
     several = f"lines {part.first} to {part.last}"
     lines = f"line {part.first}" if part.first == part.last else several
     click.echo(f"not put: {lines}: {shown(part.reason)}", err=True)
 
 
-def _tell(stream: str, outcome: Outcome, as_json: bool) -> None:
+def _tell(stream: str, outcome: ProduceResult, as_json: bool) -> None:
     counts = outcome.counts
     if not as_json:
         click.echo(

@@ -61,19 +61,19 @@ def reset(
 
 
 async def _reset(wanted: Wanted) -> Inventory:
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting
-    from kinesumer.admin.reset import check_rest, reset, take_stock
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context
+    from kinesumer.admin.reset import read_inventory, require_idle, reset
 
-    async with reached(wanted.table, wanted.region) as (_, store):
-        context = acting(wanted.app, store)
-        found = await take_stock(context)
+    async with connect(wanted.table, wanted.region) as (_, store):
+        context = operator_context(wanted.app, store)
+        found = await read_inventory(context)
         if not (found.rows or (wanted.with_go and found.go_positions)):
             raise ConfigurationError(
                 f"table {wanted.table} holds nothing of app {wanted.app!r}; check "
                 "--app, --table and --region"
             )
-        await check_rest(context, with_go=wanted.with_go)
+        await require_idle(context, with_go=wanted.with_go)
         _show(wanted, found)
         agreed(f"Delete all of app {wanted.app}?", yes=wanted.yes)
         return await reset(context, with_go=wanted.with_go)

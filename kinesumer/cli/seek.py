@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kinesumer.admin.arguments import place_text, read_place, seek_lines, shards_text
+from kinesumer.admin.arguments import (
+    describe_seek,
+    parse_position,
+    position_text,
+    shards_text,
+)
 from kinesumer.cli import options
 from kinesumer.cli import target_options as common
 from kinesumer.cli.confirm import agreed
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.admin.connect import Roles
-    from kinesumer.admin.seek import Place, SeekPlan
+    from kinesumer.admin.seek import SeekPlan, SeekTarget
     from kinesumer.core.seek import Step
     from kinesumer.model.rows import ShardRow
     from kinesumer.runtime.context import Context
@@ -29,7 +34,7 @@ class Wanted(NamedTuple):
     app: str
     table: str
     region: str | None
-    place: Place
+    place: SeekTarget
     roles: Roles
     wait_seconds: float
     dry_run: bool
@@ -89,12 +94,12 @@ def seek(
     haven't begun anew after --wait (they will), or if another seek at the same time
     moved some of the shards elsewhere.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.admin.seek import Place
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.admin.seek import SeekTarget
 
     common.check_target(stream, shard, everything)
-    place = Place(read_place(to, shard), stream, shard)
-    roles = read_roles(role, external_id)
+    place = SeekTarget(parse_position(to, shard), stream, shard)
+    roles = parse_roles(role, external_id)
     wanted = Wanted(
         app, table, region, place, roles, wait_seconds, dry_run, yes, as_json
     )
@@ -122,18 +127,18 @@ def seek(
 
 
 async def _seek(wanted: Wanted) -> Outcome:
-    from kinesumer.admin.connect import reached
-    from kinesumer.admin.context import acting
+    from kinesumer.admin.connect import connect
+    from kinesumer.admin.context import operator_context
     from kinesumer.admin.seek import plan_seeks
     from kinesumer.admin.seek_counts import count_seek
 
-    async with reached(wanted.table, wanted.region) as (clients, store):
-        context = acting(wanted.app, store)
+    async with connect(wanted.table, wanted.region) as (clients, store):
+        context = operator_context(wanted.app, store)
         plans = await plan_seeks(context, clients, wanted.place, wanted.roles)
         is_asked = wanted.dry_run or not wanted.yes
         for plan in plans:
             counts = await count_seek(plan) if is_asked else None
-            head, *lines = seek_lines(plan, counts)
+            head, *lines = describe_seek(plan, counts)
             click.echo("\n  ".join([head, *lines]), err=wanted.as_json)
         if wanted.dry_run:
             return Outcome(plans, [], [], [])
@@ -145,13 +150,15 @@ async def _do(
     context: Context, plans: Sequence[SeekPlan], wait_seconds: float
 ) -> Outcome:
     from kinesumer.admin import seek
-    from kinesumer.admin.context import in_parts
-    from kinesumer.admin.wait import held_since, wait_until_free
+    from kinesumer.admin.context import report_partial_failure
+    from kinesumer.admin.wait import still_held_since, wait_until_free
 
-    with in_parts("a part of the shards may have been sought: run it again"):
+    with report_partial_failure(
+        "a part of the shards may have been sought: run it again"
+    ):
         sought = [row for plan in plans for row in await seek.seek(context, plan)]
-    left = await wait_until_free(context, held_since(sought), wait_seconds)
-    overtaken = await seek.overtaken(context, plans, sought)
+    left = await wait_until_free(context, still_held_since(sought), wait_seconds)
+    overtaken = await seek.conflicting_seeks(context, plans, sought)
     return Outcome(list(plans), sought, left, overtaken)
 
 
@@ -167,7 +174,7 @@ def _report(wanted: Wanted, outcome: Outcome) -> dict[str, Any]:
         "streams": [
             {
                 "stream_arn": plan.stream_arn,
-                "to": place_text(plan.to),
+                "to": position_text(plan.to),
                 "shards": [_shard(step) for step in plan.steps],
             }
             for plan in outcome.plans
@@ -182,7 +189,7 @@ def _shard(step: Step) -> dict[str, Any]:
     row = step.row
     return {
         "shard_id": row.key.shard_id,
-        "from": None if step.is_new else place_text(row.position or row.start),
+        "from": None if step.is_new else position_text(row.position or row.start),
         "ended": row.ended,
         "waits": step.waits,
         "owner": row.owner_id or None,

@@ -14,7 +14,7 @@ from kinesumer.errors import TransientError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.admin.status import Question
+    from kinesumer.admin.status import StatusQuery
 
 WATCH_SECONDS = 2.0
 
@@ -44,16 +44,16 @@ def status(
     dashboard's picture every two seconds, until q or Ctrl-C. --json is described in
     docs/status-json.md; with --watch it prints one object a line.
     """
-    from kinesumer.admin.connect import read_roles
-    from kinesumer.admin.status import Question
+    from kinesumer.admin.connect import parse_roles
+    from kinesumer.admin.status import StatusQuery
 
-    roles = read_roles(role, external_id)
+    roles = parse_roles(role, external_id)
     if watch and not as_json:
         from kinesumer.cli.terminal_view.poller import watch as draw
 
         asyncio.run(draw(app, table, region, roles, lag=lag))
         return
-    question = Question(app, table, roles, lag=lag)
+    question = StatusQuery(app, table, roles, lag=lag)
     asyncio.run(_status(question, region, _shower(as_json, watch), watch))
 
 
@@ -67,14 +67,14 @@ def _shower(as_json: bool, watch: bool) -> Callable[[dict[str, Any]], None]:
 
 
 async def _status(
-    question: Question,
+    question: StatusQuery,
     region: str | None,
     show: Callable[[dict[str, Any]], None],
     watch: bool,
 ) -> None:
-    from kinesumer.admin.connect import reached
+    from kinesumer.admin.connect import connect
 
-    async with reached(question.table, region) as (clients, store):
+    async with connect(question.table, region) as (clients, store):
         show(await question.answer(clients, store))
         while watch:
             await asyncio.sleep(WATCH_SECONDS)

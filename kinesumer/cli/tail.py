@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kinesumer.admin.arguments import start_at
+from kinesumer.admin.arguments import parse_start
 from kinesumer.cli import options
 from kinesumer.errors import shown
 
@@ -70,12 +70,12 @@ def tail(
     STREAM is a name or an ARN. Records of a shard come in order, and those of its
     children after them. Ctrl-C ends it.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
     from kinesumer.cli.console import Output
     from kinesumer.cli.record_formats import FORMATS
 
-    named = read_roles(role, external_id).stream(stream)
-    wanted = Wanted(named, region, start_at("--start", start), limit, seconds)
+    named = parse_roles(role, external_id).stream(stream)
+    wanted = Wanted(named, region, parse_start("--start", start), limit, seconds)
     with Output() as out:
         asyncio.run(_tail(wanted, FORMATS[output](), out))
 

@@ -37,11 +37,11 @@ def verify(
     It reads only, also beside clients that work. The exit status is 0 if all is well,
     3 with warnings, 4 if records aren't read or are lost; 1 if it couldn't look.
     """
-    from kinesumer.admin.connect import read_roles
+    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.doctor.finding import Severity
     from kinesumer.admin.verify import Verification
 
-    verification = Verification(app, table, read_roles(role, external_id))
+    verification = Verification(app, table, parse_roles(role, external_id))
     told = asyncio.run(_verify(verification, table, region))
     if as_json:
         click.echo(json.dumps(told, indent=2))
@@ -53,9 +53,9 @@ def verify(
 async def _verify(
     verification: Verification, table: str, region: str | None
 ) -> dict[str, Any]:
-    from kinesumer.admin.connect import reached
+    from kinesumer.admin.connect import connect
 
-    async with reached(table, region) as (clients, store):
+    async with connect(table, region) as (clients, store):
         return await verification.run(clients, store)
 
 

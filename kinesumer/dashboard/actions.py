@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from kinesumer.admin import drain, seek, snapshot
-from kinesumer.admin.arguments import count_text, read_place, seek_lines, shards_text
-from kinesumer.admin.context import acting
-from kinesumer.admin.seek import Place, plan_seeks
-from kinesumer.admin.seek_counts import PACE_SECONDS, count_seek, in_total
-from kinesumer.admin.shard_reads import Asking
-from kinesumer.admin.wait import held_in
+from kinesumer.admin.arguments import (
+    describe_count,
+    describe_seek,
+    parse_position,
+    shards_text,
+)
+from kinesumer.admin.context import operator_context
+from kinesumer.admin.seek import SeekTarget, plan_seeks
+from kinesumer.admin.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
+from kinesumer.admin.shard_reads import PacedReader
+from kinesumer.admin.wait import still_held_in
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError, shown
 from kinesumer.model.streams import stream_name
@@ -71,10 +76,10 @@ class Seek(_Change, tag="seek"):
     shard: str | None = None
 
 
-Change = Pause | Resume | Drain | Undrain | Seek
+Action = Pause | Resume | Drain | Undrain | Seek
 
 
-class Foretold(NamedTuple):
+class Preview(NamedTuple):
     """What a change will do."""
 
     lines: list[str]
@@ -82,34 +87,34 @@ class Foretold(NamedTuple):
     """What a seek skips and repeats altogether."""
 
 
-class Desk:
+class ActionHandler:
     """Takes changes for one app."""
 
     def __init__(
         self, app: str, clients: Clients, store: StateStore, roles: Roles
     ) -> None:
-        self._context = acting(app, store)
+        self._context = operator_context(app, store)
         self._clients, self._roles = clients, roles
 
-    async def foretell(self, change: Change) -> Foretold:
+    async def foretell(self, change: Action) -> Preview:
         """Return what a change will do; change nothing.
 
         Raises ConfigurationError and other KinesumerErrors.
         """
         if isinstance(change, Seek):
             return await self._foretell_seek(change)
-        return Foretold(await self._lines(change))
+        return Preview(await self._lines(change))
 
-    async def _foretell_seek(self, change: Seek) -> Foretold:
-        plans, asking = await self._plans(change), Asking(PACE_SECONDS)
+    async def _foretell_seek(self, change: Seek) -> Preview:
+        plans, asking = await self._plans(change), PacedReader(READ_INTERVAL_SECONDS)
         counts = await together(count_seek(plan, asking) for plan in plans)
         found = [
             line
             for plan, count in zip(plans, counts, strict=True)
-            for line in seek_lines(plan, count)
+            for line in describe_seek(plan, count)
         ]
         every = [count for each in counts for count in each.values()]
-        return Foretold(found, count_text(in_total(every)))
+        return Preview(found, describe_count(total(every)))
 
     async def _lines(self, change: Pause | Resume | Drain | Undrain) -> list[str]:
         context = self._context
@@ -119,16 +124,16 @@ class Desk:
         target, _, _ = await pauses.marked_row(context, change.stream, change.shard)
         if isinstance(change, Resume):
             return ["clients may read it again, unless another pause covers it"]
-        return _pausing(held_in(target)(found))
+        return _pausing(still_held_in(target)(found))
 
-    async def carry_out(self, change: Change) -> str:
+    async def carry_out(self, change: Action) -> str:
         """Do it, and return what was done. Raises as ``foretell()``."""
         context = self._context
         if isinstance(change, Seek):
             plans = await self._plans(change)
             rows = [row for plan in plans for row in await seek.seek(context, plan)]
             said = f"sought {shards_text(len(rows))} to {change.to}"
-            if moved := await seek.overtaken(context, plans, rows):
+            if moved := await seek.conflicting_seeks(context, plans, rows):
                 said += f"; another seek has moved {shards_text(len(moved))} since"
             return said
         if isinstance(change, Drain | Undrain):
@@ -143,8 +148,8 @@ class Desk:
         return f"{marked.target}: paused"
 
     async def _plans(self, change: Seek) -> list[SeekPlan]:
-        to = read_place(change.to, change.shard)
-        place = Place(to, change.stream, change.shard)
+        to = parse_position(change.to, change.shard)
+        place = SeekTarget(to, change.stream, change.shard)
         return await plan_seeks(self._context, self._clients, place, self._roles)
 
 

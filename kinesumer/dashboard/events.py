@@ -13,7 +13,7 @@ from kinesumer.model.streams import stream_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.admin.observation import Sighting
+    from kinesumer.admin.observation import Observation
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
 
 
@@ -21,7 +21,7 @@ Pairs = list[tuple["ShardRow", "ShardRow"]]
 """Rows of one shard, before and after."""
 
 
-def shard_events(arn: str, before: Sighting, after: Sighting) -> Iterator[Event]:
+def shard_events(arn: str, before: Observation, after: Observation) -> Iterator[Event]:
     """Yield what happened in one stream, the cause before what follows from it."""
     known = {row.key: row for row in before.found.shards.get(arn, [])}
     rows = after.found.shards[arn]
@@ -73,7 +73,7 @@ def _reshards(arn: str, fresh: Sequence[ShardRow]) -> Iterator[Event]:
         yield _event(arn, "split", f"{_short(parent)} splits into {names}")
 
 
-def _moved(arn: str, rows: Sequence[ShardRow], before: Sighting) -> Iterator[Event]:
+def _moved(arn: str, rows: Sequence[ShardRow], before: Observation) -> Iterator[Event]:
     moves: dict[tuple[str, str], list[ShardRow]] = defaultdict(list)
     for row in rows:
         old = before.owners.get(row.key, "")
@@ -87,7 +87,7 @@ def _moved(arn: str, rows: Sequence[ShardRow], before: Sighting) -> Iterator[Eve
 
 
 def _stuck(
-    arn: str, rows: Sequence[ShardRow], before: Sighting, after: Sighting
+    arn: str, rows: Sequence[ShardRow], before: Observation, after: Observation
 ) -> Iterator[Event]:
     stuck: dict[str, list[ShardRow]] = defaultdict(list)
     for row in rows:
@@ -116,7 +116,7 @@ def _short(shard_id: str) -> str:
     return number.lstrip("0") or "0" if number.isdigit() else shard_id
 
 
-def between(before: Sighting, after: Sighting) -> list[Event]:
+def find_events(before: Observation, after: Observation) -> list[Event]:
     """Return what happened, without times and numbers, causes before what follows."""
     arns = [stream.arn for stream in after.found.streams]
     return list(
@@ -132,7 +132,7 @@ def between(before: Sighting, after: Sighting) -> list[Event]:
     )
 
 
-def _joined(before: Sighting, after: Sighting) -> Iterator[Event]:
+def _joined(before: Observation, after: Observation) -> Iterator[Event]:
     known = {member.session for member in before.found.members}
     names = {member.client_id for member in before.found.members}
     for member in after.found.alive:
@@ -141,7 +141,7 @@ def _joined(before: Sighting, after: Sighting) -> Iterator[Event]:
             yield _of(member, "joined", f"{shown(member.client_id)} joined{again}")
 
 
-def _gone(before: Sighting, after: Sighting) -> Iterator[Event]:
+def _gone(before: Observation, after: Observation) -> Iterator[Event]:
     for member in before.found.alive:
         if member.session in after.found.sessions:
             continue
@@ -158,7 +158,7 @@ def _gone(before: Sighting, after: Sighting) -> Iterator[Event]:
             yield _of(member, "fenced", text)
 
 
-def _changed(before: Sighting, after: Sighting) -> Iterator[Event]:
+def _changed(before: Observation, after: Observation) -> Iterator[Event]:
     earlier = {member.session: member for member in before.found.alive}
     for member in after.found.alive:
         old = earlier.get(member.session)
@@ -188,7 +188,7 @@ def _state(name: str, state: str) -> tuple[str, str]:
     return "recovered", f"{name} is {shown(state)} again"
 
 
-def _led(before: Sighting, after: Sighting) -> Iterator[Event]:
+def _led(before: Observation, after: Observation) -> Iterator[Event]:
     then, now = before.found.leader, after.found.leader
     if after.found.leader_id is None:
         if before.found.leader_id is not None:
@@ -202,7 +202,7 @@ def _led(before: Sighting, after: Sighting) -> Iterator[Event]:
         yield Event(kind="led", text=f"{name} leads", client_id=now.client_id)
 
 
-def _streams(before: Sighting, after: Sighting) -> Iterator[Event]:
+def _streams(before: Observation, after: Observation) -> Iterator[Event]:
     known = {stream.arn: stream for stream in before.found.streams}
     for stream in after.found.streams:
         name = f"stream {stream_name(stream.arn)}"

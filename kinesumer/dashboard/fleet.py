@@ -21,7 +21,7 @@ COUNTING_SECONDS = 10.0
 """Clients store positions every five seconds: in between, none has moved."""
 
 
-class Measured(NamedTuple):
+class StreamMeasurements(NamedTuple):
     """What reading the streams themselves tells."""
 
     lags: Lags
@@ -29,19 +29,19 @@ class Measured(NamedTuple):
     """Records a second by stream; what isn't known isn't there."""
 
 
-class Fleet(Protocol):
+class FleetSource(Protocol):
     """One app, as it can be seen from outside."""
 
     async def read(self) -> Snapshot:
         """Return all rows. Raises KinesumerError."""
         ...
 
-    async def measure(self, found: Snapshot) -> Measured:
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
         """Ask Kinesis about the shards; what can't be read is a problem in the lags."""
         ...
 
 
-class StoredFleet:
+class StoreFleetSource:
     """The fleet that a table knows under an app's name."""
 
     def __init__(
@@ -62,12 +62,12 @@ class StoredFleet:
         """Return all rows. Raises KinesumerError."""
         return await snapshot.take(self._store, self._app)
 
-    async def measure(self, found: Snapshot) -> Measured:
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
         """Ask Kinesis about the shards; what can't be read is a problem in the lags."""
         lags, _ = await asyncio.gather(
             read_lags(self._clients, found.shards, self._roles), self._count(found)
         )
-        return Measured(lags, self._rates)
+        return StreamMeasurements(lags, self._rates)
 
     async def _count(self, found: Snapshot) -> None:
         """Look how fast positions go on, over two commits of theirs at least."""

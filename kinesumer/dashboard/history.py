@@ -30,7 +30,7 @@ class Step(NamedTuple):
     records_per_second: Values
 
 
-class Hour:
+class LagHistory:
     """Steps of the last hour, oldest first."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 
-def bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:
+def build_bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:
     """Return the band of every stream, in the order of the rows."""
     return [_band(stream, found, lags, rates) for stream in found.streams]
 
@@ -28,7 +28,7 @@ def _band(
     stream: StreamRow, found: Snapshot, lags: Lags, rates: Mapping[str, float]
 ) -> Band:
     rows = found.shards[stream.arn]
-    placed = lanes(rows)
+    placed = assign_lanes(rows)
     behind = [lags.millis[row.key] for row in rows if row.key in lags.millis]
     return Band(
         stream_arn=stream.arn,
@@ -87,7 +87,7 @@ def share(hash_keys: int) -> float:
     return round(hash_keys / HASH_KEYS, 9)
 
 
-def lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
+def assign_lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
     """Return the shards to show and the lane of each, in hash-key order.
 
     What is being read lies in lane 0. A child that waits lies one lane beneath the

@@ -13,7 +13,7 @@ HUES, PATTERNS = 8, 4
 """The page's palette. The first pattern is plain."""
 
 
-def assign(known: Mapping[str, int], client_ids: Iterable[str]) -> dict[str, int]:
+def assign_slots(known: Mapping[str, int], client_ids: Iterable[str]) -> dict[str, int]:
     """Return the slot of each client; those that have one keep it.
 
     A client's name says which hue it would like, so that it mostly has the same one

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.observation import Sighting, sight
+from kinesumer.admin.observation import Observation, observe
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.dashboard import events, palette
-from kinesumer.dashboard.fleet import Measured
-from kinesumer.dashboard.history import Hour
-from kinesumer.dashboard.view_model import About, Seen, draw
+from kinesumer.dashboard.fleet import StreamMeasurements
+from kinesumer.dashboard.history import LagHistory
+from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
 from kinesumer.errors import KinesumerError, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from kinesumer.dashboard.fleet import Fleet
+    from kinesumer.dashboard.fleet import FleetSource
     from kinesumer.dashboard.model import Event
     from kinesumer.ports import Clock
 
@@ -31,18 +31,18 @@ MEASURING_SECONDS = 1.0
 """A look waits for Kinesis for so long; what comes later is in the next one."""
 KEPT_EVENTS = 200
 NOBODY = Snapshot([], None, [], {})
-NOTHING = Measured(Lags({}, {}), {})
+NOTHING = StreamMeasurements(Lags({}, {}), {})
 
 
-class Watcher:
+class Poller:
     """One fleet's watcher, whoever watches: the reads don't grow with the pages."""
 
-    def __init__(self, about: About, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, about: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
         self._about, self._fleet, self._clock = about, fleet, clock
-        self._sighting: Sighting | None = None
+        self._sighting: Observation | None = None
         self._measured = NOTHING
-        self._measuring: asyncio.Task[Measured] | None = None
-        self._hour = Hour()
+        self._measuring: asyncio.Task[StreamMeasurements] | None = None
+        self._hour = LagHistory()
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._happened = 0
         self._slots: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Watcher:
         self._hurry = asyncio.Event()
 
     @property
-    def sighting(self) -> Sighting | None:
+    def sighting(self) -> Observation | None:
         """What was seen at the last look that succeeded."""
         return self._sighting
 
@@ -161,10 +161,10 @@ class Watcher:
     def _saw(self, found: Snapshot) -> None:
         before = self._sighting
         lags = self._measured.lags.millis
-        self._sighting = sight(before, found, lags, self._clock.now())
+        self._sighting = observe(before, found, lags, self._clock.now())
         names = {member.client_id for member in found.alive}
-        self._slots = palette.assign(self._slots, names)
-        for event in events.between(before, self._sighting) if before else ():
+        self._slots = palette.assign_slots(self._slots, names)
+        for event in events.find_events(before, self._sighting) if before else ():
             self._happened += 1
             at = self._clock.wall()
             self._events.append(
@@ -172,8 +172,8 @@ class Watcher:
             )
 
     def _draw(self, trouble: str | None) -> bytes:
-        sighting = self._sighting or Sighting(NOBODY, self._clock.now())
-        seen = Seen(
+        sighting = self._sighting or Observation(NOBODY, self._clock.now())
+        seen = ViewInput(
             sighting=sighting,
             at=self._clock.wall(),
             every_seconds=self._every_seconds(),
@@ -184,4 +184,4 @@ class Watcher:
             history=self._hour.lines(),
             trouble=trouble,
         )
-        return msgspec.json.encode(draw(self._about, seen))
+        return msgspec.json.encode(build_state(self._about, seen))

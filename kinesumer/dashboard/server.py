@@ -13,18 +13,18 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from kinesumer.dashboard.actions import Change
+from kinesumer.dashboard.actions import Action
 from kinesumer.dashboard.auth import protect
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.auth import Guard
-    from kinesumer.dashboard.poller import Watcher
+    from kinesumer.dashboard.poller import Poller
 
-    Do = Callable[[Desk, Change], Awaitable[dict[str, Any]]]
+    Do = Callable[[ActionHandler, Action], Awaitable[dict[str, Any]]]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Invitation(msgspec.Struct, forbid_unknown_fields=True):
 
 
 INVITATIONS = msgspec.json.Decoder(Invitation)
-CHANGES: msgspec.json.Decoder[Change] = msgspec.json.Decoder(Change)
+CHANGES: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
 NO_BODY = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
@@ -88,7 +88,7 @@ class Server:
     """Answers one fleet's pages."""
 
     def __init__(
-        self, watcher: Watcher, guard: Guard, desk: Desk | None = None
+        self, watcher: Poller, guard: Guard, desk: ActionHandler | None = None
     ) -> None:
         self._watcher, self._guard, self._desk = watcher, guard, desk
         self._files = page_files()
@@ -161,10 +161,10 @@ class Server:
         except KinesumerError as error:
             return _refusal(409, str(error))
 
-    async def _told(self, desk: Desk, change: Change) -> dict[str, Any]:
+    async def _told(self, desk: ActionHandler, change: Action) -> dict[str, Any]:
         return (await desk.foretell(change))._asdict()
 
-    async def _done(self, desk: Desk, change: Change) -> dict[str, Any]:
+    async def _done(self, desk: ActionHandler, change: Action) -> dict[str, Any]:
         done = await desk.carry_out(change)
         self._watcher.hurry()
         return {"done": done}
@@ -206,7 +206,7 @@ def listen(port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    server: Server, watcher: Watcher, opened: socket.socket
+    server: Server, watcher: Poller, opened: socket.socket
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve and look while the block runs; the task ends only if looking fails."""
     runner = web.AppRunner(

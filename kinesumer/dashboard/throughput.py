@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.sampling import OF_A_SHARD
-from kinesumer.admin.shard_reads import Asking, each_stream
+from kinesumer.admin.sampling import SHARD_ERRORS
+from kinesumer.admin.shard_reads import PacedReader, for_each_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Throughput:
         self._turn += 1
         streams = advances(before[0], positions)
         counts = {arn: 0.0 for arn, moved in streams.items() if not moved}
-        asking = Asking()
+        asking = PacedReader()
 
         async def of_stream(arn: str, source: StreamSource) -> None:
             count = await self._stream(asking, source, streams[arn])
@@ -68,15 +68,15 @@ class Throughput:
                 counts[arn] = count
 
         moving = [arn for arn, moved in streams.items() if moved]
-        await each_stream(self._clients, moving, of_stream, self._roles)
+        await for_each_stream(self._clients, moving, of_stream, self._roles)
         seconds = now - before[1]
         return {arn: count / seconds for arn, count in counts.items()}
 
     async def _stream(
-        self, asking: Asking, source: StreamSource, moved: Sequence[Advance]
+        self, asking: PacedReader, source: StreamSource, moved: Sequence[Advance]
     ) -> float | None:
         """Return how many records a stream's shards have done, or None."""
-        sample = chosen(moved, self._turn)
+        sample = choose_shards(moved, self._turn)
         counts = await asyncio.gather(
             *(self._shard(asking, source, one) for one in sample)
         )
@@ -84,7 +84,7 @@ class Throughput:
         return len(moved) * sum(known) / len(known) if known else None
 
     async def _shard(
-        self, asking: Asking, source: StreamSource, moved: Advance
+        self, asking: PacedReader, source: StreamSource, moved: Advance
     ) -> float | None:
         shard, arn = moved.shard, moved.shard.stream_arn
         limit = sample_records(self._record_bytes.get(arn))
@@ -92,14 +92,14 @@ class Throughput:
             page = await asking.read(source, shard, moved.old, limit)
             if page.records:
                 self._record_bytes[arn] = page.wire_bytes / len(page.records)
-            count = counted(page, moved.new)
+            count = count_until(page, moved.new)
             if count is not None:
                 return count
             at = moved.new._replace(sub_sequence_number=0)
             last = await asking.read(source, shard, at, 1)
-        except OF_A_SHARD:
+        except SHARD_ERRORS:
             return None
-        return extrapolated(page, last)
+        return extrapolate(page, last)
 
 
 def advances(old: Positions, new: Positions) -> dict[str, list[Advance]]:
@@ -111,7 +111,7 @@ def advances(old: Positions, new: Positions) -> dict[str, list[Advance]]:
     return streams
 
 
-def chosen(moved: Sequence[Advance], turn: int) -> list[Advance]:
+def choose_shards(moved: Sequence[Advance], turn: int) -> list[Advance]:
     """Return some shards, spread over all; others each turn."""
     count = min(SAMPLED_SHARDS, len(moved))
     step = len(moved) / count
@@ -125,7 +125,7 @@ def sample_records(record_bytes: float | None) -> int:
     return max(1, min(MOST_RECORDS, int(SAMPLE_BYTES / max(record_bytes, 1))))
 
 
-def counted(page: Page, end: Position) -> float | None:
+def count_until(page: Page, end: Position) -> float | None:
     """Return how many of a page's records lie at or before a position.
 
     None if the page may not reach so far. Records of KPL aggregates count as one.
@@ -137,7 +137,7 @@ def counted(page: Page, end: Position) -> float | None:
     return float(count) if reached or not page.millis_behind else None
 
 
-def extrapolated(page: Page, last: Page) -> float | None:
+def extrapolate(page: Page, last: Page) -> float | None:
     """Return how many records there are from a page's begin to the last one.
 
     As many for each second as the page has. None if the page tells no time.

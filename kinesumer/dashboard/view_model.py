@@ -6,19 +6,19 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.status import report, stalled_after
-from kinesumer.dashboard.layout import bands
+from kinesumer.admin.status import report, stall_limit_seconds
+from kinesumer.dashboard.layout import build_bands
 from kinesumer.dashboard.model import Band, Event, History, Member, State, Totals
 from kinesumer.model.rows import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesumer.admin.observation import Sighting
+    from kinesumer.admin.observation import Observation
     from kinesumer.model.rows import MemberRow
 
 
-class About(NamedTuple):
+class DashboardInfo(NamedTuple):
     """What was asked for, and the server's side of it."""
 
     app: str
@@ -27,10 +27,10 @@ class About(NamedTuple):
     control: bool = False
 
 
-class Seen(NamedTuple):
+class ViewInput(NamedTuple):
     """Everything that the page is drawn from."""
 
-    sighting: Sighting
+    sighting: Observation
     at: float
     """Seconds since 1970."""
     every_seconds: float
@@ -42,10 +42,10 @@ class Seen(NamedTuple):
     trouble: str | None = None
 
 
-def draw(about: About, seen: Seen) -> State:
+def build_state(about: DashboardInfo, seen: ViewInput) -> State:
     """Return the page's model."""
     found = seen.sighting.found
-    streams = bands(found, seen.lags, seen.rates)
+    streams = build_bands(found, seen.lags, seen.rates)
     ages = {m.session: seen.sighting.age(m.session) for m in found.alive}
     told = report(about.app, about.table, found, seen.lags, ages)
     behind = _behind(seen)
@@ -69,7 +69,7 @@ def draw(about: About, seen: Seen) -> State:
     )
 
 
-def _behind(seen: Seen) -> dict[str, int]:
+def _behind(seen: ViewInput) -> dict[str, int]:
     """Return each session's largest lag."""
     behind: dict[str, int] = defaultdict(int)
     for page in seen.sighting.found.shards.values():
@@ -80,7 +80,7 @@ def _behind(seen: Seen) -> dict[str, int]:
     return behind
 
 
-def _totals(streams: Sequence[Band], seen: Seen) -> Totals:
+def _totals(streams: Sequence[Band], seen: ViewInput) -> Totals:
     shards = [
         shard
         for band in streams
@@ -100,7 +100,7 @@ def _totals(streams: Sequence[Band], seen: Seen) -> Totals:
     )
 
 
-def _member(member: MemberRow, seen: Seen, behind: Mapping[str, int]) -> Member:
+def _member(member: MemberRow, seen: ViewInput, behind: Mapping[str, int]) -> Member:
     found = seen.sighting.found
     return Member(
         client_id=member.client_id,
@@ -109,7 +109,7 @@ def _member(member: MemberRow, seen: Seen, behind: Mapping[str, int]) -> Member:
         leader=member.client_id == found.leader_id,
         states=_states(member, seen.sighting) or ["up"],
         heartbeat_age_seconds=round(seen.sighting.age(member.session), 1),
-        heartbeat_late_seconds=stalled_after(member),
+        heartbeat_late_seconds=stall_limit_seconds(member),
         weight=member.weight,
         label=member.label,
         shards=found.owned[member.session],
@@ -118,7 +118,7 @@ def _member(member: MemberRow, seen: Seen, behind: Mapping[str, int]) -> Member:
     )
 
 
-def _states(member: MemberRow, sighting: Sighting) -> list[str]:
+def _states(member: MemberRow, sighting: Observation) -> list[str]:
     states = []
     if member.session in sighting.silent:
         states.append("silent")

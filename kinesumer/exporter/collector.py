@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import read_lags
-from kinesumer.admin.observation import sight
-from kinesumer.admin.status import unchanged
+from kinesumer.admin.observation import observe
+from kinesumer.admin.status import track_unchanged
 from kinesumer.errors import KinesumerError, TransientError
-from kinesumer.exporter.metrics import Account, Look, families, neglected
+from kinesumer.exporter.metrics import (
+    AppMetrics,
+    AppReading,
+    build_metrics,
+    unconsumed_shards,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from prometheus_client.core import Metric
 
-    from kinesumer.admin.observation import Sighting
+    from kinesumer.admin.observation import Observation
     from kinesumer.aws.session import Clients
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import Clock, StateStore
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kinesumer.exporter")
 
 
-class Reading:
+class AppReader:
     """One app, read again and again.
 
     What it costs depends on the pace only, not on how many ask for the metrics.
@@ -36,9 +41,9 @@ class Reading:
     def __init__(
         self, app: str, clock: Clock, roles: Roles = NO_ROLES, *, lag: bool = True
     ) -> None:
-        self.account = Account(app, 0, 0, None)
+        self.account = AppMetrics(app, 0, 0, None)
         self._app, self._clock, self._roles, self._lag = app, clock, roles, lag
-        self._before: Sighting | None = None
+        self._before: Observation | None = None
         self._neglected: dict[ShardKey, tuple[bool, float]] = {}
 
     async def read(self, clients: Clients, store: StateStore) -> None:
@@ -53,17 +58,17 @@ class Reading:
         try:
             look = await self._look(clients, store)
         except KinesumerError as error:
-            self.account = Account(self._app, reads, errors + 1, None)
+            self.account = AppMetrics(self._app, reads, errors + 1, None)
             if first and not isinstance(error, TransientError):
                 raise
             if first or worked:
                 log.warning("app %s couldn't be read: %s", self._app, error)
         else:
-            self.account = Account(self._app, reads, errors, look)
+            self.account = AppMetrics(self._app, reads, errors, look)
             if not (first or worked):
                 log.warning("app %s can be read again", self._app)
 
-    async def _look(self, clients: Clients, store: StateStore) -> Look:
+    async def _look(self, clients: Clients, store: StateStore) -> AppReading:
         began = self._clock.now()
         found = await snapshot.take(store, self._app)
         now = self._clock.now()
@@ -71,23 +76,23 @@ class Reading:
         if self._lag:
             lags = await read_lags(clients, found.shards, self._roles)
         millis = lags.millis if lags else {}
-        self._before = sight(self._before, found, millis, now)
-        states = dict.fromkeys(neglected(found), True)
-        self._neglected = unchanged(self._neglected, states, now)
+        self._before = observe(self._before, found, millis, now)
+        states = dict.fromkeys(unconsumed_shards(found), True)
+        self._neglected = track_unchanged(self._neglected, states, now)
         since = {key: moment for key, (_, moment) in self._neglected.items()}
         seconds = self._clock.now() - began
-        return Look(self._before, lags, since, self._clock.wall(), seconds)
+        return AppReading(self._before, lags, since, self._clock.wall(), seconds)
 
 
 class Exporter:
     """A collector for prometheus_client: it answers from memory, in any thread."""
 
-    def __init__(self, readings: Sequence[Reading]) -> None:
+    def __init__(self, readings: Sequence[AppReader]) -> None:
         self._readings = readings
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics as they were last read."""
-        return families([reading.account for reading in self._readings])
+        return build_metrics([reading.account for reading in self._readings])
 
     async def read(self, clients: Clients, store: StateStore) -> None:
         """Read all apps once. Raises KinesumerError as ``Reading.read`` does."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from kinesumer.admin.lag import Lags
-    from kinesumer.admin.observation import Sighting
+    from kinesumer.admin.observation import Observation
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import MemberRow, StreamRow
     from kinesumer.model.streams import ShardKey
@@ -28,10 +28,10 @@ SHARD_STATES = ("owned", "moving", "unowned", "orphaned", "waiting", "ended")
 NEGLECTED = ("unowned", "orphaned")
 
 
-class Look(NamedTuple):
+class AppReading(NamedTuple):
     """What one reading of an app found."""
 
-    sighting: Sighting
+    sighting: Observation
     lags: Lags | None
     """None: nobody asked for them."""
     neglected: Mapping[ShardKey, float]
@@ -42,16 +42,16 @@ class Look(NamedTuple):
     """How long the reading took."""
 
 
-class Account(NamedTuple):
+class AppMetrics(NamedTuple):
     """How the readings of one app went, and what the last one found, if it did."""
 
     app: str
     reads: int
     errors: int
-    look: Look | None
+    look: AppReading | None
 
 
-class Sheet:
+class MetricSet:
     """Collects samples, each under the name that names.py knows."""
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ class Sheet:
         return [*self._counters.values(), *self._gauges.values()]
 
 
-def families(accounts: Iterable[Account]) -> list[Metric]:
+def build_metrics(accounts: Iterable[AppMetrics]) -> list[Metric]:
     """Return the metrics of some apps; an app that couldn't be read has but few."""
-    sheet = Sheet()
+    sheet = MetricSet()
     for app, reads, errors, look in accounts:
         sheet.counter("reads", reads, app)
         sheet.counter("read_errors", errors, app)
@@ -90,7 +90,7 @@ def families(accounts: Iterable[Account]) -> list[Metric]:
     return sheet.families()
 
 
-def _app(sheet: Sheet, app: str, look: Look) -> None:
+def _app(sheet: MetricSet, app: str, look: AppReading) -> None:
     found = look.sighting.found
     sheet.gauge("read_duration_seconds", look.seconds, app)
     sheet.gauge("read_timestamp_seconds", look.at, app)
@@ -109,7 +109,7 @@ def _app(sheet: Sheet, app: str, look: Look) -> None:
         _stream(sheet, app, stream, look)
 
 
-def _member_state(member: MemberRow, sighting: Sighting) -> str:
+def _member_state(member: MemberRow, sighting: Observation) -> str:
     if member.session in sighting.silent:
         return "silent"
     if member.state != "up":
@@ -119,7 +119,7 @@ def _member_state(member: MemberRow, sighting: Sighting) -> str:
     return "joining" if member.range is None and member.kind == CLIENT else "up"
 
 
-def _stream(sheet: Sheet, app: str, stream: StreamRow, look: Look) -> None:
+def _stream(sheet: MetricSet, app: str, stream: StreamRow, look: AppReading) -> None:
     found = look.sighting.found
     rows = found.shards[stream.arn]
     # Its name was read from a row: it may be no ARN.
@@ -140,7 +140,7 @@ def _stream(sheet: Sheet, app: str, stream: StreamRow, look: Look) -> None:
         _lag(sheet, stream.arn, look.lags, labels)
 
 
-def _lag(sheet: Sheet, arn: str, lags: Lags, labels: tuple[str, ...]) -> None:
+def _lag(sheet: MetricSet, arn: str, lags: Lags, labels: tuple[str, ...]) -> None:
     sheet.gauge("lag_known", arn not in lags.problems, *labels)
     shards = {key: millis for key, millis in lags.millis.items() if key[0] == arn}
     for key, millis in shards.items():
@@ -155,7 +155,7 @@ def _lag(sheet: Sheet, arn: str, lags: Lags, labels: tuple[str, ...]) -> None:
         sheet.gauge("retention_left_seconds", kept - lag, *labels)
 
 
-def neglected(found: Snapshot) -> list[ShardKey]:
+def unconsumed_shards(found: Snapshot) -> list[ShardKey]:
     """Return the shards that nobody consumes though somebody should."""
     return [
         row.key

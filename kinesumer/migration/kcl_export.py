@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.admin.context import refuse_clients
+from kinesumer.admin.context import require_no_clients
 from kinesumer.admin.sampling import peek
-from kinesumer.admin.shard_reads import Asking
+from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
@@ -93,7 +93,7 @@ class Handover(NamedTuple):
 
         May be repeated after a crash in the middle. Raises KinesumerError.
         """
-        await refuse_clients(context)
+        await require_no_clients(context)
         await refuse_workers(self.table, self.seen)
         changes = [change for stream in self.streams for change in stream.changes]
         for change in changes:
@@ -110,7 +110,7 @@ class Handover(NamedTuple):
                     f"lease {change.write.key} isn't what was written: somebody else "
                     "writes there; stop them and repeat it"
                 )
-        await refuse_clients(context)
+        await require_no_clients(context)
 
     def report(self, *, written: bool) -> dict[str, Any]:
         """Return it as JSON: see docs/migrating-from-kcl.md."""
@@ -192,7 +192,7 @@ class _Stream(NamedTuple):
     async def _checkpoints(
         self, rows: Sequence[ShardRow]
     ) -> list[tuple[ShardRow, Checkpoint]]:
-        asking = Asking()
+        asking = PacedReader()
 
         async def one(row: ShardRow) -> tuple[ShardRow, Checkpoint]:
             parts = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kinesumer.admin.distribution import Client, Held, Spread
+from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.aws.kinesis import parse_stream_name
 from kinesumer.errors import ClientsAliveError, ConfigurationError, shown
 from kinesumer.migration.kcl import SHARD_END, read_table
@@ -155,17 +155,17 @@ def _arn(stream: StreamId, region: str | None) -> str:
 KIB = 1024
 
 
-def spread_of(table: Table) -> Spread:
+def spread_of(table: Table) -> Distribution:
     """Return who holds what: workers without a lease aren't in such a table.
 
     The throughput is what workers of KCL 3 note in their leases.
     """
     leases = [lease for lease in table.leases if lease.checkpoint != SHARD_END]
     owners = sorted({lease.owner for lease in leases if lease.owner})
-    return Spread(
-        [Client(owner) for owner in owners],
+    return Distribution(
+        [Consumer(owner) for owner in owners],
         [
-            Held(
+            ShardLoad(
                 lease.owner,
                 None if lease.throughput is None else lease.throughput * KIB,
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.sampling import Found, peek
-from kinesumer.admin.shard_reads import Asking
+from kinesumer.admin.sampling import Presence, peek
+from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.core import lineage
 from kinesumer.errors import KinesumerError
 from kinesumer.migration.apply import compare
@@ -55,8 +55,8 @@ async def draft(
         info.arn, shards, {id_: mark for id_, (mark, _) in checked.items()}
     )
     said = [(f"{id_}: {_SAID[found]}", found) for id_, (_, found) in checked.items()]
-    notes = [text for text, found in said if found in (Found.EXPIRED, Found.GONE)]
-    problems = [text for text, found in said if found is Found.FOREIGN]
+    notes = [text for text, found in said if found in (Presence.EXPIRED, Presence.GONE)]
+    problems = [text for text, found in said if found is Presence.FOREIGN]
     problems += [
         f"{shard_id}: nothing tells how far it was read, nor its parents or children"
         for shard_id in layout.uncovered
@@ -78,12 +78,12 @@ async def draft(
 
 
 _SAID = {
-    Found.THERE: "its position is there",
-    Found.FOREIGN: "Kinesis says that its position was never in this shard: is it "
+    Presence.THERE: "its position is there",
+    Presence.FOREIGN: "Kinesis says that its position was never in this shard: is it "
     "another stream's, or was the stream made anew?",
-    Found.EXPIRED: "retention has passed its position: unread records may be lost, it "
-    "goes on with the oldest one",
-    Found.GONE: "retention has passed the whole shard, unread records with it",
+    Presence.EXPIRED: "retention has passed its position: unread records may be lost, "
+    "it goes on with the oldest one",
+    Presence.GONE: "retention has passed the whole shard, unread records with it",
 }
 
 
@@ -92,15 +92,15 @@ async def _check(
     source: StreamSource,
     marks: Mapping[str, Mark],
     listed: set[str],
-) -> dict[str, tuple[Mark, Found]]:
+) -> dict[str, tuple[Mark, Presence]]:
     """Return marks as they can be taken over, and what became of their positions."""
-    asking = Asking()
+    asking = PacedReader()
 
-    async def one(shard_id: str, mark: Mark) -> tuple[Mark, Found]:
+    async def one(shard_id: str, mark: Mark) -> tuple[Mark, Presence]:
         if mark.ended or shard_id not in listed:
-            return mark, Found.THERE
+            return mark, Presence.THERE
         if mark.position is None:
-            return mark._replace(start=_resolved(mark.start, info)), Found.THERE
+            return mark._replace(start=_resolved(mark.start, info)), Presence.THERE
         key = ShardKey(info.arn, shard_id)
         found = await peek(asking, source, key, mark.position.sequence_number)
         position = settled(mark.position, found)

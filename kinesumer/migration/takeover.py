@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.admin.context import in_parts, refuse_clients
+from kinesumer.admin.context import report_partial_failure, require_no_clients
 from kinesumer.errors import ConfigurationError, KinesumerError, shown
 from kinesumer.migration.apply import write
 from kinesumer.migration.plan import Draft, draft
@@ -54,12 +54,14 @@ class Takeover(NamedTuple):
 
     async def write(self, context: Context) -> None:
         """Do it while nobody consumes, and verify it. Raises KinesumerError."""
-        await refuse_clients(context)
+        await require_no_clients(context)
         await self.check()
-        with in_parts("not all is written: run it again, then start clients"):
+        with report_partial_failure(
+            "not all is written: run it again, then start clients"
+        ):
             for each in self.drafts:
                 await write(context, each.adoption)
-        await refuse_clients(context)
+        await require_no_clients(context)
         await self.check()
 
     def report(self, *, written: bool) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
-from kinesumer.admin.lag_trend import MOST_PER_SECOND, NOISE_MILLIS
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
+from kinesumer.admin.lag_trend import MAX_RECORDS_PER_SECOND, NOISE_MILLIS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.admin.doctor.observation import Seen, StreamSeen
+    from kinesumer.admin.doctor.observation import AppObservation, StreamObservation
     from kinesumer.aws.account import AccountLimits
 
 
@@ -35,7 +35,7 @@ WORTH_TELLING = 0.1
 """… if that is this part of the limit."""
 
 
-def hot(seen: Seen) -> Iterator[Finding]:
+def hot_shards(seen: AppObservation) -> Iterator[Finding]:
     """Tell of shards near what they can take, and of those far above the others."""
     for arn, stream in seen.streams.items():
         loads = _loads(stream)
@@ -47,7 +47,7 @@ def hot(seen: Seen) -> Iterator[Finding]:
                 Severity.WARNING,
                 arn,
                 f"near the 1 MB or 1,000 records a second that a shard takes: "
-                f"{some(told)}; beyond it producers are refused",
+                f"{abbreviate(told)}; beyond it producers are refused",
                 "split them, or spread the partition keys",
             )
         middle = median(loads.values()) if loads else 0.0
@@ -61,23 +61,23 @@ def hot(seen: Seen) -> Iterator[Finding]:
                 "hot shards",
                 Severity.NOTE,
                 arn,
-                f"far more than the others arrives in {some(above)}",
+                f"far more than the others arrives in {abbreviate(above)}",
                 "look for partition keys that many records share",
             )
 
 
-def _loads(stream: StreamSeen) -> dict[str, float]:
+def _loads(stream: StreamObservation) -> dict[str, float]:
     """Return each open shard's load as a part of what it can take."""
     return {
         shard: max(
             arriving.bytes_per_second / MOST_BYTES_PER_SECOND,
-            arriving.records_per_second / MOST_PER_SECOND,
+            arriving.records_per_second / MAX_RECORDS_PER_SECOND,
         )
         for shard, arriving in stream.arriving.items()
     }
 
 
-def crowded(seen: Seen) -> Iterator[Finding]:
+def throttled_shards(seen: AppObservation) -> Iterator[Finding]:
     """Tell of shards that refused reads though those who own them had caught up."""
     for arn, stream in seen.streams.items():
         behind = {
@@ -94,8 +94,9 @@ def crowded(seen: Seen) -> Iterator[Finding]:
                 "shard limits",
                 Severity.WARNING,
                 arn,
-                f"{some(others)} refused reads as too many, though this app's clients "
-                "have caught up there and read four times a second: others read too",
+                f"{abbreviate(others)} refused reads as too many, though this "
+                "app's clients have caught up there and read four times a second: "
+                "others read too",
                 "all consumers of a shard share 5 reads a second and 2 MB/s: see which "
                 "other apps read it, let them share one, or give some enhanced fan-out",
             )
@@ -105,7 +106,8 @@ def crowded(seen: Seen) -> Iterator[Finding]:
                 "shard limits",
                 Severity.NOTE,
                 arn,
-                f"{some(its_own)} are behind, and read as often as Kinesis allows",
+                f"{abbreviate(its_own)} are behind, and read as often as "
+                "Kinesis allows",
                 "more clients don't read one shard faster: if handlers keep up, split "
                 "the shards",
             )
@@ -117,7 +119,7 @@ CHECK = "shard limits"
 NEAR = 0.9
 
 
-def account_full(limits: AccountLimits | None) -> Iterator[Finding]:
+def shard_quota(limits: AccountLimits | None) -> Iterator[Finding]:
     """Tell that splits will be refused."""
     if limits is None or limits.open_shards < NEAR * limits.shard_limit:
         return
@@ -131,7 +133,7 @@ def account_full(limits: AccountLimits | None) -> Iterator[Finding]:
     )
 
 
-def idle(seen: Seen) -> Iterator[Finding]:
+def idle_clients(seen: AppObservation) -> Iterator[Finding]:
     """Tell of clients that have no shard, since there are fewer shards than clients."""
     rows = [row for page in seen.second.shards.values() for row in page]
     shards = sum(not row.ended and row.ready for row in rows)

@@ -10,7 +10,7 @@ from kinesumer.admin.doctor.finding import Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.admin.doctor.permission_probe import Trial
+    from kinesumer.admin.doctor.permission_probe import Probe
 
 NOTED_SECONDS = 5.0
 WRONG_SECONDS = 60.0
@@ -24,7 +24,7 @@ HARMLESS = (
 ADVICE = "let the machine keep its time by NTP (chrony, systemd-timesyncd)"
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """AWS's time, and this machine's before and after it was asked."""
 
     service: float
@@ -42,7 +42,9 @@ class Reading(NamedTuple):
         return min(most, 0.0)
 
 
-def skewed(reading: Reading | None, trials: Iterable[Trial]) -> Iterator[Finding]:
+def clock_skew(
+    reading: ClockReading | None, trials: Iterable[Probe]
+) -> Iterator[Finding]:
     """Compare the clocks, or tell that AWS refuses this one's signatures."""
     refused = [t for t in trials if t.error and _REFUSED.search(str(t.error))]
     if refused:

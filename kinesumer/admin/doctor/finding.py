@@ -36,7 +36,7 @@ def worst(findings: Iterable[Finding]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.NOTE)
 
 
-def some(names: Iterable[str], most: int = 3) -> str:
+def abbreviate(names: Iterable[str], most: int = 3) -> str:
     """Return a few names, and how many more there are."""
     names = list(names)
     more = len(names) - most

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
 from kinesumer.admin.snapshot import state
-from kinesumer.admin.status import stalled_after
+from kinesumer.admin.status import stall_limit_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import ShardRow
 
 CHECK = "hand-overs"
 
 
-def stuck(seen: Seen) -> Iterator[Finding]:
+def stuck_hand_overs(seen: AppObservation) -> Iterator[Finding]:
     """Tell of shards that didn't get from one client to another, or from parents."""
     for stream in seen.second.streams:
         before = {r.key: r for r in seen.first.shards.get(stream.arn, [])}
@@ -32,7 +32,7 @@ def stuck(seen: Seen) -> Iterator[Finding]:
 
 
 def _moving(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: Seen
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: AppObservation
 ) -> Iterator[Finding]:
     lasting: dict[tuple[str, str], list[str]] = {}
     for was, row in pairs:
@@ -42,13 +42,13 @@ def _moving(
             lasting.setdefault(way, []).append(row.key.shard_id)
     for (owner, planned), shards in lasting.items():
         giver = next(m for m in seen.second.alive if m.session == owner)
-        silent = seen.silent.get(owner, 0.0) > stalled_after(giver)
+        silent = seen.silent.get(owner, 0.0) > stall_limit_seconds(giver)
         yield Finding(
             CHECK,
             Severity.WARNING,
             arn,
-            f"{some(shards)} have been on the way from {giver.client_id} to {planned} "
-            f"for {seen.seconds:.0f} s",
+            f"{abbreviate(shards)} have been on the way from {giver.client_id} to "
+            f"{planned} for {seen.seconds:.0f} s",
             f"{giver.client_id} stands still: others take over when it is fenced"
             if silent
             else f"{giver.client_id} waits for its handler, for up to drain_timeout "
@@ -57,7 +57,7 @@ def _moving(
 
 
 def _waiting(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: Seen
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: AppObservation
 ) -> Iterator[Finding]:
     first, second = _ended(arn, seen.first), _ended(arn, seen.second)
     lasting = [
@@ -72,7 +72,7 @@ def _waiting(
             CHECK,
             Severity.WARNING,
             arn,
-            f"{some(lasting)} still wait for parents that are read to their end",
+            f"{abbreviate(lasting)} still wait for parents that are read to their end",
             "the leader lets them begin at its next listing (30 s), if a client died "
             "in between; if it lasts, look at the leader's log",
         )

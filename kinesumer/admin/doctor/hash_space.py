@@ -13,7 +13,7 @@ from kinesumer.wire.rows import hash_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.admin.snapshot import Snapshot
 
     Part = tuple[int, int]
@@ -33,7 +33,7 @@ def holes(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-def uncovered(seen: Seen) -> Iterator[Finding]:
+def uncovered_hash_keys(seen: AppObservation) -> Iterator[Finding]:
     """Tell of hash keys without a row, planned for nobody or twice, or not listed."""
     for stream in seen.second.streams:
         arn = stream.arn
@@ -52,7 +52,7 @@ def uncovered(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _without_row(arn: str, seen: Seen) -> Iterator[Finding]:
+def _without_row(arn: str, seen: AppObservation) -> Iterator[Finding]:
     lasting = _lasting(_rows(arn, seen.first), _rows(arn, seen.second))
     if lasting:
         yield Finding(
@@ -71,7 +71,7 @@ def _rows(arn: str, found: Snapshot) -> list[Part]:
     return [(row.first_hash, row.last_hash) for row in page if not row.ended]
 
 
-def _unplanned(arn: str, seen: Seen) -> Iterator[Finding]:
+def _unplanned(arn: str, seen: AppObservation) -> Iterator[Finding]:
     first, second = _planned(arn, seen.first), _planned(arn, seen.second)
     if first is None or second is None:
         return

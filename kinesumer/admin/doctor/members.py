@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
-from kinesumer.admin.status import stalled_after
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
+from kinesumer.admin.status import stall_limit_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.model.rows import MemberRow
 
 CHECK = "members"
 
 
-def unwell(seen: Seen) -> Iterator[Finding]:
+def member_problems(seen: AppObservation) -> Iterator[Finding]:
     """Tell of corrupt rows, of nobody alive or leading, and of members in trouble."""
     for text in seen.second.corrupt:
         yield Finding(
@@ -34,7 +34,7 @@ def unwell(seen: Seen) -> Iterator[Finding]:
         yield from _of(member, seen.silent)
 
 
-def _resetting(seen: Seen) -> Iterator[Finding]:
+def _resetting(seen: AppObservation) -> Iterator[Finding]:
     if seen.first.resetting and seen.second.resetting:
         yield Finding(
             CHECK,
@@ -45,7 +45,7 @@ def _resetting(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _lifeless(seen: Seen) -> Iterator[Finding]:
+def _lifeless(seen: AppObservation) -> Iterator[Finding]:
     """The last who died are fenced by nobody: their rows look alive."""
     if any(not _stands_still(m, seen.silent) for m in seen.second.alive):
         return
@@ -59,10 +59,10 @@ def _lifeless(seen: Seen) -> Iterator[Finding]:
 
 
 def _stands_still(member: MemberRow, silent: Mapping[str, float]) -> bool:
-    return silent.get(member.session, 0.0) > stalled_after(member)
+    return silent.get(member.session, 0.0) > stall_limit_seconds(member)
 
 
-def _leaderless(seen: Seen) -> Iterator[Finding]:
+def _leaderless(seen: AppObservation) -> Iterator[Finding]:
     if not seen.clients:
         return
     if seen.first.leader_id is None and seen.second.leader_id is None:
@@ -117,7 +117,7 @@ def _of(member: MemberRow, silent: Mapping[str, float]) -> Iterator[Finding]:
         )
 
 
-def paused(seen: Seen) -> Iterator[Finding]:
+def operator_pauses(seen: AppObservation) -> Iterator[Finding]:
     """Tell of what operators have paused: positions stand still while time passes."""
     found = seen.second
     advice = "kinesumer resume, before retention runs out"
@@ -130,7 +130,7 @@ def paused(seen: Seen) -> Iterator[Finding]:
             yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
         rows = [r for r in found.shards[stream.arn] if r.paused and not r.ended]
         if rows:
-            names = some(row.key.shard_id for row in rows)
+            names = abbreviate(row.key.shard_id for row in rows)
             text = f"paused: {names}{_why(rows[0].pause_reason)}"
             yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
 

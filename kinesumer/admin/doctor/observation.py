@@ -11,32 +11,32 @@ from kinesumer.model.rows import CLIENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesumer.admin.lag_trend import Look, Sample
+    from kinesumer.admin.lag_trend import ArrivalSample, LagSample
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.admin.verify import Verdict
     from kinesumer.model.rows import MemberRow
     from kinesumer.model.streams import Shard, ShardKey, StreamInfo
 
 
-class StreamSeen(NamedTuple):
+class StreamObservation(NamedTuple):
     """What Kinesis said of one stream."""
 
     info: StreamInfo
     listing: Sequence[Shard]
-    first: Mapping[ShardKey, Look] = {}
+    first: Mapping[ShardKey, LagSample] = {}
     """Open rows' positions at the first look …"""
-    second: Mapping[ShardKey, Look] = {}
+    second: Mapping[ShardKey, LagSample] = {}
     """… and at the second."""
     verdicts: Mapping[ShardKey, Verdict] = {}
     """What stands at the stored positions of open rows."""
-    arriving: Mapping[str, Sample] = {}
+    arriving: Mapping[str, ArrivalSample] = {}
     """What came into open shards lately, by shard id."""
     throttled: Mapping[str, int] = {}
     """How many of the doctor's own reads were refused as too many, by shard id."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class AppObservation:
     """Two looks at the rows, some seconds apart, and one at the streams."""
 
     app: str
@@ -46,7 +46,7 @@ class Seen:
     """How far the looks lie apart."""
     silent: Mapping[str, float] = field(default_factory=dict)
     """For how long each session's heartbeat was seen unchanged."""
-    streams: Mapping[str, StreamSeen] = field(default_factory=dict)
+    streams: Mapping[str, StreamObservation] = field(default_factory=dict)
     """By ARN; a stream that couldn't be read is missing."""
     go_clients: Sequence[str] = ()
     """Clients of Kinesumer for Go that live under this app."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
 from kinesumer.admin.snapshot import state
 from kinesumer.core.lineage import is_complete, repairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 30.0
 NOBODYS = ("unowned", "orphaned")
 
 
-def orphans(seen: Seen) -> Iterator[Finding]:
+def orphan_shards(seen: AppObservation) -> Iterator[Finding]:
     """Tell of every kind of orphan, by stream."""
     for stream in seen.second.streams:
         listed = seen.streams.get(stream.arn)
@@ -32,7 +32,7 @@ def orphans(seen: Seen) -> Iterator[Finding]:
         yield from _unowned(stream.arn, seen)
 
 
-def _gone(arn: str, seen: Seen) -> Iterator[Finding]:
+def _gone(arn: str, seen: AppObservation) -> Iterator[Finding]:
     listed = {shard.shard_id for shard in seen.streams[arn].listing}
     rows = [
         row
@@ -44,14 +44,14 @@ def _gone(arn: str, seen: Seen) -> Iterator[Finding]:
             CHECK,
             Severity.CRITICAL,
             arn,
-            f"Kinesis no longer knows {some(r.key.shard_id for r in rows)}: retention "
-            "took what wasn't read of them",
+            f"Kinesis no longer knows {abbreviate(r.key.shard_id for r in rows)}: "
+            "retention took what wasn't read of them",
             "a client that owns them ends them, and their children go on; raise the "
             "stream's retention if this can happen again",
         )
 
 
-def _unknown(arn: str, seen: Seen) -> Iterator[Finding]:
+def _unknown(arn: str, seen: AppObservation) -> Iterator[Finding]:
     """Tell of shards that are to be read and have no row.
 
     Children whose parents are still read get theirs in time.
@@ -71,7 +71,7 @@ def _unknown(arn: str, seen: Seen) -> Iterator[Finding]:
             CHECK,
             Severity.WARNING if alive else Severity.NOTE,
             arn,
-            f"{some(missing)} have no row yet"
+            f"{abbreviate(missing)} have no row yet"
             + ("" if alive else ", and nobody who lives asks for the stream"),
             "the leader lists every 30 s and makes the rows: look again in a minute, "
             "then at the leader's log"
@@ -80,12 +80,12 @@ def _unknown(arn: str, seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _unowned(arn: str, seen: Seen) -> Iterator[Finding]:
+def _unowned(arn: str, seen: AppObservation) -> Iterator[Finding]:
     first, second = _nobodys(arn, seen.first), _nobodys(arn, seen.second)
     lasting = [row for key, row in second.items() if key in first]
     if not lasting or not seen.second.alive:
         return
-    names = some(row.key.shard_id for row in lasting)
+    names = abbreviate(row.key.shard_id for row in lasting)
     if not seen.asked_for(arn):
         yield Finding(
             CHECK,
@@ -112,7 +112,7 @@ def _unowned(arn: str, seen: Seen) -> Iterator[Finding]:
         Severity.CRITICAL if seen.seconds >= PATIENCE_SECONDS else Severity.WARNING,
         arn,
         f"{names} have had no living owner for {seen.seconds:.0f} s; planned for "
-        f"{some(sorted(str(p) for p in planned)) or 'nobody'}",
+        f"{abbreviate(sorted(str(p) for p in planned)) or 'nobody'}",
         "after a death others take over within a lease (8 s): look again; if it lasts, "
         "look at the log of who it is planned for, else at the leader's",
     )

@@ -39,20 +39,20 @@ NOWHERE = Key("doctor", "doctor")
 NEVER = Test("pk", "exists")
 
 
-class Trials:
+class ProbeLog:
     """What was tried so far, and what came of it."""
 
     def __init__(self) -> None:
-        self.made: list[Trial] = []
+        self.made: list[Probe] = []
 
     async def attempt(self, action: str, resource: str, call: Awaitable[T]) -> T | None:
         """Return what a call returns; None if it fails, which is noted."""
         try:
             result = await call
         except KinesumerError as error:
-            self.made.append(Trial(action, resource, error))
+            self.made.append(Probe(action, resource, error))
             return None
-        self.made.append(Trial(action, resource))
+        self.made.append(Probe(action, resource))
         return result
 
     @property
@@ -61,9 +61,9 @@ class Trials:
         return self.made[-1].error is None
 
 
-async def try_table(store: DynamoStateStore, table: str) -> list[Trial]:
+async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
     """Try all that a client does with the table; writes are refused by condition."""
-    trials, name = Trials(), f"table {table}"
+    trials, name = ProbeLog(), f"table {table}"
     await trials.attempt("dynamodb:DescribeTable", name, store.verify())
     if isinstance(trials.made[-1].error, AccessDeniedError) or trials.last_worked:
         index = store.not_updated_since(NOWHERE.pk, "0")
@@ -79,9 +79,9 @@ async def try_table(store: DynamoStateStore, table: str) -> list[Trial]:
     return trials.made
 
 
-async def try_stream(clients: Clients, stream: Stream) -> list[Trial]:
+async def probe_stream(clients: Clients, stream: Stream) -> list[Probe]:
     """Try all that a client does with a stream; a read needs what comes before it."""
-    trials, name = Trials(), stream.name
+    trials, name = ProbeLog(), stream.name
     source = await trials.attempt("kinesis", name, open_source(clients, stream))
     if source is None:
         return trials.made
@@ -107,7 +107,7 @@ OPTIONAL = {
 """Actions that only the doctor asks for; many networks have no way to STS."""
 
 
-class Trial(NamedTuple):
+class Probe(NamedTuple):
     """What came of trying an action."""
 
     action: str
@@ -115,7 +115,7 @@ class Trial(NamedTuple):
     error: KinesumerError | None = None
 
 
-def denied(trials: Iterable[Trial]) -> Iterator[Finding]:
+def failed_probes(trials: Iterable[Probe]) -> Iterator[Finding]:
     """Tell which actions are missing, and which couldn't be tried, each once."""
     told: set[str] = set()
     for trial in trials:
@@ -137,7 +137,7 @@ def denied(trials: Iterable[Trial]) -> Iterator[Finding]:
             yield _untried(trial)
 
 
-def _untried(trial: Trial) -> Finding:
+def _untried(trial: Probe) -> Finding:
     without = OPTIONAL.get(trial.action)
     return Finding(
         "permissions",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
 from kinesumer.admin.verify import UNCHECKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.admin.verify import Verdict
 
 CHECK = "positions"
 
 
-def astray(seen: Seen) -> Iterator[Finding]:
+def invalid_positions(seen: AppObservation) -> Iterator[Finding]:
     """Tell what is wrong with positions, the shards of one verdict together."""
     for arn, stream in seen.streams.items():
         shards: dict[Verdict, list[str]] = {}
@@ -29,6 +29,6 @@ def astray(seen: Seen) -> Iterator[Finding]:
                 CHECK,
                 verdict.severity,
                 arn,
-                f"{verdict.name}: {some(ids)}: {verdict.text}",
+                f"{verdict.name}: {abbreviate(ids)}: {verdict.text}",
                 "kinesumer verify shows each of them; kinesumer seek changes them",
             )

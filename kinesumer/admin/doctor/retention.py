@@ -10,14 +10,14 @@ from kinesumer.admin.lag_trend import (
     FALLING,
     GROWING,
     STALLED,
-    Look,
-    course,
+    LagSample,
+    find_trend,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.admin.doctor.observation import Seen, StreamSeen
+    from kinesumer.admin.doctor.observation import AppObservation, StreamObservation
 
 CHECK = "retention"
 NEAR = 0.5
@@ -26,7 +26,7 @@ AT_ONCE = 0.8
 """… and this urgently."""
 
 
-def running_out(seen: Seen) -> Iterator[Finding]:
+def expiring_records(seen: AppObservation) -> Iterator[Finding]:
     """Tell of records that soon will be lost."""
     for arn, stream in seen.streams.items():
         slowest = max(stream.second.values(), key=_millis, default=None)
@@ -34,15 +34,15 @@ def running_out(seen: Seen) -> Iterator[Finding]:
             yield from _soon(arn, stream, slowest)
 
 
-def _millis(look: Look) -> int:
+def _millis(look: LagSample) -> int:
     return -1 if look.millis is None else look.millis
 
 
-def _soon(arn: str, stream: StreamSeen, slowest: Look) -> Iterator[Finding]:
+def _soon(arn: str, stream: StreamObservation, slowest: LagSample) -> Iterator[Finding]:
     kept = stream.info.retention_hours * 3_600_000
     part = (slowest.millis or 0) / kept
     before = max(stream.first.values(), key=_millis, default=None)
-    going = course(before, slowest)
+    going = find_trend(before, slowest)
     if part < NEAR or going.trend == CAUGHT_UP:
         return
     falling = going.trend == FALLING

@@ -20,10 +20,10 @@ from kinesumer.admin.doctor import (
     split_fleet,
     state_store,
 )
-from kinesumer.admin.doctor.observation import Seen
-from kinesumer.admin.doctor.permission_probe import Trials, try_stream, try_table
-from kinesumer.admin.doctor.streams import Streams
-from kinesumer.admin.status import Hearts
+from kinesumer.admin.doctor.observation import AppObservation
+from kinesumer.admin.doctor.permission_probe import ProbeLog, probe_stream, probe_table
+from kinesumer.admin.doctor.streams import StreamObserver
+from kinesumer.admin.status import HeartbeatObserver
 from kinesumer.aws.account import Caller, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import living_go_clients
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.doctor.finding import Finding
-    from kinesumer.admin.doctor.permission_probe import Trial
+    from kinesumer.admin.doctor.permission_probe import Probe
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import Clients
 
@@ -49,22 +49,22 @@ OF_AN_APP = (
     retention.CHECK,
     "hot shards",
 )
-CHECKS_OF_AN_APP: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
-    members.unwell,
-    members.paused,
-    split_fleet.several,
-    hash_space.uncovered,
-    orphans.orphans,
-    hand_overs.stuck,
-    positions.astray,
-    retention.running_out,
-    capacity.hot,
-    capacity.crowded,
-    capacity.idle,
+CHECKS_OF_AN_APP: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
+    members.member_problems,
+    members.operator_pauses,
+    split_fleet.split_fleet,
+    hash_space.uncovered_hash_keys,
+    orphans.orphan_shards,
+    hand_overs.stuck_hand_overs,
+    positions.invalid_positions,
+    retention.expiring_records,
+    capacity.hot_shards,
+    capacity.throttled_shards,
+    capacity.idle_clients,
 )
 
 
-class Wanted(NamedTuple):
+class DoctorOptions(NamedTuple):
     """What is to be examined."""
 
     table: str
@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
     """How far two looks at an app lie apart."""
 
 
-class Result(NamedTuple):
+class DoctorResult(NamedTuple):
     """What was found, and how far the examination got."""
 
     caller: Caller | None
@@ -87,29 +87,29 @@ class Result(NamedTuple):
     findings: list[Finding]
 
 
-async def examine(clients: Clients, wanted: Wanted) -> Result:
+async def run_checks(clients: Clients, wanted: DoctorOptions) -> DoctorResult:
     """Try everything, look twice, and return what was found, the worst first.
 
     Raises KinesumerError if the table knows no such app.
     """
-    trials = Trials()
+    trials = ProbeLog()
     caller, reading = await _caller(clients, trials)
     found = await trials.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
     made = trials.made
     store = await trials.attempt("dynamodb", "", open_store(clients, wanted.table))
     seen = None
     if store is not None:
-        table_trials = await try_table(store, wanted.table)
+        table_trials = await probe_table(store, wanted.table)
         made += table_trials
         if wanted.app is not None and _can_be_read(table_trials):
             seen = await _see(clients, store, wanted, wanted.app, made)
         else:
             await _try_streams(clients, wanted, wanted.streams, made)
     findings = [
-        *state_store.unusable(wanted.table, made),
-        *permission_probe.denied(made),
-        *clock_skew.skewed(reading, made),
-        *capacity.account_full(found),
+        *state_store.unusable_store(wanted.table, made),
+        *permission_probe.failed_probes(made),
+        *clock_skew.clock_skew(reading, made),
+        *capacity.shard_quota(found),
     ]
     if seen is not None:
         findings += [found for check in CHECKS_OF_AN_APP for found in check(seen)]
@@ -122,18 +122,18 @@ async def examine(clients: Clients, wanted: Wanted) -> Result:
     answered = seen is not None or not any(
         isinstance(trial.error, StoreUnavailableError) for trial in made
     )
-    return Result(caller, tuple(checks), seen is not None, answered, findings)
+    return DoctorResult(caller, tuple(checks), seen is not None, answered, findings)
 
 
-def _can_be_read(table_trials: Sequence[Trial]) -> bool:
+def _can_be_read(table_trials: Sequence[Probe]) -> bool:
     """Tell whether rows can be read, whatever else isn't allowed."""
     worked = {trial.action for trial in table_trials if trial.error is None}
     return {"dynamodb:GetItem", "dynamodb:Query"} <= worked
 
 
 async def _caller(
-    clients: Clients, trials: Trials
-) -> tuple[Caller | None, clock_skew.Reading | None]:
+    clients: Clients, trials: ProbeLog
+) -> tuple[Caller | None, clock_skew.ClockReading | None]:
     # The first call opens connections, which takes time: the second one is read.
     if await _who(clients, trials) is None:
         return None, None
@@ -141,19 +141,19 @@ async def _caller(
     caller = await _who(clients, trials)
     if caller is None:
         return None, None
-    return caller, clock_skew.Reading(caller.now, before, time.time())
+    return caller, clock_skew.ClockReading(caller.now, before, time.time())
 
 
-async def _who(clients: Clients, trials: Trials) -> Caller | None:
+async def _who(clients: Clients, trials: ProbeLog) -> Caller | None:
     return await trials.attempt("sts:GetCallerIdentity", "-", read_caller(clients))
 
 
 async def _try_streams(
-    clients: Clients, wanted: Wanted, names: Sequence[str], made: list[Trial]
+    clients: Clients, wanted: DoctorOptions, names: Sequence[str], made: list[Probe]
 ) -> set[str]:
     """Try each stream; return those that can be read."""
     tried = await asyncio.gather(
-        *(try_stream(clients, wanted.roles.stream(name)) for name in names)
+        *(probe_stream(clients, wanted.roles.stream(name)) for name in names)
     )
     for trials in tried:
         made += trials
@@ -167,18 +167,18 @@ async def _try_streams(
 async def _see(
     clients: Clients,
     store: DynamoStateStore,
-    wanted: Wanted,
+    wanted: DoctorOptions,
     app: str,
-    made: list[Trial],
-) -> Seen:
+    made: list[Probe],
+) -> AppObservation:
     """Look at an app and its streams, twice."""
     began = time.monotonic()
     first = await snapshot.take_known(store, app, wanted.table)
     named = dict.fromkeys([*(stream.arn for stream in first.streams), *wanted.streams])
     readable = await _try_streams(clients, wanted, list(named), made)
-    streams = Streams(clients, wanted.roles, readable)
+    streams = StreamObserver(clients, wanted.roles, readable)
     early = await streams.look(first)
-    hearts = Hearts(app)
+    hearts = HeartbeatObserver(app)
     await hearts.watch(store, first)
     await asyncio.sleep(max(0.0, began + wanted.seconds - time.monotonic()))
     second = await snapshot.take_known(store, app, wanted.table)
@@ -187,7 +187,7 @@ async def _see(
     late = await streams.look_closely(second, early)
     made += streams.failed
     go_rows = await store.query(f"client#{app}", consistent=True)
-    return Seen(
+    return AppObservation(
         app=app,
         first=first,
         second=second,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
 from kinesumer.model.rows import QUERY
 from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.model.rows import MemberRow
 
 CHECK = "fleets"
 
 
-def several(seen: Seen) -> Iterator[Finding]:
+def split_fleet(seen: AppObservation) -> Iterator[Finding]:
     """Tell of neighbours under one name: other programs, other lists, other ids."""
     subject = f"app {seen.app}"
     if seen.go_clients and seen.second.alive:
@@ -25,7 +25,7 @@ def several(seen: Seen) -> Iterator[Finding]:
             CHECK,
             Severity.CRITICAL,
             subject,
-            f"Kinesumer for Go lives under it too: {some(seen.go_clients)}; it "
+            f"Kinesumer for Go lives under it too: {abbreviate(seen.go_clients)}; it "
             "overwrites positions",
             "stop one of the fleets, or give this one another app name",
         )
@@ -38,11 +38,11 @@ def several(seen: Seen) -> Iterator[Finding]:
             "a Spark query and plain clients live under it",
             "stop one side, or give it another app name",
         )
-    groups = disjoint(seen.clients)
+    groups = group_by_streams(seen.clients)
     if len(groups) > 1:
         told = "; ".join(
-            f"{some(m.client_id for m in group)} ask for "
-            f"{some(sorted(stream_name(arn) for arn in _streams(group)))}"
+            f"{abbreviate(m.client_id for m in group)} ask for "
+            f"{abbreviate(sorted(stream_name(arn) for arn in _streams(group)))}"
             for group in groups
         )
         yield Finding(
@@ -56,7 +56,7 @@ def several(seen: Seen) -> Iterator[Finding]:
     yield from _twins(seen)
 
 
-def disjoint(members: list[MemberRow]) -> list[list[MemberRow]]:
+def group_by_streams(members: list[MemberRow]) -> list[list[MemberRow]]:
     """Return members in groups: those who share a stream, directly or by others."""
     groups: list[list[MemberRow]] = []
     for member in members:
@@ -70,7 +70,7 @@ def _streams(group: list[MemberRow]) -> frozenset[str]:
     return frozenset().union(*(member.streams for member in group))
 
 
-def _twins(seen: Seen) -> Iterator[Finding]:
+def _twins(seen: AppObservation) -> Iterator[Finding]:
     before = {member.client_id: member for member in seen.first.members}
     for member in seen.second.alive:
         was = before.get(member.client_id)

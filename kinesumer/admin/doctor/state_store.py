@@ -11,10 +11,10 @@ from kinesumer.errors import CredentialsError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.admin.doctor.permission_probe import Trial
+    from kinesumer.admin.doctor.permission_probe import Probe
 
 
-def unusable(table: str, trials: Iterable[Trial]) -> Iterator[Finding]:
+def unusable_store(table: str, trials: Iterable[Probe]) -> Iterator[Finding]:
     """Tell of missing credentials once, and of a table that can't be used."""
     told: set[str] = set()
     for trial in trials:

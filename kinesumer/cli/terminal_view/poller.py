@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer.admin import snapshot
-from kinesumer.admin.connect import Roles, reached
+from kinesumer.admin.connect import Roles, connect
 from kinesumer.admin.lag import Lags
 from kinesumer.cli.terminal_view.screen import screen
-from kinesumer.dashboard.fleet import Measured, StoredFleet
+from kinesumer.dashboard.fleet import StoreFleetSource, StreamMeasurements
 from kinesumer.dashboard.model import State
-from kinesumer.dashboard.poller import Watcher
-from kinesumer.dashboard.view_model import About
+from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from kinesumer.cli.terminal_view.screen import Screen
 
 
-class RowsOnly(StoredFleet):
+class RowsOnly(StoreFleetSource):
     """A fleet of which Kinesis isn't asked anything."""
 
-    async def measure(self, found: Snapshot) -> Measured:
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
         """Return nothing."""
-        return Measured(Lags({}, {}), {})
+        return StreamMeasurements(Lags({}, {}), {})
 
 
 async def watch(
@@ -39,18 +39,20 @@ async def watch(
 
     Raises KinesumerError if it can't be seen at the start; later it tries again.
     """
-    async with reached(table, region) as (clients, store):
+    async with connect(table, region) as (clients, store):
         await snapshot.take_known(store, app, table)
         clock = SystemClock()
-        fleet = (StoredFleet if lag else RowsOnly)(app, clients, store, clock, roles)
-        about = About(app, table, clients.region or "")
-        watcher = Watcher(about, fleet, clock)
+        fleet = (StoreFleetSource if lag else RowsOnly)(
+            app, clients, store, clock, roles
+        )
+        about = DashboardInfo(app, table, clients.region or "")
+        watcher = Poller(about, fleet, clock)
         quit_ = asyncio.Event()
         with screen(quit_.set) as shown:
             await _until_one_ends(watcher.run(), _show(watcher, shown), quit_.wait())
 
 
-async def _show(watcher: Watcher, shown: Screen) -> None:
+async def _show(watcher: Poller, shown: Screen) -> None:
     async for state in watcher.states():
         shown.show(msgspec.json.decode(state, type=State))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from click.testing import CliRunner
 
-from kinesumer.admin.connect import reached
+from kinesumer.admin.connect import connect
 from kinesumer.aws.kinesis import open_source
 from kinesumer.cli.main import cli
 from kinesumer.cli.options import DEFAULT_TABLE
@@ -135,7 +135,7 @@ def store_positions(aws: EmbeddedAws, app: str) -> dict[str, str]:
 
 
 async def _store(app: str, last: Mapping[str, str]) -> None:
-    async with reached(DEFAULT_TABLE, None) as (clients, store):
+    async with connect(DEFAULT_TABLE, None) as (clients, store):
         source = await open_source(clients, Stream("orders"))
         info = await source.describe()
         stream = StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.arguments import moment
+from kinesumer.admin.arguments import parse_time
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import Clients
 from kinesumer.dead_letters import DeadLetter
@@ -214,8 +214,8 @@ def test_a_stream_does_not_keep_its_own_letters_nor_what_is_too_large(
 
 
 def test_since_takes_a_time_with_its_zone_or_how_long_ago() -> None:
-    assert moment("--since", "2h", NOON) == NOON - timedelta(hours=2)
-    assert moment("--since", "2026-01-31T12:00:00Z", NOON) == NOON
+    assert parse_time("--since", "2h", NOON) == NOON - timedelta(hours=2)
+    assert parse_time("--since", "2026-01-31T12:00:00Z", NOON) == NOON
     for text in ("2026-01-31T12:00:00", "soon", "99999999999d"):
         with pytest.raises(ConfigurationError, match="--since"):
-            moment("--since", text, NOON)
+            parse_time("--since", text, NOON)

@@ -12,9 +12,9 @@ import pytest_asyncio
 from playwright.async_api import async_playwright
 
 from kinesumer.dashboard.auth import Guard
-from kinesumer.dashboard.poller import Watcher
+from kinesumer.dashboard.poller import Poller
 from kinesumer.dashboard.server import Server, listen, serving
-from kinesumer.dashboard.view_model import About
+from kinesumer.dashboard.view_model import DashboardInfo
 from tests.integration.dashboard.fleet import Clock
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser, Page
 
-    from kinesumer.dashboard.actions import Desk
-    from kinesumer.dashboard.fleet import Fleet
+    from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.fleet import FleetSource
 
-ABOUT = About("billing", "kinesumer-state-store", "eu-central-1")
+ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 """What a browser needs in a container, as root."""
@@ -55,19 +55,23 @@ class Served(NamedTuple):
     """A fleet's page, and what it is served with."""
 
     url: str
-    watcher: Watcher
+    watcher: Poller
     guard: Guard
     clock: Clock
 
 
 @asynccontextmanager
 async def served(
-    fleet: Fleet, *, desk: Desk | None = None, port: int = 0, about: About = ABOUT
+    fleet: FleetSource,
+    *,
+    desk: ActionHandler | None = None,
+    port: int = 0,
+    about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
     about = about._replace(control=desk is not None)
     clock = Clock()
-    watcher = Watcher(about, fleet, clock)
+    watcher = Poller(about, fleet, clock)
     with listen(port) as opened:
         port = opened.getsockname()[1]
         guard = Guard(port)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.dashboard.actions import Foretold
+from kinesumer.dashboard.actions import Preview
 from kinesumer.errors import ConfigurationError
 from tests.integration.dashboard.fleet import ToyFleet
 
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.dashboard.actions import Change
-    from kinesumer.dashboard.fleet import Measured
+    from kinesumer.dashboard.actions import Action
+    from kinesumer.dashboard.fleet import StreamMeasurements
 
 
 class FakeDesk:
     """Takes every change, except for one that is refused."""
 
     def __init__(self) -> None:
-        self.done: list[Change] = []
+        self.done: list[Action] = []
 
-    async def foretell(self, change: Change) -> Foretold:
-        return Foretold([f"it will {type(change).__name__}"], "skips 3 records")
+    async def foretell(self, change: Action) -> Preview:
+        return Preview([f"it will {type(change).__name__}"], "skips 3 records")
 
-    async def carry_out(self, change: Change) -> str:
+    async def carry_out(self, change: Action) -> str:
         if getattr(change, "client", "") == "last":
             raise ConfigurationError("it is the last\x07 client")
         self.done.append(change)
@@ -41,7 +41,7 @@ class CountedFleet(ToyFleet):
         self.looks += 1
         return await super().read()
 
-    async def measure(self, found: Snapshot) -> Measured:
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
         if self.slow:
             await asyncio.sleep(3600)
         return await super().measure(found)

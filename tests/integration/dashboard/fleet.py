@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot
-from kinesumer.dashboard.fleet import Measured
+from kinesumer.dashboard.fleet import StreamMeasurements
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import (
     GroupRow,
@@ -181,6 +181,6 @@ class ToyFleet:
             raise self.trouble
         return self.snapshot()
 
-    async def measure(self, found: Snapshot) -> Measured:
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
         """Return the lags and rates that the test has set."""
-        return Measured(Lags(dict(self.millis), {}), dict(self.rates))
+        return StreamMeasurements(Lags(dict(self.millis), {}), dict(self.rates))

@@ -17,7 +17,7 @@ from aiohttp import web
 from playwright.async_api import expect
 
 from kinesumer.dashboard.auth import TOKEN_HEADER
-from kinesumer.dashboard.view_model import About
+from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from tests.integration.dashboard.conftest import served, shown_page
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser, ConsoleMessage, Page
 
-    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.actions import ActionHandler
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -110,7 +110,7 @@ async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[S
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    async with served(fleet, desk=cast("Desk", desk)) as at:
+    async with served(fleet, desk=cast("ActionHandler", desk)) as at:
         context = await browser.new_context()
         page = await context.new_page()
         await page.goto(f"http://{host}:{port}/")
@@ -238,7 +238,7 @@ async def test_what_the_table_says_is_text_wherever_it_stands(browser: Browser) 
     for key, row in fleet.shards.items():
         if key.stream_arn == arn_of("orders"):
             fleet.shards[key] = row._replace(paused=True, pause_reason=HOSTILE)
-    about = About(HOSTILE, HOSTILE, HOSTILE)
+    about = DashboardInfo(HOSTILE, HOSTILE, HOSTILE)
     async with (
         served(fleet, about=about) as at,
         shown_page(browser, at.url) as page,

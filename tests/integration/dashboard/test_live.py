@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import expect
 
 from kinesumer import Config, Kinesumer, Start
-from kinesumer.admin.connect import NO_ROLES, reached
-from kinesumer.dashboard.actions import Desk
-from kinesumer.dashboard.fleet import StoredFleet
+from kinesumer.admin.connect import NO_ROLES, connect
+from kinesumer.dashboard.actions import ActionHandler
+from kinesumer.dashboard.fleet import StoreFleetSource
 from kinesumer.local import EmbeddedAws
 from kinesumer.runtime.clock import SystemClock
 from tests.integration.dashboard.conftest import served, shown_page
@@ -66,9 +66,9 @@ async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
         for _ in range(3):
             aws.put("orders", b"not read")
         aws.advance(2)  # LATEST is a whole second
-        async with reached(TABLE, None) as (clients, store):
-            fleet = StoredFleet("billing", clients, store, SystemClock())
-            desk = Desk("billing", clients, store, NO_ROLES)
+        async with connect(TABLE, None) as (clients, store):
+            fleet = StoreFleetSource("billing", clients, store, SystemClock())
+            desk = ActionHandler("billing", clients, store, NO_ROLES)
             async with (
                 served(fleet, desk=desk) as at,
                 shown_page(browser, at.url) as page,
@@ -132,11 +132,11 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
         aws.create_stream("orders", 2)
         aws.put("orders", b"one")
         async with (
-            reached(TABLE, None) as (clients, store),
+            connect(TABLE, None) as (clients, store),
             consuming("worker-1", seen.append),
         ):
-            fleet = StoredFleet("billing", clients, store, SystemClock())
-            desk = Desk("billing", clients, store, NO_ROLES)
+            fleet = StoreFleetSource("billing", clients, store, SystemClock())
+            desk = ActionHandler("billing", clients, store, NO_ROLES)
             async with (
                 served(fleet, desk=desk) as at,
                 shown_page(browser, at.url) as page,

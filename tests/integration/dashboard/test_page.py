@@ -17,7 +17,7 @@ from tests.integration.dashboard.fleet import ToyFleet, arn_of
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.actions import ActionHandler
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -207,7 +207,7 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
 
 async def test_whatever_takes_a_click_has_a_name(browser: Browser) -> None:
     fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
-    async with served(fleet, desk=cast("Desk", object())) as at:
+    async with served(fleet, desk=cast("ActionHandler", object())) as at:
         async with shown_page(browser, at.url) as page:
             await page.get_by_text("Shards as a table").click()
             nameless = await page.evaluate(
@@ -308,7 +308,7 @@ async def test_the_page_follows_again_when_the_server_is_back(
 async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
     browser: Browser,
 ) -> None:
-    async with served(small(), desk=cast("Desk", object())) as at:
+    async with served(small(), desk=cast("ActionHandler", object())) as at:
         async with shown_page(browser, at.url) as page:
             pause = page.get_by_role("button", name="Pause orders")
             await expect(pause).to_be_visible()

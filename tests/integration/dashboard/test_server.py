@@ -20,7 +20,7 @@ from tests.integration.dashboard.fleet import ToyFleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.actions import ActionHandler
 
 PAUSE = {"do": "pause"}
 
@@ -37,7 +37,7 @@ def desk() -> FakeDesk:
 
 @pytest_asyncio.fixture
 async def at(fleet: CountedFleet, desk: FakeDesk) -> AsyncIterator[Served]:
-    async with served(fleet, desk=cast("Desk", desk)) as found:
+    async with served(fleet, desk=cast("ActionHandler", desk)) as found:
         yield found
 
 

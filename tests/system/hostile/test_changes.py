@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from kinesumer.admin.connect import NO_ROLES
-from kinesumer.dashboard.actions import Desk as Changes
+from kinesumer.dashboard.actions import ActionHandler as Changes
 from kinesumer.dashboard.actions import Drain, Pause, Resume, Seek
 from kinesumer.errors import ConfigurationError
 from tests.support.world import APP, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.dashboard.actions import Change
+    from kinesumer.dashboard.actions import Action
 
 SHARD = "shardId-000000000000"
-WRONG: list[Change] = [
+WRONG: list[Action] = [
     Pause(stream=""),
     Pause(stream="payments"),
     Pause(stream="orders", shard=""),
@@ -40,7 +40,7 @@ def desk(world: World) -> Changes:
 @pytest.mark.parametrize("change", WRONG, ids=lambda change: str(change)[:40])
 @in_virtual_time
 async def test_a_change_of_what_there_is_not_is_foretold_to_nobody(
-    world: World, change: Change
+    world: World, change: Action
 ) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)

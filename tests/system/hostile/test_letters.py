@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinesumer.admin.redrive import Filter, Held, as_entry, place
+from kinesumer.admin.redrive import Filter, StoredLetter, shard_order, to_entry
 from kinesumer.cli import dlq
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
@@ -42,13 +42,13 @@ SOUND: dict[str, Any] = {
 
 def read(letter: DeadLetter) -> None:
     """Do with a letter what the commands do."""
-    held = Held(letter, [])
+    held = StoredLetter(letter, [])
     dlq._line(held)
     json.dumps(dlq._whole(letter))
     Filter(error="E", since=datetime.now(UTC)).fits(letter)
-    sorted([letter, letter], key=place)
+    sorted([letter, letter], key=shard_order)
     sorted([letter.failed_at, datetime.now(UTC)])
-    entry = as_entry(letter)
+    entry = to_entry(letter)
     refusal(entry.data, entry.partition_key, entry.explicit_hash_key, 1 << 20)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.admin.produce import LONGEST_LINE_BYTES, Parser, read_key
+from kinesumer.admin.produce import MAX_LINE_BYTES, LineParser, parse_key
 from kinesumer.cli.input_lines import Splitter
 from kinesumer.errors import ConfigurationError
 from kinesumer.wire.put_records import Entry
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["aws", "environment", "run"]
 
 
-def parser(*, jsonl: bool, key: str | None) -> Parser:
-    return Parser(
+def parser(*, jsonl: bool, key: str | None) -> LineParser:
+    return LineParser(
         jsonl=jsonl,
-        key=None if key is None else read_key(key),
+        key=None if key is None else parse_key(key),
         record_bytes=1 << 20,
         chance=random.Random(1),
     )
@@ -80,7 +80,7 @@ def test_a_line_is_a_record_or_has_a_reason(
 
 def test_a_key_that_is_no_text_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"--key 'constant:\\udcff'"):
-        read_key("constant:\udcff")
+        parse_key("constant:\udcff")
 
 
 def test_a_line_without_an_end_takes_no_memory_without_an_end() -> None:
@@ -88,7 +88,7 @@ def test_a_line_without_an_end_takes_no_memory_without_an_end() -> None:
     for _ in range(40):
         splitter.lines(b"x" * (1 << 20))
     [line, other] = splitter.lines(b"y\nz\n")
-    assert (len(line), other) == (LONGEST_LINE_BYTES + 1, b"z")
+    assert (len(line), other) == (MAX_LINE_BYTES + 1, b"z")
 
 
 def test_a_line_that_is_too_long_is_named_and_the_next_is_put(
@@ -96,7 +96,7 @@ def test_a_line_that_is_too_long_is_named_and_the_next_is_put(
 ) -> None:
     aws.create_stream("orders")
     path = tmp_path / "lines"
-    path.write_bytes(b"a\n%b\n\xff\x00\nlast" % (b"x" * (LONGEST_LINE_BYTES + 99)))
+    path.write_bytes(b"a\n%b\n\xff\x00\nlast" % (b"x" * (MAX_LINE_BYTES + 99)))
     result = run("produce", "orders", str(path))
     assert result.exit_code == 1
     assert (

@@ -13,19 +13,24 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from kinesumer.admin import snapshot
-from kinesumer.admin.distribution import Client, Held, Spread
+from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.admin.distribution import report as distribution
 from kinesumer.admin.doctor import runner
-from kinesumer.admin.doctor.observation import Seen as Examined
+from kinesumer.admin.doctor.observation import AppObservation as Examined
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.observation import sight
+from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
-from kinesumer.dashboard.events import between
-from kinesumer.dashboard.layout import lanes
-from kinesumer.dashboard.view_model import About, Seen, draw
+from kinesumer.dashboard.events import find_events
+from kinesumer.dashboard.layout import assign_lanes
+from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
 from kinesumer.errors import ConfigurationError
-from kinesumer.exporter.metrics import Account, Look, families, neglected
+from kinesumer.exporter.metrics import (
+    AppMetrics,
+    AppReading,
+    build_metrics,
+    unconsumed_shards,
+)
 from kinesumer.migration import positions
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import ShardKey, Start
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-ABOUT = About(APP, "table", "eu-central-1", control=True)
+ABOUT = DashboardInfo(APP, "table", "eu-central-1", control=True)
 
 
 @given(st.integers(0, 1 << 32))
@@ -77,7 +82,7 @@ def test_many_generations_that_wait_are_shown(step: int) -> None:
     stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
     found = Snapshot([], None, [stream], {ARN: chain})
     look(found, found)
-    assert max(lane for _, lane in lanes(chain)) == 1499
+    assert max(lane for _, lane in assign_lanes(chain)) == 1499
 
 
 def misplace(world: World, chance: random.Random) -> None:
@@ -91,16 +96,16 @@ def misplace(world: World, chance: random.Random) -> None:
 def look(first: Snapshot, second: Snapshot) -> None:
     rows = [row for page in second.shards.values() for row in page]
     lags = Lags({row.key: 20_000 for row in rows}, {})
-    was = sight(None, first, {}, 0.0)
-    now = sight(was, second, lags.millis, 100.0)
+    was = observe(None, first, {}, 0.0)
+    now = observe(was, second, lags.millis, 100.0)
     ages = {member.session: 1e6 for member in second.alive}
     json.dumps(report(APP, "table", second, lags, ages))
     msgspec.json.encode(
-        draw(ABOUT, Seen(now, 1.0, 2.0, lags, events=between(was, now)))
+        build_state(ABOUT, ViewInput(now, 1.0, 2.0, lags, events=find_events(was, now)))
     )
-    since = dict.fromkeys(neglected(second), 0.0)
-    account = Account(APP, 1, 0, Look(now, lags, since, 1.0, 1.0))
-    generate_latest(Collected(families([account])))
+    since = dict.fromkeys(unconsumed_shards(second), 0.0)
+    account = AppMetrics(APP, 1, 0, AppReading(now, lags, since, 1.0, 1.0))
+    generate_latest(Collected(build_metrics([account])))
     told(first, second)
     saved(second)
 
@@ -120,10 +125,10 @@ def told(first: Snapshot, second: Snapshot) -> None:
     seen = Examined(app=APP, first=first, second=second, seconds=100.0, silent=silent)
     for check in runner.CHECKS_OF_AN_APP:
         list(check(seen))
-    members = [Client(m.client_id, m.label, m.weight) for m in second.alive]
-    held = [Held(row.owner_id) for page in second.shards.values() for row in page]
+    members = [Consumer(m.client_id, m.label, m.weight) for m in second.alive]
+    held = [ShardLoad(row.owner_id) for page in second.shards.values() for row in page]
     for way in ("label", "zone", "prefix:3"):
-        distribution(Spread(members, held), way)
+        distribution(Distribution(members, held), way)
 
 
 def saved(found: Snapshot) -> None:

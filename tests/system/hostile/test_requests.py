@@ -17,7 +17,7 @@ from tests.integration.dashboard.fleet import ToyFleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.dashboard.actions import Desk
+    from kinesumer.dashboard.actions import ActionHandler
 
 DEEP = b'{"x":' + b"[" * 100_000
 
@@ -57,7 +57,7 @@ class Page(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def page() -> AsyncIterator[Page]:
     fleet = ToyFleet(["a"], {"orders": 2})
-    async with served(fleet, desk=cast("Desk", FakeDesk())) as at:
+    async with served(fleet, desk=cast("ActionHandler", FakeDesk())) as at:
         port = int(at.url.split(":")[2].split("/")[0])
         token = at.guard.exchange(at.url.partition("#token=")[2])
         assert token is not None

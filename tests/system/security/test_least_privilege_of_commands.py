@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start
-from kinesumer.admin.connect import Roles, reached
-from kinesumer.dashboard.actions import Desk, Pause, Resume, Seek
-from kinesumer.dashboard.fleet import StoredFleet
-from kinesumer.dashboard.poller import Watcher
-from kinesumer.dashboard.view_model import About
+from kinesumer.admin.connect import Roles, connect
+from kinesumer.dashboard.actions import ActionHandler, Pause, Resume, Seek
+from kinesumer.dashboard.fleet import StoreFleetSource
+from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.table_definition import STATE_STORE
 from tests.system.security.conftest import QUICK, USER, Accounts
@@ -25,7 +25,7 @@ from tests.system.security.documents import grants
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.dashboard.actions import Change
+    from kinesumer.dashboard.actions import Action
     from tests.integration.cli.conftest import Run
 
 ROW = {"dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query"}
@@ -112,9 +112,9 @@ def test_commands_work_with_exactly_their_policies_and_name_what_is_missing(
 async def one_state(accounts: Accounts) -> dict[str, Any]:
     """Return what the page is told at its first look that has the lags."""
     clock = SystemClock()
-    async with reached(STATE_STORE, None) as (clients, store):
-        fleet = StoredFleet("app", clients, store, clock, Roles())
-        watcher = Watcher(About("app", STATE_STORE), fleet, clock)
+    async with connect(STATE_STORE, None) as (clients, store):
+        fleet = StoreFleetSource("app", clients, store, clock, Roles())
+        watcher = Poller(DashboardInfo("app", STATE_STORE), fleet, clock)
         looking = asyncio.create_task(watcher.run())
         states = watcher.states()
         state: dict[str, Any] = json.loads(await anext(states))
@@ -149,9 +149,9 @@ async def test_its_changes_need_what_a_consumer_may(
         accounts.put(1)
         async for _ in client.consume(["orders"], start=Start.TRIM_HORIZON):
             break
-    changes: list[Change] = [Pause(), Seek(to="LATEST"), Resume()]
-    async with reached(STATE_STORE, None) as (clients, store):
-        desk = Desk("app", clients, store, Roles())
+    changes: list[Action] = [Pause(), Seek(to="LATEST"), Resume()]
+    async with connect(STATE_STORE, None) as (clients, store):
+        desk = ActionHandler("app", clients, store, Roles())
         accounts.enforce({USER: "viewer"})
         for change in changes:
             with pytest.raises(AccessDeniedError, match="dynamodb:UpdateItem"):

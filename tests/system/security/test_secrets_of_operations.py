@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 
 from kinesumer import Kinesumer, Record, Retries, Start, blocking
-from kinesumer.admin.connect import reached, read_roles
-from kinesumer.dashboard.actions import Desk
+from kinesumer.admin.connect import connect, parse_roles
+from kinesumer.dashboard.actions import ActionHandler
 from kinesumer.dashboard.auth import TOKEN_HEADER, Guard
-from kinesumer.dashboard.fleet import StoredFleet
-from kinesumer.dashboard.poller import Watcher
+from kinesumer.dashboard.fleet import StoreFleetSource
+from kinesumer.dashboard.poller import Poller
 from kinesumer.dashboard.server import Server, listen, page_files, serving
-from kinesumer.dashboard.view_model import About
+from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.dead_letters.targets import check_target
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.clock import SystemClock
@@ -197,19 +197,22 @@ def test_a_password_in_a_target_of_letters_is_refused_and_not_repeated(
 
 async def look(accounts: Accounts, evidence: Evidence) -> None:
     """Take in all that the dashboard tells, before and after everything is denied."""
-    clock, roles = SystemClock(), read_roles([f"payments={accounts.role}"], EXTERNAL_ID)
+    clock, roles = (
+        SystemClock(),
+        parse_roles([f"payments={accounts.role}"], EXTERNAL_ID),
+    )
     async with (
-        reached(STATE_STORE, None) as (clients, store),
+        connect(STATE_STORE, None) as (clients, store),
         aiohttp.ClientSession() as http,
     ):
-        fleet = StoredFleet("app", clients, store, clock, roles)
-        watcher = Watcher(About("app", STATE_STORE, control=True), fleet, clock)
+        fleet = StoreFleetSource("app", clients, store, clock, roles)
+        watcher = Poller(DashboardInfo("app", STATE_STORE, control=True), fleet, clock)
         with listen(0) as opened:
             guard = Guard(opened.getsockname()[1])
             url, _, invitation = guard.link(control=True).partition("#token=")
             token = guard.exchange(invitation)
             headers = {"Origin": url.rstrip("/"), TOKEN_HEADER: token or ""}
-            server = Server(watcher, guard, Desk("app", clients, store, roles))
+            server = Server(watcher, guard, ActionHandler("app", clients, store, roles))
             async with serving(server, watcher, opened):
                 for denied in ([], ["sts:*", "kinesis:*"], ["*"]):
                     for action in denied:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kinesumer import Kinesumer, Start
-from kinesumer.admin.connect import read_roles
+from kinesumer.admin.connect import parse_roles
 from kinesumer.dead_letters.letter import encode_letter
 from kinesumer.wire.rows import STREAM_PREFIX
 from kinesumer.wire.table_definition import STATE_STORE
@@ -92,7 +92,7 @@ def test_a_role_for_an_arn_reads_no_other_stream_of_its_name() -> None:
     ours, theirs = (f"arn:aws:kinesis:eu-west-1:{n:012d}:stream/orders" for n in (1, 2))
     role = "arn:aws:iam::000000000001:role/reader"
     by_name, by_arn, for_all = (
-        read_roles([text], None) for text in (f"orders={role}", f"{ours}={role}", role)
+        parse_roles([text], None) for text in (f"orders={role}", f"{ours}={role}", role)
     )
     assert by_arn.stream(ours).role_arn == role
     assert by_arn.stream(theirs).role_arn is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.health import examine
+from kinesumer.admin.health import check_client
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PAUSES_SECONDS
 from kinesumer.errors import (
@@ -234,7 +234,7 @@ async def test_a_row_that_beats_passes_for_a_client_that_lives(world: World) -> 
 
     beating = asyncio.create_task(beat())
     await asyncio.sleep(1)
-    assert (await examine(world.table, world.clock, APP, "c1")).alive
+    assert (await check_client(world.table, world.clock, APP, "c1")).alive
     beating.cancel()
 
 

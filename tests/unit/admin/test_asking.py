@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.admin import shard_reads
-from kinesumer.admin.shard_reads import PARALLEL_READS, TRIES, Asking
+from kinesumer.admin.shard_reads import MAX_ATTEMPTS, PARALLEL_READS, PacedReader
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
@@ -46,22 +46,22 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_reads, "PAUSE_SECONDS", 0.0)
 
 
-async def read(source: Any, asked: Asking) -> Page:
+async def read(source: Any, asked: PacedReader) -> Page:
     return await asked.read(source, KEY, Start.LATEST, 1)
 
 
 async def test_what_is_refused_for_now_is_asked_again_and_counted() -> None:
-    asked = Asking()
+    asked = PacedReader()
     faults = SourceThrottledError("slow down"), SourceUnavailableError("503")
     assert await read(Source(*faults), asked) == PAGE
     assert asked.throttled == {KEY: 1}
 
 
 async def test_it_gives_up_in_the_end() -> None:
-    faults = [SourceThrottledError("slow down")] * TRIES
+    faults = [SourceThrottledError("slow down")] * MAX_ATTEMPTS
     with pytest.raises(SourceThrottledError):
-        await read(Source(*faults), Asking())
-    assert await read(Source(*faults[1:]), Asking()) == PAGE
+        await read(Source(*faults), PacedReader())
+    assert await read(Source(*faults[1:]), PacedReader()) == PAGE
 
 
 async def test_what_gives_no_answer_is_given_up_by_the_clock(
@@ -70,7 +70,7 @@ async def test_what_gives_no_answer_is_given_up_by_the_clock(
     monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
     source = Source(*[SourceUnavailableError("timed out")] * 2)
     with pytest.raises(SourceUnavailableError):
-        await read(source, Asking())
+        await read(source, PacedReader())
     assert len(source.faults) == 1
 
 
@@ -78,12 +78,12 @@ async def test_a_thousand_shards_that_give_no_answer_arent_waited_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
-    asked = Asking()
+    asked = PacedReader()
     keys = [ShardKey("orders", f"shardId-{n}") for n in range(1_000)]
     calls = (asked.read(source, key, Start.LATEST, 1) for key in keys)
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(each, SourceUnavailableError) for each in found)
-    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * TRIES
+    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_ATTEMPTS
     assert "gave no answer: timed out" in str(found[-1])
     other = ShardKey("payments", "shardId-0")
     assert await asked.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ async def test_the_first_fault_ends_what_is_asked_together() -> None:
 async def test_an_expired_iterator_is_the_askers_matter() -> None:
     source: Any = Source(ExpiredIteratorError("too old"))
     with pytest.raises(ExpiredIteratorError):
-        await Asking().read_on(source, KEY, "here", 1)
+        await PacedReader().read_on(source, KEY, "here", 1)
 
 
 async def test_reads_of_one_shard_keep_their_pace(
@@ -124,7 +124,7 @@ async def test_reads_of_one_shard_keep_their_pace(
         slept.append(round(seconds))
 
     monkeypatch.setattr("asyncio.sleep", sleep)
-    asked = Asking(pace_seconds=60.0)
+    asked = PacedReader(pace_seconds=60.0)
     for _ in range(3):
         await read(Source(), asked)
     await asked.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]

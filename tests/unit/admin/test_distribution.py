@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from kinesumer.admin.distribution import Client, Held, Spread, cluster_by, report
+from kinesumer.admin.distribution import (
+    Consumer,
+    Distribution,
+    ShardLoad,
+    cluster_by,
+    report,
+)
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.errors import ConfigurationError
 from kinesumer.migration.kcl import read_table
@@ -42,9 +48,9 @@ def test_two_clusters_of_a_hundred_share_500_shards_evenly() -> None:
         for first in firsts
     ]
     told = report(
-        Spread(
-            [Client(m.client_id, m.label) for m in members],
-            [Held(owner, 1024.0) for owner in owners],
+        Distribution(
+            [Consumer(m.client_id, m.label) for m in members],
+            [ShardLoad(owner, 1024.0) for owner in owners],
         ),
         "label",
     )
@@ -59,21 +65,21 @@ def test_two_clusters_of_a_hundred_share_500_shards_evenly() -> None:
 @pytest.mark.parametrize(
     ("by", "client", "cluster"),
     [
-        ("label", Client("blue-1", "canary"), "canary"),
-        ("label", Client("blue-1"), ""),
-        ("zone", Client("blue-1", "rack 7, us-east-1a"), "us-east-1a"),
-        ("zone", Client("ip-10.ap-southeast-2c.internal"), "ap-southeast-2c"),
-        ("zone", Client("pod-7", "use1-az2"), "use1-az2"),
-        ("zone", Client("blue-1", "canary"), ""),
-        ("prefix", Client("blue-7d9f-x2"), "blue"),
-        ("prefix:2", Client("blue-7d9f-x2"), "blue-7d9f"),
-        ("prefix:9", Client("blue-7d9f-x2"), "blue-7d9f-x2"),
-        ("prefix", Client("10.0.0.7:uuid"), "10"),
-        ("prefix", Client("alone"), "alone"),
+        ("label", Consumer("blue-1", "canary"), "canary"),
+        ("label", Consumer("blue-1"), ""),
+        ("zone", Consumer("blue-1", "rack 7, us-east-1a"), "us-east-1a"),
+        ("zone", Consumer("ip-10.ap-southeast-2c.internal"), "ap-southeast-2c"),
+        ("zone", Consumer("pod-7", "use1-az2"), "use1-az2"),
+        ("zone", Consumer("blue-1", "canary"), ""),
+        ("prefix", Consumer("blue-7d9f-x2"), "blue"),
+        ("prefix:2", Consumer("blue-7d9f-x2"), "blue-7d9f"),
+        ("prefix:9", Consumer("blue-7d9f-x2"), "blue-7d9f-x2"),
+        ("prefix", Consumer("10.0.0.7:uuid"), "10"),
+        ("prefix", Consumer("alone"), "alone"),
     ],
 )
 def test_clusters_are_named_by_labels_zones_or_ids(
-    by: str, client: Client, cluster: str
+    by: str, client: Consumer, cluster: str
 ) -> None:
     assert cluster_by(by)(client) == cluster
 
@@ -85,9 +91,14 @@ def test_another_way_to_name_clusters_is_refused(by: str) -> None:
 
 
 def test_what_nobody_owns_and_nobody_knows_is_told() -> None:
-    found = Spread(
-        [Client("a-1", weight=2), Client("a-2"), Client("b-1", weight=0)],
-        [Held("a-1", 10.0), Held("a-1", 5.0), Held("a-2"), Held("", 1.0)],
+    found = Distribution(
+        [Consumer("a-1", weight=2), Consumer("a-2"), Consumer("b-1", weight=0)],
+        [
+            ShardLoad("a-1", 10.0),
+            ShardLoad("a-1", 5.0),
+            ShardLoad("a-2"),
+            ShardLoad("", 1.0),
+        ],
     )
     told = report(found, "prefix")
     assert (told["shards"], told["unowned"]) == (4, 1)
@@ -98,7 +109,7 @@ def test_what_nobody_owns_and_nobody_knows_is_told() -> None:
 
 
 def test_an_app_without_clients_is_told_of() -> None:
-    told = report(Spread([], [Held("")]), "label")
+    told = report(Distribution([], [ShardLoad("")]), "label")
     assert (told["clusters"], told["unowned"]) == ([], 1)
 
 

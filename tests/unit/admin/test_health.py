@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.admin.health import Finding, examine
+from kinesumer.admin.health import ClientHealth, check_client
 from kinesumer.errors import CorruptRowError, StoreUnavailableError
 from tests.support.world import World, in_virtual_time
 
@@ -43,11 +43,11 @@ class Table:
         return None if now is None else {**MEMBER, **now}
 
 
-async def look(world: World, *seen: Seen) -> tuple[Finding, int, float]:
+async def look(world: World, *seen: Seen) -> tuple[ClientHealth, int, float]:
     """Return what is found, by how many reads, in how many seconds."""
     table, began = Table(*seen), world.clock.now()
     store: Any = table
-    finding = await examine(store, world.clock, "app", "c1")
+    finding = await check_client(store, world.clock, "app", "c1")
     return finding, table.reads, round(world.clock.now() - began, 3)
 
 
@@ -80,7 +80,7 @@ async def test_who_lives_may_not_be_ready(world: World, part: dict[str, Any]) ->
             return MEMBER if self.reads == 1 else row
 
     store: Any = Without({})
-    finding = await examine(store, world.clock, "app", "c1")
+    finding = await check_client(store, world.clock, "app", "c1")
     assert (finding.alive, finding.ready) == (True, False)
 
 

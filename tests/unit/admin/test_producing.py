@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.admin.produce import (
-    Key,
-    NotPut,
-    Outcome,
-    Packing,
-    Parser,
+    FailedLines,
+    KeySource,
+    LineAggregator,
+    LineParser,
     Producer,
-    read_key,
-    runs,
+    ProduceResult,
+    number_ranges,
+    parse_key,
 )
 from kinesumer.errors import AccessDeniedError, ConfigurationError
 from kinesumer.model.records import Fence, Record, Source
@@ -62,23 +62,25 @@ class Stream:
         return results
 
 
-def run(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+def run(work: Coroutine[Any, Any, ProduceResult]) -> ProduceResult:
     loop = VirtualLoop(random.Random(1))
     result = loop.run(work)
     assert not loop.failures
-    assert isinstance(result, Outcome)
+    assert isinstance(result, ProduceResult)
     return result
 
 
-def parser(*, jsonl: bool = False, key: Key | None = None, most: int = 1000) -> Parser:
+def parser(
+    *, jsonl: bool = False, key: KeySource | None = None, most: int = 1000
+) -> LineParser:
     chance = random.Random(1)
-    return Parser(jsonl=jsonl, key=key, record_bytes=most, chance=chance)
+    return LineParser(jsonl=jsonl, key=key, record_bytes=most, chance=chance)
 
 
 async def produce(
-    stream: Stream, lines: Sequence[bytes], parse: Parser, **more: Any
-) -> Outcome:
-    packing = Packing(SHARDS if more.pop("aggregate", False) else None)
+    stream: Stream, lines: Sequence[bytes], parse: LineParser, **more: Any
+) -> ProduceResult:
+    packing = LineAggregator(SHARDS if more.pop("aggregate", False) else None)
     producer = Producer(stream, parse, packing, chance=random.Random(1), **more)
     return await producer.run(portions(lines))
 
@@ -102,7 +104,7 @@ def test_each_line_becomes_a_record_with_a_key_of_its_own() -> None:
 
 def test_a_keys_records_are_put_in_their_order_though_some_are_refused() -> None:
     stream = Stream(refuses=0.4)
-    by_field = parser(key=Key("field", "who"))
+    by_field = parser(key=KeySource("field", "who"))
     outcome = run(produce(stream, numbered(300), by_field))
     assert outcome.counts.retried > 0
     for customer in range(7):
@@ -114,7 +116,7 @@ def test_a_keys_records_are_put_in_their_order_though_some_are_refused() -> None
 
 def test_aggregates_hold_every_record_once_in_its_shard() -> None:
     stream = Stream(refuses=0.2)
-    by_field = parser(key=Key("field", "who"))
+    by_field = parser(key=KeySource("field", "who"))
     outcome = run(produce(stream, numbered(5000), by_field, aggregate=True))
     source = Source(Fence(ShardKey("arn/x", "0"), 0), 0, HASH_KEYS - 1)
     whole = [Record("1", entry.data, entry.partition_key) for entry in stream.taken]
@@ -138,9 +140,9 @@ def test_stopping_puts_what_was_taken_and_nothing_that_was_read_ahead(
 ) -> None:
     stream = Stream()
 
-    async def stopped() -> Outcome:
+    async def stopped() -> ProduceResult:
         producer = Producer(
-            stream, parser(), Packing(None), chance=random.Random(1), rate=rate
+            stream, parser(), LineAggregator(None), chance=random.Random(1), rate=rate
         )
         asyncio.get_running_loop().call_later(100.2, producer.stop)
         return await producer.run(portions(numbered(10_000)))
@@ -152,7 +154,7 @@ def test_stopping_puts_what_was_taken_and_nothing_that_was_read_ahead(
 
 
 def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
-    said: list[NotPut] = []
+    said: list[FailedLines] = []
     lines = [b"good", b"x" * 2000, b"good too"]
     stream = Stream()
     outcome = run(produce(stream, lines, parser(), say=said.append))
@@ -165,7 +167,7 @@ def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
 @pytest.mark.parametrize("aggregate", [False, True])
 def test_after_a_failure_every_line_was_taken_or_is_named(aggregate: bool) -> None:
     stream = Stream(refuses=0.3, most=0 if aggregate else 1500)
-    by_field = parser(key=Key("field", "who"))
+    by_field = parser(key=KeySource("field", "who"))
     lines = numbered(4000)
     work = produce(stream, lines, by_field, aggregate=aggregate, rate=20_000.0)
     outcome = run(work)
@@ -188,8 +190,10 @@ def test_input_that_fails_is_a_failure_though_all_of_it_was_put() -> None:
         await asyncio.sleep(10)
         raise ConfigurationError("a line is longer than any record")
 
-    async def work() -> Outcome:
-        producer = Producer(Stream(), parser(), Packing(None), chance=random.Random(1))
+    async def work() -> ProduceResult:
+        producer = Producer(
+            Stream(), parser(), LineAggregator(None), chance=random.Random(1)
+        )
         return await producer.run(broken())
 
     outcome = run(work())
@@ -240,32 +244,32 @@ def test_a_line_that_isnt_has_a_reason(line: bytes, reason: str) -> None:
 @pytest.mark.parametrize(
     ("key", "line", "made"),
     [
-        (Key("constant", "all"), b"x", "all"),
-        (Key("field", "who"), b'{"who": "ann"}', "ann"),
-        (Key("field", "n"), b'{"n": 17}', "17"),
+        (KeySource("constant", "all"), b"x", "all"),
+        (KeySource("field", "who"), b'{"who": "ann"}', "ann"),
+        (KeySource("field", "n"), b'{"n": 17}', "17"),
     ],
 )
-def test_keys_come_from_where_one_says(key: Key, line: bytes, made: str) -> None:
+def test_keys_come_from_where_one_says(key: KeySource, line: bytes, made: str) -> None:
     assert parser(key=key).parse(line) == Entry(line, made)
 
 
 @pytest.mark.parametrize("line", [b"x", b"[]", b'{"other": 1}', b'{"who": ""}'])
 def test_a_line_without_the_keys_field_has_a_reason(line: bytes) -> None:
-    assert isinstance(parser(key=Key("field", "who")).parse(line), str)
+    assert isinstance(parser(key=KeySource("field", "who")).parse(line), str)
 
 
 @pytest.mark.parametrize("text", ["", "random:x", "field:", "constant", "hash:x"])
 def test_other_keys_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="neither random nor"):
-        read_key(text)
+        parse_key(text)
 
 
 def test_what_was_asked_for_is_read() -> None:
-    assert read_key("random") == Key("random")
-    assert read_key("field:a:b") == Key("field", "a:b")
-    assert read_key("constant:x") == Key("constant", "x")
+    assert parse_key("random") == KeySource("random")
+    assert parse_key("field:a:b") == KeySource("field", "a:b")
+    assert parse_key("constant:x") == KeySource("constant", "x")
 
 
 def test_lines_are_named_in_runs() -> None:
-    assert runs([7, 1, 3, 2, 9, 8, 8]) == [(1, 3), (7, 9)]
-    assert runs([]) == []
+    assert number_ranges([7, 1, 3, 2, 9, 8, 8]) == [(1, 3), (7, 9)]
+    assert number_ranges([]) == []

@@ -46,7 +46,7 @@ def left(world: World) -> list[tuple[str, str]]:
 async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
     await consumed(world)
     context = world.context("operator")
-    await reset.check_rest(context, with_go=False)
+    await reset.require_idle(context, with_go=False)
     found = await reset.reset(context, with_go=False)
     assert (found.shards, found.streams[0].positions, len(found.members)) == (1, 1, 1)
     assert found.rows == 5
@@ -100,7 +100,7 @@ async def test_positions_of_go_are_counted_and_stay_unless_said(world: World) ->
     await consumed(world)
     await put(world, f"check_point#{APP}#orders", P, sequence_number="5")
     context = world.context("operator")
-    assert (await reset.take_stock(context)).go_positions == 1
+    assert (await reset.read_inventory(context)).go_positions == 1
     await reset.reset(context, with_go=False)
     assert left(world) == [(f"check_point#{APP}#orders", P)]
     await put(world, f"group#{APP}", f"stream#{world.kinesis.stream('orders').arn}")
@@ -152,7 +152,7 @@ async def test_a_live_client_stops_it(world: World) -> None:
     world.put("a")
     await world.until(lambda: client.texts == ["a"])
     with pytest.raises(ClientsAliveError, match="c1"):
-        await reset.check_rest(world.context("operator"), with_go=False)
+        await reset.require_idle(world.context("operator"), with_go=False)
 
 
 @in_virtual_time
@@ -168,7 +168,7 @@ async def test_clients_that_havent_beaten_meanwhile_are_named_as_well(
     told = set()
     for _ in range(8):
         with pytest.raises(ClientsAliveError) as refused:
-            await reset.check_rest(world.context("operator"), with_go=False)
+            await reset.require_idle(world.context("operator"), with_go=False)
         told.add(str(refused.value).split(": ")[1].removesuffix("; stop them first"))
         await asyncio.sleep(0.4)
     assert told <= {"c1, c2", "c1, and perhaps c2", "c2, and perhaps c1"}
@@ -180,9 +180,9 @@ async def test_a_live_go_fleet_keeps_its_positions(world: World) -> None:
     now = rows.timestamp_text(world.clock.wall())
     await put(world, f"client#{APP}", "go-1", last_update=now)
     context = world.context("operator")
-    await reset.check_rest(context, with_go=False)
+    await reset.require_idle(context, with_go=False)
     with pytest.raises(GoFleetAliveError):
-        await reset.check_rest(context, with_go=True)
+        await reset.require_idle(context, with_go=True)
 
 
 @in_virtual_time
@@ -192,7 +192,7 @@ async def test_a_client_that_was_killed_is_waited_for(world: World) -> None:
     await world.until(lambda: client.texts == ["a"])
     client.kill()
     context = world.context("operator")
-    await reset.check_rest(context, with_go=False)
+    await reset.require_idle(context, with_go=False)
     await reset.reset(context, with_go=False)
     assert left(world) == []
 
@@ -201,7 +201,7 @@ async def test_a_client_that_was_killed_is_waited_for(world: World) -> None:
 async def test_a_client_that_starts_before_the_mark_stops_it(world: World) -> None:
     await consumed(world)
     context = world.context("operator")
-    await reset.check_rest(context, with_go=False)
+    await reset.require_idle(context, with_go=False)
     client = world.client("c2")
     await world.until(lambda: "c2" in world.members())
     with pytest.raises(ClientsAliveError, match="c2; nothing was deleted"):
@@ -243,6 +243,6 @@ async def test_a_reset_that_was_interrupted_is_finished_by_the_next(
     assert left(world)
     with pytest.raises(GroupResetError, match="if it was interrupted, run it again"):
         await check_group(world.context("c2"), None)
-    await reset.check_rest(context, with_go=False)
+    await reset.require_idle(context, with_go=False)
     await reset.reset(context, with_go=False)
     assert left(world) == []

@@ -133,7 +133,7 @@ async def seek_and_look(desk: Desk, to: Start) -> list[ShardRow]:
     """Seek, and return what another seek has moved meanwhile."""
     planned = await seek.plan_seek(desk.context, desk.stream, to)
     sought = await seek.seek(desk.context, planned)
-    return await seek.overtaken(desk.context, [planned], sought)
+    return await seek.conflicting_seeks(desk.context, [planned], sought)
 
 
 @in_virtual_time

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.arguments import count_text, seek_lines
-from kinesumer.admin.connect import NO_ROLES, reached
-from kinesumer.admin.context import acting
-from kinesumer.admin.seek import Place, plan_seeks
-from kinesumer.admin.seek_counts import Count, count_seek, in_total
+from kinesumer.admin.arguments import describe_count, describe_seek
+from kinesumer.admin.connect import NO_ROLES, connect
+from kinesumer.admin.context import operator_context
+from kinesumer.admin.seek import SeekTarget, plan_seeks
+from kinesumer.admin.seek_counts import Count, count_seek, total
 from kinesumer.aws.kinesis import open_source
 from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.model.positions import Position
@@ -44,7 +44,7 @@ class Orders:
 
     async def read(self, count: int | None, *, ended: bool = False) -> None:
         """Store the position after so many records; None: no position."""
-        async with reached(TABLE, None) as (clients, store):
+        async with connect(TABLE, None) as (clients, store):
             source = await open_source(clients, Stream("orders"))
             info = await source.describe()
             stream = StreamRow(info.arn, info.created_at, OLDEST)
@@ -59,13 +59,13 @@ class Orders:
 
     async def count(self, to: Position | Start, shard: str | None = None) -> Count:
         """Return what a seek would do."""
-        async with reached(TABLE, None) as (clients, store):
-            place = Place(to, "orders", shard)
-            context = acting("a", store)
+        async with connect(TABLE, None) as (clients, store):
+            place = SeekTarget(to, "orders", shard)
+            context = operator_context("a", store)
             [plan] = await plan_seeks(context, clients, place, NO_ROLES)
             counts = await count_seek(plan)
-            assert all(id_ in "\n".join(seek_lines(plan, counts)) for id_ in counts)
-            return in_total(list(counts.values()))
+            assert all(id_ in "\n".join(describe_seek(plan, counts)) for id_ in counts)
+            return total(list(counts.values()))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_several_pages_are_counted(orders: Orders) -> None:
 async def test_many_records_are_estimated(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.admin.seek_counts.PACE_SECONDS", 0.0)
+    monkeypatch.setattr("kinesumer.admin.seek_counts.READ_INTERVAL_SECONDS", 0.0)
     orders.put(12_500, every_seconds=0.5)
     await orders.read(12_500)
     orders.put(15_000, every_seconds=0.5)
@@ -129,16 +129,16 @@ async def test_a_shard_that_cannot_be_read_is_told(orders: Orders) -> None:
     orders.aws.deny("kinesis:GetRecords")
     found = await orders.count(LATEST)
     assert "access denied: kinesis:GetRecords" in found.problem
-    assert count_text(found).startswith("not all could be counted: access denied")
+    assert describe_count(found).startswith("not all could be counted: access denied")
 
 
 def test_counts_in_words() -> None:
-    assert count_text(Count()) == "skips and repeats nothing"
-    assert count_text(Count(1)) == "skips 1 record"
-    assert count_text(Count(1234, 1, exact=False)) == (
+    assert describe_count(Count()) == "skips and repeats nothing"
+    assert describe_count(Count(1)) == "skips 1 record"
+    assert describe_count(Count(1234, 1, exact=False)) == (
         "skips about 1,234 records, repeats about 1 record"
     )
     unknown = Count(problem="no answer")
-    assert count_text(in_total([Count(3), unknown])) == (
+    assert describe_count(total([Count(3), unknown])) == (
         "skips 3 records; not all could be counted: no answer"
     )

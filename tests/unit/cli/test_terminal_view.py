@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.observation import sight
+from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.cli.terminal_view.drawing import Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, LETTERS, Glyphs, colour, duration
 from kinesumer.dashboard.model import Event, History, Line
 from kinesumer.dashboard.palette import HUES, PATTERNS
-from kinesumer.dashboard.view_model import About, Seen
-from kinesumer.dashboard.view_model import draw as page
+from kinesumer.dashboard.view_model import DashboardInfo, ViewInput
+from kinesumer.dashboard.view_model import build_state as page
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 
@@ -74,8 +74,8 @@ def seen(
     lags = Lags(dict(zip((row.key for row in shards), behind, strict=False)), {})
     slots = {row.client_id: slot for slot, row in enumerate(members)}
     fields: dict[str, Any] = {"lags": lags, "slots": slots, **more}
-    look = Seen(sight(None, found, lags.millis, 0.0), NOW, 2.0, **fields)
-    return page(About("billing", "kinesumer-state-store"), look)
+    look = ViewInput(observe(None, found, lags.millis, 0.0), NOW, 2.0, **fields)
+    return page(DashboardInfo("billing", "kinesumer-state-store"), look)
 
 
 def picture(state: State, frame: Frame = WIDE) -> str:

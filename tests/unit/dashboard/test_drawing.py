@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.observation import sight
-from kinesumer.dashboard.history import Hour
-from kinesumer.dashboard.layout import lanes
-from kinesumer.dashboard.palette import assign
-from kinesumer.dashboard.view_model import About, Seen, draw
+from kinesumer.admin.observation import observe
+from kinesumer.dashboard.history import LagHistory
+from kinesumer.dashboard.layout import assign_lanes
+from kinesumer.dashboard.palette import assign_slots
+from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.fleet import ToyFleet, arn_of
 
@@ -24,9 +24,9 @@ def shard(number: int) -> ShardKey:
 
 
 def drawn(fleet: ToyFleet) -> State:
-    sighting = sight(None, fleet.snapshot(), fleet.millis, 0)
-    seen = Seen(sighting, 0, 2, Lags(fleet.millis, {}), fleet.rates)
-    return draw(About("billing", "table"), seen)
+    sighting = observe(None, fleet.snapshot(), fleet.millis, 0)
+    seen = ViewInput(sighting, 0, 2, Lags(fleet.millis, {}), fleet.rates)
+    return build_state(DashboardInfo("billing", "table"), seen)
 
 
 def test_shards_of_a_band_fill_the_hash_space() -> None:
@@ -43,7 +43,7 @@ def test_grandchildren_lie_beneath_children() -> None:
     fleet = ToyFleet(["a"], {"orders": 2})
     left, _ = fleet.split(shard(0))
     fleet.split(left)
-    places = {row.key: lane for row, lane in lanes(list(fleet.shards.values()))}
+    places = {row.key: lane for row, lane in assign_lanes(list(fleet.shards.values()))}
     assert places == {
         shard(0): 0,
         shard(1): 0,
@@ -58,7 +58,7 @@ def test_parents_go_when_no_child_waits_for_them() -> None:
     fleet = ToyFleet(["a"], {"orders": 1})
     fleet.split(shard(0))
     fleet.end(shard(0))
-    places = {row.key: lane for row, lane in lanes(list(fleet.shards.values()))}
+    places = {row.key: lane for row, lane in assign_lanes(list(fleet.shards.values()))}
     assert places == {shard(1): 0, shard(2): 0}
 
 
@@ -85,7 +85,7 @@ def test_rows_that_name_each_other_as_parents_end_the_walk() -> None:
     for key, parent in ((one, other), (other, one)):
         parents = frozenset({parent.shard_id})
         fleet.shards[key] = fleet.shards[key]._replace(parents=parents)
-    assert len(lanes(list(fleet.shards.values()))) == 3
+    assert len(assign_lanes(list(fleet.shards.values()))) == 3
 
 
 def test_what_nobody_reads_is_neglected_unless_it_is_paused() -> None:
@@ -111,17 +111,17 @@ def test_a_client_is_shown_with_its_states_and_its_largest_lag() -> None:
 
 
 def test_clients_keep_their_colours_and_plain_ones_go_first() -> None:
-    known = assign({}, ["a", "b", "c"])
+    known = assign_slots({}, ["a", "b", "c"])
     assert len(set(known.values())) == 3
     assert all(slot < 8 for slot in known.values())
-    more = assign(known, [f"client-{i}" for i in range(29)] + ["a", "b", "c"])
+    more = assign_slots(known, [f"client-{i}" for i in range(29)] + ["a", "b", "c"])
     assert {name: more[name] for name in known} == known
     assert sorted(more.values()) == list(range(32))
-    assert max(assign(more, [*more, "one too many"]).values()) < 32
+    assert max(assign_slots(more, [*more, "one too many"]).values()) < 32
 
 
 def test_an_hour_is_kept_in_steps_of_ten_seconds() -> None:
-    hour = Hour()
+    hour = LagHistory()
     for second in range(0, 4000, 2):
         hour.add(second, {"arn:stream/a": second % 10}, {"arn:stream/a": second % 4})
     lines = hour.lines()
@@ -133,7 +133,7 @@ def test_an_hour_is_kept_in_steps_of_ten_seconds() -> None:
 
 
 def test_of_many_streams_the_busiest_have_lines() -> None:
-    hour = Hour()
+    hour = LagHistory()
     hour.add(0, {f"arn:stream/{i:02d}": i for i in range(20)}, {})
     hour.add(20, {"arn:stream/00": 5}, {})
     names = [line.name for line in hour.lines().millis_behind]

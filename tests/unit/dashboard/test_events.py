@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.observation import sight
-from kinesumer.dashboard.events import between
+from kinesumer.admin.observation import observe
+from kinesumer.dashboard.events import find_events
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
-    from kinesumer.admin.observation import Sighting
+    from kinesumer.admin.observation import Observation
 
 LOOK_SECONDS = 2.0
 
@@ -24,14 +24,14 @@ class Looker:
 
     def __init__(self, fleet: ToyFleet) -> None:
         self.fleet, self.now = fleet, 0.0
-        self.last: Sighting = sight(None, fleet.snapshot(), fleet.millis, 0)
+        self.last: Observation = observe(None, fleet.snapshot(), fleet.millis, 0)
 
     def look(self, seconds: float = LOOK_SECONDS) -> list[tuple[str, str]]:
         """Return kinds and texts of what happened since the last look."""
         self.now += seconds
         fleet = self.fleet
-        now = sight(self.last, fleet.snapshot(), fleet.millis, self.now)
-        events, self.last = between(self.last, now), now
+        now = observe(self.last, fleet.snapshot(), fleet.millis, self.now)
+        events, self.last = find_events(self.last, now), now
         return [(event.kind, event.text) for event in events]
 
 

@@ -10,8 +10,8 @@ from kinesumer.admin import shard_reads
 from kinesumer.dashboard.throughput import (
     Throughput,
     advances,
-    chosen,
-    counted,
+    choose_shards,
+    count_until,
     sample_records,
 )
 from kinesumer.model.positions import Position
@@ -115,7 +115,7 @@ def test_shards_that_went_forward_are_the_sample_and_turns_take_others() -> None
     new = {key: Position("11" if i else "10") for i, key in enumerate(keys)}
     (moved,) = advances(old, new).values()
     assert len(moved) == 39
-    first, second = chosen(moved, 0), chosen(moved, 1)
+    first, second = choose_shards(moved, 0), choose_shards(moved, 1)
     assert len(first) == len(second) == 12
     assert not set(first) & set(second)
 
@@ -131,9 +131,9 @@ def test_large_records_are_sampled_in_small_numbers(
 
 def test_a_page_that_does_not_reach_the_end_counts_nothing() -> None:
     page = Page([cast("Record", Numbered("10"))], "next", 5000)
-    assert counted(page, Position("12")) is None
-    assert counted(page, Position("10")) == 1
-    assert counted(page._replace(millis_behind=0), Position("12")) == 1
+    assert count_until(page, Position("12")) is None
+    assert count_until(page, Position("10")) == 1
+    assert count_until(page._replace(millis_behind=0), Position("12")) == 1
 
 
 class Numbered:

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.observation import sight
+from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
-from kinesumer.exporter.metrics import Account, Look, families, neglected
+from kinesumer.exporter.metrics import (
+    AppMetrics,
+    AppReading,
+    build_metrics,
+    unconsumed_shards,
+)
 from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
 from kinesumer.model.rows import (
     GroupRow,
@@ -74,16 +79,16 @@ LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 7_200_000}, {}, {ARN: 24})
 
 def told(found: Snapshot = FOUND, **more: Any) -> dict[str, dict[Any, float]]:
     """Return the samples of one app's look, by name and labels."""
-    since = dict.fromkeys(neglected(found), 70.0)
-    sighting = sight(sight(None, found, {}, 98.0), found, {}, 100.0)
+    since = dict.fromkeys(unconsumed_shards(found), 70.0)
+    sighting = observe(observe(None, found, {}, 98.0), found, {}, 100.0)
     fields: dict[str, Any] = {"lags": LAGS, "neglected": since, **more}
-    look = Look(sighting, at=1e9, seconds=0.1, **fields)
-    return samples(Account("a", 3, 1, look))
+    look = AppReading(sighting, at=1e9, seconds=0.1, **fields)
+    return samples(AppMetrics("a", 3, 1, look))
 
 
-def samples(*accounts: Account) -> dict[str, dict[Any, float]]:
+def samples(*accounts: AppMetrics) -> dict[str, dict[Any, float]]:
     found: dict[str, dict[Any, float]] = {}
-    for family in families(accounts):
+    for family in build_metrics(accounts):
         for sample in family.samples:
             labels = frozenset(sample.labels.items())
             found.setdefault(sample.name.removeprefix(PREFIX), {})[labels] = (
@@ -111,9 +116,9 @@ def test_members_are_counted_by_the_worst_that_is_to_say() -> None:
 
 
 def test_a_heart_that_stands_still_is_silent_and_ages() -> None:
-    before = sight(None, FOUND, {}, 90.0)
-    look = Look(sight(before, FOUND, {}, 100.0), LAGS, {}, 1e9, 0.1)
-    found = samples(Account("a", 1, 0, look))
+    before = observe(None, FOUND, {}, 90.0)
+    look = AppReading(observe(before, FOUND, {}, 100.0), LAGS, {}, 1e9, 0.1)
+    found = samples(AppMetrics("a", 1, 0, look))
     assert of(found["members"], state="silent") == 4
     assert of(found["heartbeat_age_seconds"], client="b") == 10
 
@@ -139,7 +144,7 @@ def test_a_paused_shard_is_nobodys_fault() -> None:
     found = told()
     assert of(found["paused_shards"]) == 1
     everything = replace(FOUND, group=GroupRow("g", paused=True))
-    assert neglected(everything) == []
+    assert unconsumed_shards(everything) == []
     assert of(told(everything)["paused_shards"]) == 5
     assert of(told(everything)["unowned_seconds"]) == 0
 
@@ -176,7 +181,7 @@ def test_a_spark_query_needs_no_leader() -> None:
 
 
 def test_what_could_not_be_read_is_not_there() -> None:
-    found = samples(Account("a", 7, 2, None))
+    found = samples(AppMetrics("a", 7, 2, None))
     assert {name: of(values) for name, values in found.items()} == {
         "reads_total": 7,
         "read_errors_total": 2,
@@ -185,7 +190,7 @@ def test_what_could_not_be_read_is_not_there() -> None:
 
 
 def test_apps_stand_beside_each_other() -> None:
-    accounts = [Account(name, 1, 1, None) for name in ("a", "b")]
+    accounts = [AppMetrics(name, 1, 1, None) for name in ("a", "b")]
     assert of(samples(*accounts)["up"], app="b") == 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.errors import AccessDeniedError, StoreUnavailableError
-from kinesumer.exporter.collector import Reading
+from kinesumer.exporter.collector import AppReader
 from tests.support.world import APP, World, in_virtual_time
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Failing:
     query = get
 
 
-def reading(world: World) -> Reading:
-    return Reading(APP, world.clock, lag=False)
+def reading(world: World) -> AppReader:
+    return AppReader(APP, world.clock, lag=False)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin.context import acting
+from kinesumer.admin.context import operator_context
 from kinesumer.model.streams import Shard
 from kinesumer.simulation.memory_kinesis import MemoryShard, MemoryStream, StoredRecord
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
@@ -89,7 +89,7 @@ class World:
 
     def context(self, app: str = "a") -> Context:
         """Return what a command acts with."""
-        return acting(app, self.store)
+        return operator_context(app, self.store)
 
     async def open(self, name: str) -> MemorySource:
         """Open a stream by name or ARN."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.admin.sampling import Found, Peek
+from kinesumer.admin.sampling import Peek, Presence
 from kinesumer.errors import ConfigurationError
 from kinesumer.migration.kcl import (
     Checkpoint,
@@ -126,7 +126,7 @@ def test_a_table_without_leases_is_refused() -> None:
 def test_a_part_counts_only_inside_an_aggregate(
     sub: int | None, parts: int | None, position: Position
 ) -> None:
-    assert settled(Position("49", sub), Peek(Found.THERE, parts)) == position
+    assert settled(Position("49", sub), Peek(Presence.THERE, parts)) == position
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin.doctor.observation import Seen, StreamSeen
-from kinesumer.admin.lag_trend import Look, Sample
+from kinesumer.admin.doctor.observation import AppObservation, StreamObservation
+from kinesumer.admin.lag_trend import ArrivalSample, LagSample
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import (
@@ -57,27 +57,27 @@ def found(
     return Snapshot(**fields)
 
 
-def listed(**more: Any) -> StreamSeen:
+def listed(**more: Any) -> StreamObservation:
     fields: dict[str, Any] = {
         "info": StreamInfo(ARN, "ACTIVE", 1.0, 24, 1000.0),
         "listing": [Shard(k.shard_id, *b) for k, b in zip(KEYS, BOUNDS, strict=True)],
         "first": {key: look(0, 100) for key in KEYS},
         "second": {key: look(10, 100) for key in KEYS},
-        "arriving": {key.shard_id: Sample(100, 10_000, 10.0) for key in KEYS},
+        "arriving": {key.shard_id: ArrivalSample(100, 10_000, 10.0) for key in KEYS},
         **more,
     }
-    return StreamSeen(**fields)
+    return StreamObservation(**fields)
 
 
 def look(
     at: float, millis: int | None, after: Start = Start.LATEST, **more: Any
-) -> Look:
-    return Look(at, millis, after, **more)
+) -> LagSample:
+    return LagSample(at, millis, after, **more)
 
 
 def seen(
     first: Snapshot | None = None, second: Snapshot | None = None, **more: Any
-) -> Seen:
+) -> AppObservation:
     """Return a healthy app, or one that looked like this, once or both times."""
     early = first or found()
     fields: dict[str, Any] = {
@@ -89,4 +89,4 @@ def seen(
         "streams": {ARN: listed()},
         **more,
     }
-    return Seen(**fields)
+    return AppObservation(**fields)

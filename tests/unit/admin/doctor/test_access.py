@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kinesumer.admin.doctor.clock_skew import Reading, skewed
+from kinesumer.admin.doctor.clock_skew import ClockReading, clock_skew
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.doctor.permission_probe import Trial, denied
-from kinesumer.admin.doctor.state_store import unusable
+from kinesumer.admin.doctor.permission_probe import Probe, failed_probes
+from kinesumer.admin.doctor.state_store import unusable_store
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -16,12 +16,14 @@ from kinesumer.errors import (
 )
 
 
-def failed(error: KinesumerError) -> list[Trial]:
-    return [Trial("kinesis:GetRecords", "orders", error), Trial("sts:X", "-")]
+def failed(error: KinesumerError) -> list[Probe]:
+    return [Probe("kinesis:GetRecords", "orders", error), Probe("sts:X", "-")]
 
 
 def test_a_missing_action_is_named() -> None:
-    [one] = denied(failed(AccessDeniedError("kinesis:GetRecords", "orders", "why")))
+    [one] = failed_probes(
+        failed(AccessDeniedError("kinesis:GetRecords", "orders", "why"))
+    )
     assert one.severity is Severity.CRITICAL
     assert one.subject == "kinesis:GetRecords on orders"
     assert "why" in one.text
@@ -30,75 +32,75 @@ def test_a_missing_action_is_named() -> None:
 
 def test_credentials_that_have_expired_need_no_policy() -> None:
     error = AccessDeniedError("dynamodb:Query", "table t", "expired", "renew them")
-    [one] = denied(failed(error))
+    [one] = failed_probes(failed(error))
     assert one.advice == "renew them"
 
 
 def test_a_role_that_cant_be_assumed_is_told_once() -> None:
     error = AccessDeniedError("sts:AssumeRole", "arn:aws:iam::1:role/reader")
-    trials = [Trial("kinesis:ListShards", "a", error), *failed(error)]
-    [one] = denied(trials)
+    trials = [Probe("kinesis:ListShards", "a", error), *failed(error)]
+    [one] = failed_probes(trials)
     assert one.subject == "sts:AssumeRole on arn:aws:iam::1:role/reader"
 
 
 def test_an_action_that_only_the_doctor_needs_is_noted() -> None:
-    [one] = denied(failed(AccessDeniedError("kinesis:DescribeLimits", "*")))
+    [one] = failed_probes(failed(AccessDeniedError("kinesis:DescribeLimits", "*")))
     assert one.severity is Severity.NOTE
 
 
 def test_a_stream_that_isnt_there_is_critical() -> None:
-    [one] = denied(failed(StreamMissingError("no stream orders")))
+    [one] = failed_probes(failed(StreamMissingError("no stream orders")))
     assert one.severity is Severity.CRITICAL
 
 
 def test_what_couldnt_be_tried_is_a_warning() -> None:
-    [one] = denied(failed(SourceUnavailableError("503")))
+    [one] = failed_probes(failed(SourceUnavailableError("503")))
     assert one.severity is Severity.WARNING
-    optional = Trial(
+    optional = Probe(
         "kinesis:DescribeLimits", "*", SourceUnavailableError("1 a second")
     )
-    [one] = denied([optional])
+    [one] = failed_probes([optional])
     assert one.severity is Severity.NOTE
 
 
 def test_what_worked_isnt_told() -> None:
-    assert not list(denied([Trial("kinesis:GetRecords", "orders")]))
-    assert not list(unusable("t", [Trial("kinesis:GetRecords", "orders")]))
+    assert not list(failed_probes([Probe("kinesis:GetRecords", "orders")]))
+    assert not list(unusable_store("t", [Probe("kinesis:GetRecords", "orders")]))
 
 
 def test_missing_credentials_are_told_once() -> None:
     trials = failed(CredentialsError("none")) * 2
-    [one] = unusable("t", trials)
+    [one] = unusable_store("t", trials)
     assert (one.check, one.severity) == ("credentials", Severity.CRITICAL)
-    assert not list(denied(trials))
+    assert not list(failed_probes(trials))
 
 
 def test_a_missing_table_is_told() -> None:
     trials = failed(StateStoreMissingError("no table t"))
-    [one] = unusable("t", trials)
+    [one] = unusable_store("t", trials)
     assert (one.check, one.subject) == ("state store", "table t")
-    assert not list(denied(trials))
+    assert not list(failed_probes(trials))
 
 
 def test_clocks_that_agree_within_what_can_be_seen_are_right() -> None:
     for before, after in ((1000.0, 1000.2), (1000.9, 1001.5), (999.0, 1002.0)):
-        assert not list(skewed(Reading(1000.0, before, after), []))
-    assert not list(skewed(None, []))
+        assert not list(clock_skew(ClockReading(1000.0, before, after), []))
+    assert not list(clock_skew(None, []))
 
 
 def test_a_clock_that_is_off_is_told_by_how_much() -> None:
-    [one] = skewed(Reading(1000.0, 1021.0, 1021.2), [])
+    [one] = clock_skew(ClockReading(1000.0, 1021.0, 1021.2), [])
     assert one.severity is Severity.NOTE
     assert "at least 20 s ahead of AWS's" in one.text
     assert "leases, heartbeats and positions don't depend on it" in one.text
-    [one] = skewed(Reading(1000.0, 899.0, 900.0), [])
+    [one] = clock_skew(ClockReading(1000.0, 899.0, 900.0), [])
     assert one.severity is Severity.WARNING
     assert "100 s behind" in one.text
-    [one] = skewed(Reading(1000.0, 1300.0, 1300.0), [])
+    [one] = clock_skew(ClockReading(1000.0, 1300.0, 1300.0), [])
     assert one.severity is Severity.CRITICAL
 
 
 def test_a_clock_that_aws_refuses_is_critical() -> None:
     error = SourceUnavailableError("Signature expired: 20260101 is now earlier than …")
-    [one] = skewed(None, failed(error))
+    [one] = clock_skew(None, failed(error))
     assert one.severity is Severity.CRITICAL

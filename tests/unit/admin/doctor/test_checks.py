@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.doctor.finding import Finding, Severity, some, worst
+from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate, worst
 from kinesumer.admin.doctor.runner import CHECKS_OF_AN_APP
 from tests.unit.admin.doctor.looks import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesumer.admin.doctor.observation import Seen
+    from kinesumer.admin.doctor.observation import AppObservation
 
 
 @pytest.mark.parametrize("check", CHECKS_OF_AN_APP, ids=lambda check: check.__name__)
 def test_a_healthy_app_has_no_findings(
-    check: Callable[[Seen], Iterator[Finding]],
+    check: Callable[[AppObservation], Iterator[Finding]],
 ) -> None:
     assert list(check(seen())) == []
 
@@ -32,5 +32,5 @@ def test_the_worst_finding_decides() -> None:
 
 
 def test_many_names_are_cut_short() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some("abcde") == "a, b, c and 2 more"
+    assert abbreviate(["a", "b"]) == "a, b"
+    assert abbreviate("abcde") == "a, b, c and 2 more"

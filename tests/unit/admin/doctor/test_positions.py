@@ -6,13 +6,13 @@ from typing import Any
 
 from kinesumer.admin import verify
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.doctor.positions import astray
+from kinesumer.admin.doctor.positions import invalid_positions
 from tests.unit.admin.doctor.looks import ARN, KEYS, listed, seen
 
 
 def positions(*verdicts: verify.Verdict) -> Any:
     found = dict(zip(KEYS, verdicts, strict=True))
-    return list(astray(seen(streams={ARN: listed(verdicts=found)})))
+    return list(invalid_positions(seen(streams={ARN: listed(verdicts=found)})))
 
 
 def test_positions_that_are_right_arent_told() -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.doctor.finding import Finding, Severity
-from kinesumer.admin.doctor.retention import running_out
+from kinesumer.admin.doctor.retention import expiring_records
 from kinesumer.model.streams import Start
 from tests.unit.admin.doctor.looks import ARN, KEYS, listed, look, seen
 
 if TYPE_CHECKING:
-    from kinesumer.admin.lag_trend import Look
+    from kinesumer.admin.lag_trend import LagSample
 
 HOUR = 3_600_000
 MOVED = Start.TRIM_HORIZON
 
 
-def findings(before: Look, after: Look) -> list[Finding]:
+def findings(before: LagSample, after: LagSample) -> list[Finding]:
     streams: dict[str, Any] = {
         ARN: listed(first={KEYS[0]: before}, second={KEYS[0]: after})
     }
-    return list(running_out(seen(streams=streams)))
+    return list(expiring_records(seen(streams=streams)))
 
 
 def test_a_shard_that_couldnt_be_asked_isnt_lost() -> None:
