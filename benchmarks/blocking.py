@@ -36,7 +36,7 @@ class Desk:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._delivery = ThreadDelivery(
-            SystemClock(), marks_by_asking=True, mark=lambda _: None
+            SystemClock(), acks_by_asking=True, ack=lambda _: None
         )
         self.crossing = Crossing(self)
         self.records = Records(Asking(self.crossing, self._delivery, self._start))

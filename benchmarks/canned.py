@@ -124,7 +124,7 @@ class Engine:
 
 async def consume(layout: Layout, records: int) -> Spent:
     """Let the engine read, deliver and commit so many records."""
-    delivery = Delivery(SystemClock(), marks_by_asking=True)
+    delivery = Delivery(SystemClock(), acks_by_asking=True)
     engine = Engine(layout, delivery)
     spent = await drain(Records(delivery, engine.begin), records)
     await engine.stop()

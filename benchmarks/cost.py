@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SLACK = 1.05
 READS = {(100, 1000): 814}
 """Read units of protocol.md section 10."""
-HEARTBEAT = Config().heartbeat_seconds
+HEARTBEAT = Config().heartbeat_interval_seconds
 SETTLE_SECONDS = 15.0
 WINDOW_SECONDS = 40.0
 """A multiple of the intervals of heartbeats and commits."""
@@ -171,12 +171,14 @@ class World:
         async def open_source(stream: Stream) -> MemorySource:
             return self.kinesis.source(stream.name)
 
-        delivery = Delivery(self.clock, marks_by_asking=True)
+        delivery = Delivery(self.clock, acks_by_asking=True)
         group = Group(context, open_source, TaskHeart(context), delivery)
 
         async def begin() -> None:
             # Read seldom: reading costs the state store nothing, but this run time.
-            await group.start(Stream("orders", pace_seconds=2.5), Start.TRIM_HORIZON)
+            await group.start(
+                Stream("orders", min_read_interval_seconds=2.5), Start.TRIM_HORIZON
+            )
 
         async for _ in Records(delivery, begin):
             pass

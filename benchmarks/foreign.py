@@ -18,7 +18,9 @@ from botocore.exceptions import ClientError
 USER_AGENT = "benchmarks-foreign"
 
 
-async def read(client: Any, stream: str, shard_id: str, pace_seconds: float) -> None:
+async def read(
+    client: Any, stream: str, shard_id: str, min_read_interval_seconds: float
+) -> None:
     """Read a shard for ever."""
     given = await client.get_shard_iterator(
         StreamName=stream, ShardId=shard_id, ShardIteratorType="LATEST"
@@ -28,10 +30,10 @@ async def read(client: Any, stream: str, shard_id: str, pace_seconds: float) -> 
         try:
             page = await client.get_records(ShardIterator=iterator)
         except ClientError:
-            await asyncio.sleep(pace_seconds)
+            await asyncio.sleep(min_read_interval_seconds)
         else:
             iterator = page["NextShardIterator"]
-            await asyncio.sleep(pace_seconds)
+            await asyncio.sleep(min_read_interval_seconds)
 
 
 async def main() -> None:

@@ -92,7 +92,7 @@ class Count:
 
 async def batches(layout: Layout, records: int) -> Spent:
     """Consume by the plain iterator over batches."""
-    delivery = Delivery(SystemClock(), marks_by_asking=True)
+    delivery = Delivery(SystemClock(), acks_by_asking=True)
     engine, count, began = Engine(layout, delivery), 0, 0.0
     async for batch in Records(delivery, engine.begin).batches():
         if not began:
@@ -108,7 +108,7 @@ async def batches(layout: Layout, records: int) -> Spent:
 
 async def calling(layout: Layout, records: int) -> Spent:
     """Consume by the plain iterator, and await a function with each record."""
-    delivery = Delivery(SystemClock(), marks_by_asking=True)
+    delivery = Delivery(SystemClock(), acks_by_asking=True)
     engine, count = Engine(layout, delivery), Count(records)
     count._close = lambda: None
     async for record in Records(delivery, engine.begin):

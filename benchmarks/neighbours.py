@@ -111,10 +111,16 @@ def refused_percent(aws: EmbeddedAws) -> float:
 
 
 @contextmanager
-def consuming(made: Fleet, pace_seconds: float) -> Iterator[None]:
+def consuming(made: Fleet, min_read_interval_seconds: float) -> Iterator[None]:
     """Run a foreign consumer, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.foreign", "orders", str(pace_seconds)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.foreign",
+            "orders",
+            str(min_read_interval_seconds),
+        ],
         stdin=subprocess.PIPE,
         env={**os.environ, **made.aws.environment()},
     ) as process:

@@ -5,29 +5,22 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import (
     AccessDeniedError,
     ClientIdInUseError,
-    ClientsAliveError,
+    CommitTimeoutError,
     ConfigurationError,
-    CorruptLetterError,
-    CorruptOffsetError,
     CorruptRowError,
     CredentialsError,
     DataLossError,
+    DeadLetterNotStoredError,
     FatalError,
-    GoFleetAliveError,
-    GroupHeldError,
-    GroupResetError,
+    GroupBusyError,
     HandlerFailedError,
+    InvalidPositionError,
     KinesumerError,
-    LetterNotStoredError,
-    LetterTooLargeError,
-    PositionRefusedError,
-    PositionsNotStoredError,
     ShardsLostError,
     StateStoreMissingError,
-    StateStoreReplacedError,
-    StateStoreSchemaError,
+    StateStoreRecreatedError,
     StreamMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Record
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
     from kinesumer.config import Config
     from kinesumer.consuming.delivery import Records
     from kinesumer.consuming.prefetch import Batch
-    from kinesumer.handlers import Middleware, Retries
+    from kinesumer.handlers import Middleware, RetryPolicy
 else:
     # Not imported at once: Spark starts many processes that only need a subpackage.
     _MODULES = {
@@ -50,7 +43,7 @@ else:
         "Kinesumer": "client",
         "Middleware": "handlers",
         "Records": "consuming.delivery",
-        "Retries": "handlers",
+        "RetryPolicy": "handlers",
     }
 
     def __getattr__(name: str) -> object:
@@ -74,38 +67,31 @@ __all__ = [
     "AccessDeniedError",
     "Batch",
     "ClientIdInUseError",
-    "ClientsAliveError",
+    "CommitTimeoutError",
     "Config",
     "ConfigurationError",
-    "CorruptLetterError",
-    "CorruptOffsetError",
     "CorruptRowError",
     "CredentialsError",
     "DataLossError",
+    "DeadLetterNotStoredError",
     "FatalError",
     "Fence",
-    "GoFleetAliveError",
-    "GroupHeldError",
-    "GroupResetError",
+    "GroupBusyError",
     "HandlerFailedError",
+    "InvalidPositionError",
     "Kinesumer",
     "KinesumerError",
-    "LetterNotStoredError",
-    "LetterTooLargeError",
     "Middleware",
     "Position",
-    "PositionRefusedError",
-    "PositionsNotStoredError",
     "Record",
     "Records",
-    "Retries",
+    "RetryPolicy",
     "ShardKey",
     "ShardsLostError",
     "Start",
     "StateStoreMissingError",
-    "StateStoreReplacedError",
-    "StateStoreSchemaError",
+    "StateStoreRecreatedError",
     "Stream",
     "StreamMissingError",
-    "StreamReplacedError",
+    "StreamRecreatedError",
 ]

@@ -17,11 +17,11 @@ from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import ThreadHeart
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import (
+    CommitTimeoutError,
     ConfigurationError,
     KinesumerError,
-    PositionsNotStoredError,
 )
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.model.arguments import checked_name
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
@@ -111,7 +111,7 @@ class Kinesumer:
     async def _end(self, error: BaseException | None) -> None:
         try:
             await self._stop()
-        except PositionsNotStoredError as late:
+        except CommitTimeoutError as late:
             if error is None:
                 raise
             logger.error("%s", late, extra={"client_id": self.client_id})
@@ -142,7 +142,7 @@ class Kinesumer:
         can't be consumed.
         """
         wanted = self._checked(streams, start)
-        delivery = Delivery(SystemClock(), marks_by_asking=self.config.commit == "auto")
+        delivery = Delivery(SystemClock(), acks_by_asking=self.config.commit == "auto")
         self._delivery = delivery
         self._records = Records(delivery, partial(self._start, delivery, wanted, start))
         return self._records
@@ -157,7 +157,7 @@ class Kinesumer:
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
         dead_letters: str | LetterTaker | None = None,
-        retries: Retries = Retries(),  # noqa: B008 - frozen
+        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
     ) -> None:
@@ -174,15 +174,15 @@ class Kinesumer:
         one partition key keep their order. ``traceparent`` says where a producer's W3C
         trace stands: a path into JSON, or a function of the record.
 
-        Raises HandlerFailedError, LetterNotStoredError, what ``consume()`` raises, and
-        ConfigurationError for what can't work.
+        Raises HandlerFailedError, DeadLetterNotStoredError, what ``consume()`` raises,
+        and ConfigurationError for what can't work.
         """
         from kinesumer.handlers.options import read_terms
         from kinesumer.handlers.runner import Handling
 
         if self.config.commit == "manual":
             raise ConfigurationError(
-                'run() marks records by itself: leave Config(commit="manual") out'
+                'run() acks records by itself: leave Config(commit="manual") out'
             )
         terms = read_terms(
             handler,
@@ -200,7 +200,7 @@ class Kinesumer:
             app=self.app,
             clock=SystemClock(),
             random=random.Random(),
-            drain=self.config.drain_timeout,
+            drain=self.config.drain_timeout_seconds,
         )
         try:
             await handling.run(partial(self._start, handling, wanted, start))
@@ -249,14 +249,14 @@ class Kinesumer:
             return False
         return starting.exception() is not None
 
-    def mark(self, record: Record) -> None:
-        """Mark a record as done, in any order (``commit="manual"``).
+    def ack(self, record: Record) -> None:
+        """Acknowledge a record as done, in any order (``commit="manual"``).
 
         The checkpoint is the end of the contiguous done prefix of its shard.
         """
         if self.config.commit != "manual":
-            raise ConfigurationError('mark() needs Config(commit="manual")')
-        self._running().mark(record)
+            raise ConfigurationError('ack() needs Config(commit="manual")')
+        self._running().ack(record)
 
     async def commit(self) -> None:
         """Store what is done, and return when it is stored.

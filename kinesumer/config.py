@@ -17,29 +17,29 @@ class Config:
     Raises ConfigurationError if a value can't work.
     """
 
-    heartbeat_seconds: float = 2.0
+    heartbeat_interval_seconds: float = 2.0
     """Time between two heartbeats (H)."""
-    lease_seconds: float = 8.0
+    lease_duration_seconds: float = 8.0
     """An unchanged heartbeat is fenced after this (L, at least 3 H); its holder stops
     delivering after three quarters of it."""
-    leader_seconds: float = 1.0
+    leader_interval_seconds: float = 1.0
     """How often the leader looks at the members (P)."""
-    gather_seconds: float = 2.0
+    rebalance_delay_seconds: float = 2.0
     """Joins within this time of each other make one plan."""
-    listing_seconds: float = 30.0
+    listing_interval_seconds: float = 30.0
     """How often the leader lists the shards."""
     commit: Literal["auto", "manual"] = "auto"
     """``auto``: asking for the next record marks the one before as done.
-    ``manual``: only ``client.mark()`` does."""
-    commit_seconds: float = 5.0
+    ``manual``: only ``client.ack()`` does."""
+    commit_interval_seconds: float = 5.0
     """How often finished positions are stored with ``commit="auto"``; less often where
     a stream has more than 4,000 active shards."""
-    max_uncommitted: int = 100_000
+    max_uncommitted_records: int = 100_000
     """Delivered records per shard that may be without a stored position: the most that
     a crash can repeat."""
-    drain_timeout: float = 30.0
+    drain_timeout_seconds: float = 30.0
     """How long a hand-over or a stop waits for what is in user code."""
-    max_processing_time: float = 300.0
+    max_processing_seconds: float = 300.0
     """A handler, or a read that is never answered, without progress for this long loses
     the client's shards to other clients; so does a loop over records that was cancelled
     while it waited, and isn't begun again."""
@@ -47,7 +47,7 @@ class Config:
     """Memory for fetched records, over all shards: answers on their way, and what waits
     or is in user code's hands. One page (16 MiB) may come on top of it. It should be no
     less than a page."""
-    page_records: int = 10_000
+    max_records_per_read: int = 10_000
     """Most records asked for in one read (1 to 10,000)."""
     max_connections: int = MAX_CONNECTIONS
     """Most connections for reading, over all streams. A shard needs one while a request
@@ -60,7 +60,7 @@ class Config:
     """The zone or cluster that the client runs in, such as ``us-east-1a``: plans give
     the clients of each label their fair share together. At most 128 characters that can
     be printed; without one, a client counts to those without."""
-    degraded_seconds: float = 30.0
+    unreachable_after_seconds: float = 30.0
     """Kinesis unreachable for this long: other clients are given the shards."""
 
     def __post_init__(self) -> None:
@@ -69,19 +69,20 @@ class Config:
             _check(name, getattr(self, name), (int, float), MOST_SECONDS)
         for name in _COUNTS:
             _check(name, getattr(self, name), (int,), MOST)
-        if self.lease_seconds > MOST_LEASE_SECONDS:
+        if self.lease_duration_seconds > MOST_LEASE_SECONDS:
             raise ConfigurationError(
-                f"lease_seconds={self.lease_seconds:g} is more than a day, in which "
-                "nobody would take over"
+                f"lease_duration_seconds={self.lease_duration_seconds:g} is more than "
+                f"a day: choose {MOST_LEASE_SECONDS} or less"
             )
-        if self.lease_seconds < 3 * self.heartbeat_seconds:
+        if self.lease_duration_seconds < 3 * self.heartbeat_interval_seconds:
             raise ConfigurationError(
-                f"lease_seconds={self.lease_seconds:g} is less than three heartbeats "
-                f"of {self.heartbeat_seconds:g} s: one lost heartbeat would end a "
-                "lease; raise lease_seconds or lower heartbeat_seconds"
+                f"lease_duration_seconds={self.lease_duration_seconds:g} is less than "
+                f"three heartbeats of {self.heartbeat_interval_seconds:g} s: one lost "
+                "heartbeat would end a lease; raise lease_duration_seconds or lower "
+                "heartbeat_interval_seconds"
             )
-        if not 1 <= self.page_records <= 10_000:
-            raise ConfigurationError("page_records must be from 1 to 10,000")
+        if not 1 <= self.max_records_per_read <= 10_000:
+            raise ConfigurationError("max_records_per_read must be from 1 to 10,000")
         _check_label(self.label)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -95,24 +96,24 @@ MOST_LEASE_SECONDS = 86_400
 MOST = 10**15
 MOST_LABEL = 128
 _TIMES = (
-    "heartbeat_seconds",
-    "lease_seconds",
-    "leader_seconds",
-    "gather_seconds",
-    "listing_seconds",
-    "commit_seconds",
-    "drain_timeout",
-    "max_processing_time",
-    "degraded_seconds",
+    "heartbeat_interval_seconds",
+    "lease_duration_seconds",
+    "leader_interval_seconds",
+    "rebalance_delay_seconds",
+    "listing_interval_seconds",
+    "commit_interval_seconds",
+    "drain_timeout_seconds",
+    "max_processing_seconds",
+    "unreachable_after_seconds",
 )
 _COUNTS = (
-    "max_uncommitted",
+    "max_uncommitted_records",
     "buffer_bytes",
-    "page_records",
+    "max_records_per_read",
     "max_connections",
     "weight",
 )
-_MAY_BE_0 = ("gather_seconds",)
+_MAY_BE_0 = ("rebalance_delay_seconds",)
 _CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}
 
 

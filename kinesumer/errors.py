@@ -1,5 +1,7 @@
 """Every error of the library: one root, split by what the caller can do about it."""
 
+from typing import Literal
+
 
 class KinesumerError(Exception):
     """Root of all errors that kinesumer raises."""
@@ -56,7 +58,7 @@ class StateStoreSchemaError(FatalError):
     """The table exists, but its keys or index aren't those of a state store."""
 
 
-class StateStoreReplacedError(FatalError):
+class StateStoreRecreatedError(FatalError):
     """The state store was deleted or made anew while the group was running."""
 
 
@@ -71,11 +73,11 @@ class StreamMissingError(FatalError):
     """The stream doesn't exist (or no longer exists)."""
 
 
-class StreamReplacedError(FatalError):
+class StreamRecreatedError(FatalError):
     """A stream was deleted and made anew under the same name: positions are void."""
 
 
-class PositionRefusedError(FatalError):
+class InvalidPositionError(FatalError):
     """Kinesis says that a position was never in the shard that it was stored for."""
 
 
@@ -94,23 +96,29 @@ class ClientIdInUseError(FatalError):
     """Another live process consumes under the same client id."""
 
 
-class GroupHeldError(FatalError):
-    """A Spark query and plain clients can't consume as one group at the same time."""
+BusyReason = Literal[
+    "clients", "kcl-workers", "go-clients", "spark-query", "paused", "reset"
+]
 
 
-class GoFleetAliveError(FatalError):
-    """Clients of Kinesumer for Go are alive under the same app."""
+class GroupBusyError(FatalError):
+    """Something else uses the group, and has to stop first.
+
+    ``reason`` says what: ``clients`` of the app, ``kcl-workers`` of the KCL fleet,
+    ``go-clients`` of Kinesumer for Go, a ``spark-query``, an operator's pause, under
+    which no query starts (``paused``), or a ``reset`` of the app.
+    """
+
+    def __init__(self, reason: BusyReason, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Support pickling: the arguments differ from ``args``."""
+        return type(self), (self.reason, str(self)), vars(self)
 
 
-class ClientsAliveError(FatalError):
-    """Clients of the app, or a KCL fleet's workers, live where they must be stopped."""
-
-
-class GroupResetError(FatalError):
-    """The app is being deleted: ``kinesumer reset`` runs, or was interrupted."""
-
-
-class PositionsNotStoredError(KinesumerError, TimeoutError):
+class CommitTimeoutError(KinesumerError, TimeoutError):
     """The state store didn't take the last positions while the client was stopping.
 
     Others deliver again what isn't stored, once this client's lease has run out.
@@ -190,22 +198,22 @@ class HandlerFailedError(KinesumerError):
 # --- dead letters --------------------------------------------------------------------
 
 
-class LettersUnavailableError(TransientError):
+class DeadLettersUnavailableError(TransientError):
     """A target of dead letters didn't answer, or refused for now."""
 
 
-class LetterTooLargeError(KinesumerError):
+class DeadLetterTooLargeError(KinesumerError):
     """A dead letter is larger than its target takes: choose a file or S3."""
 
 
-class LetterNotStoredError(KinesumerError):
+class DeadLetterNotStoredError(KinesumerError):
     """A record that no call could handle can't be stored as a dead letter either.
 
     ``__cause__`` says why. The checkpoint stands before the record.
     """
 
 
-class CorruptLetterError(KinesumerError):
+class CorruptDeadLetterError(KinesumerError):
     """What stands in a target of dead letters isn't one."""
 
 

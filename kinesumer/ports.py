@@ -146,7 +146,7 @@ class StreamSource(Protocol):
 
         For a position with a ``sub_sequence_number`` the iterator is *at* its sequence
         number, since the rest of the aggregate is still to be read. Raises
-        ShardMissingError, TrimmedPositionError, PositionRefusedError,
+        ShardMissingError, TrimmedPositionError, InvalidPositionError,
         StartInFutureError.
         """
         ...

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from kinesumer import Kinesumer, Middleware, Record, Retries, Start
+from kinesumer import Kinesumer, Middleware, Record, RetryPolicy, Start
 
 
 async def handle(record: Record) -> None:
@@ -56,7 +56,7 @@ async def consume(app: str, stream: str) -> None:
             handle,
             start=Start.TRIM_HORIZON,
             concurrency=10,
-            retries=Retries(attempts=3, permanent=(json.JSONDecodeError,)),
+            retries=RetryPolicy(max_attempts=3, non_retryable=(json.JSONDecodeError,)),
             dead_letters=f"file:{letters}",
             middleware=[Slow()],
             traceparent="headers.traceparent",

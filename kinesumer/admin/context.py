@@ -12,8 +12,8 @@ from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_living
 from kinesumer.errors import (
-    ClientsAliveError,
     ConfigurationError,
+    GroupBusyError,
     KinesumerError,
     shown,
 )
@@ -67,7 +67,7 @@ def report_partial_failure(left: str) -> Iterator[None]:
 
 
 async def require_no_clients(context: Context) -> None:
-    """Raise ClientsAliveError while clients or a query consume under the app.
+    """Raise GroupBusyError while clients or a query consume under the app.
 
     Those that died without a word are marked dead, which takes their lease (8 s).
     """
@@ -87,6 +87,8 @@ async def require_no_clients(context: Context) -> None:
         rest = [p.client_id for p in found if not p.dead and p not in living]
         names = ", ".join(pulse.client_id for pulse in living)
         names += f", and perhaps {', '.join(rest)}" if rest else ""
-        raise ClientsAliveError(
-            f"clients of app {context.app!r} are alive: {shown(names)}; stop them first"
+        raise GroupBusyError(
+            "clients",
+            f"clients of app {context.app!r} are alive: {shown(names)}; stop them "
+            "first",
         )

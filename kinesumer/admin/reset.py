@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.admin.context import report_partial_failure, require_no_clients
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import refuse_go_fleet
-from kinesumer.errors import ClientsAliveError, shown
+from kinesumer.errors import GroupBusyError, shown
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import stream_name
 from kinesumer.wire import admin_writes, rows, writes
@@ -95,7 +95,7 @@ async def _query(context: Context, partition: str) -> list[Row]:
 
 
 async def require_idle(context: Context, *, with_go: bool) -> None:
-    """Raise ClientsAliveError or GoFleetAliveError while anybody uses the rows.
+    """Raise GroupBusyError while anybody uses the rows.
 
     Clients that died without a word are marked dead, which takes their lease (8 s).
     """
@@ -107,7 +107,7 @@ async def require_idle(context: Context, *, with_go: bool) -> None:
 async def reset(context: Context, *, with_go: bool) -> Inventory:
     """Delete all rows of an app at rest, and return what they were.
 
-    Raises ClientsAliveError, with nothing deleted, if a client has started since
+    Raises GroupBusyError, with nothing deleted, if a client has started since
     ``check_rest()``. ``with_go`` deletes the positions that Kinesumer for Go left of
     the app's streams, too.
     """
@@ -125,8 +125,9 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
     if living:
         await context.write(admin_writes.give_up_reset(app))
         names = shown(", ".join(pulse.client_id for pulse in living))
-        raise ClientsAliveError(
-            f"clients of app {app!r} have just started: {names}; nothing was deleted"
+        raise GroupBusyError(
+            "clients",
+            f"clients of app {app!r} have just started: {names}; nothing was deleted",
         )
     with report_partial_failure(left):
         await _delete_all(context, found, with_go=with_go)

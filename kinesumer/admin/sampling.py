@@ -16,7 +16,7 @@ from kinesumer.admin.lag_trend import (
 )
 from kinesumer.errors import (
     ExpiredIteratorError,
-    PositionRefusedError,
+    InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -45,7 +45,7 @@ USUAL_BYTES = 1024
 
 
 SHARD_ERRORS = (
-    PositionRefusedError,
+    InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -178,7 +178,7 @@ async def peek(
         return Peek(Presence.GONE)
     except TrimmedPositionError:
         return Peek(Presence.EXPIRED)
-    except PositionRefusedError:
+    except InvalidPositionError:
         return Peek(Presence.FOREIGN)
     if record is None:
         return Peek(Presence.THERE)

@@ -78,9 +78,9 @@ async def plan_seek(
 
     A stream's shards all go to the same time; those that have ended are read again,
     except for LATEST. A shard that has ended can't be sought alone, since its children
-    come after it. Raises ConfigurationError, PositionRefusedError and
-    TrimmedPositionError for a place that there isn't, StreamReplacedError, and
-    GroupHeldError while a Spark query lives.
+    come after it. Raises ConfigurationError, InvalidPositionError and
+    TrimmedPositionError for a place that there isn't, StreamRecreatedError, and
+    GroupBusyError while a Spark query lives.
     """
     await refuse_query(context, QUERY_ADVICE)
     row = await find_stream(context, stream.arn)

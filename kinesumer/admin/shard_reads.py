@@ -59,11 +59,11 @@ class PacedReader:
     """What one command asks of all streams and shards.
 
     A shard's readers have the same five calls a second: throttling isn't a fault.
-    ``pace_seconds`` is the shortest time between two reads of one shard.
+    ``min_read_interval_seconds`` is the shortest time between two reads of one shard.
     """
 
-    def __init__(self, pace_seconds: float = 0.0) -> None:
-        self._pace = pace_seconds
+    def __init__(self, min_read_interval_seconds: float = 0.0) -> None:
+        self._pace = min_read_interval_seconds
         self._next: dict[ShardKey, float] = {}
         self._limit = asyncio.Semaphore(PARALLEL_READS)
         self._silent: dict[str, OutageCount] = {}
@@ -75,7 +75,7 @@ class PacedReader:
     ) -> Page:
         """Return the page after a place of a shard.
 
-        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError.
+        Raises ShardMissingError, TrimmedPositionError, InvalidPositionError.
         """
 
         async def ask() -> Page:

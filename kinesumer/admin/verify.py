@@ -14,7 +14,7 @@ from kinesumer.core.lineage import is_complete, repairs
 from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
 
@@ -276,7 +276,7 @@ class Verification:
 
 
 def _severity(error: KinesumerError) -> Severity:
-    void = isinstance(error, StreamMissingError | StreamReplacedError)
+    void = isinstance(error, StreamMissingError | StreamRecreatedError)
     return Severity.CRITICAL if void else Severity.WARNING
 
 

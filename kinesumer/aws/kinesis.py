@@ -17,8 +17,8 @@ from kinesumer.aws.http.client import DirectCalls
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
+    InvalidPositionError,
     KinesumerError,
-    PositionRefusedError,
     ShardMissingError,
     ShardThrottledError,
     SlowAnswerError,
@@ -163,7 +163,7 @@ class KinesisSource:
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.
 
-        Raises ShardMissingError, TrimmedPositionError, PositionRefusedError, and
+        Raises ShardMissingError, TrimmedPositionError, InvalidPositionError, and
         StartInFutureError if Kinesis's clock has not reached a start by time.
         """
         try:
@@ -173,7 +173,7 @@ class KinesisSource:
                 {**self._named, "ShardId": shard_id, **_starting(after)},
                 shard_id,
             )
-        except (TrimmedPositionError, PositionRefusedError) as error:
+        except (TrimmedPositionError, InvalidPositionError) as error:
             # A time cannot expire: Kinesis refuses it only while it lies in the future.
             if isinstance(after, Start) and after.timestamp is not None:
                 raise StartInFutureError(str(error)) from error
@@ -300,7 +300,7 @@ class KinesisSource:
         if operation == "GetShardIterator" and _is_trimmed(fault):
             return TrimmedPositionError(message)
         if operation == "GetShardIterator" and fault.code in _REFUSALS:
-            return PositionRefusedError(message)
+            return InvalidPositionError(message)
         return fatal(fault, f"kinesis:{operation}", stream)
 
 

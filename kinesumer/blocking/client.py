@@ -11,7 +11,7 @@ from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
 from kinesumer.blocking.portal import Crossing
 from kinesumer.config import Config
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.model.streams import Start
 from kinesumer.runtime.clock import SystemClock
 
@@ -42,7 +42,7 @@ class _Client(asynchronous.Kinesumer):
     ) -> Asking:
         wanted = self._checked(streams, start)
         auto = self.config.commit == "auto"
-        delivery = ThreadDelivery(SystemClock(), marks_by_asking=auto, mark=self.mark)
+        delivery = ThreadDelivery(SystemClock(), acks_by_asking=auto, ack=self.ack)
         self._delivery = delivery
         return Asking(crossing, delivery, partial(self._start, delivery, wanted, start))
 
@@ -128,7 +128,7 @@ class Kinesumer:
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
         dead_letters: str | LetterTaker | None = None,
-        retries: Retries = Retries(),  # noqa: B008 - frozen
+        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
     ) -> None:
@@ -152,17 +152,17 @@ class Kinesumer:
         )
         self._crossing.call(running)
 
-    def mark(self, record: Record) -> None:
+    def ack(self, record: Record) -> None:
         """Mark a record as done, in any order, in any thread (``commit="manual"``).
 
         The checkpoint is the end of the contiguous done prefix of its shard.
         """
         if self._client.config.commit != "manual":
-            raise ConfigurationError('mark() needs Config(commit="manual")')
+            raise ConfigurationError('ack() needs Config(commit="manual")')
         assert record.fence
         if self._asking is None:
             raise ConfigurationError("nothing is consumed yet: iterate over consume()")
-        self._asking.delivery.mark_soon(record, self._crossing.loop)
+        self._asking.delivery.ack_soon(record, self._crossing.loop)
 
     def commit(self) -> None:
         """Store what is done, and return when it is stored.

@@ -128,30 +128,30 @@ if TYPE_CHECKING:
     Hold = Callable[..., Awaitable[bool]]
 
 
-MARKS_SECONDS = 0.02
+ACKS_SECONDS = 0.02
 """Marks come over together, so often at most."""
 
 
 class ThreadDelivery(Delivery):
     """The batch that a thread is at. Its coroutines run on the client's event loop.
 
-    ``mark`` is called there with each record that ``mark_soon()`` was told.
+    ``ack`` is called there with each record that ``ack_soon()`` was told.
     """
 
     _shares_loop = False
 
     def __init__(
-        self, clock: Clock, *, marks_by_asking: bool, mark: Callable[[Record], None]
+        self, clock: Clock, *, acks_by_asking: bool, ack: Callable[[Record], None]
     ) -> None:
-        super().__init__(clock, marks_by_asking=marks_by_asking)
+        super().__init__(clock, acks_by_asking=acks_by_asking)
         self.now = clock.now
         self.user: threading.Thread | None = None
         """The thread that asks for records."""
         self._hand: Any = None
         """The batch at hand, an InHand; None before the first one."""
         self._iteration = Iteration("records")
-        self._mark = mark
-        self._marks: deque[Record] = deque()
+        self._ack = ack
+        self._acks: deque[Record] = deque()
         self._are_coming = False
 
     def oldest_work(self) -> Work | None:
@@ -248,19 +248,19 @@ class ThreadDelivery(Delivery):
 
     # --- marks ----------------------------------------------------------------------
 
-    def mark_soon(self, record: Record, loop: asyncio.AbstractEventLoop) -> None:
+    def ack_soon(self, record: Record, loop: asyncio.AbstractEventLoop) -> None:
         """Note from any thread that a record is done."""
-        self._marks.append(record)
+        self._acks.append(record)
         if not self._are_coming:
             self._are_coming = True
-            loop.call_soon_threadsafe(loop.call_later, MARKS_SECONDS, self._take_marks)
+            loop.call_soon_threadsafe(loop.call_later, ACKS_SECONDS, self._take_acks)
 
-    def _take_marks(self) -> None:
+    def _take_acks(self) -> None:
         self._are_coming = False
-        while self._marks:
-            self._mark(self._marks.popleft())
+        while self._acks:
+            self._ack(self._acks.popleft())
 
     def take_stock(self) -> None:
         """Bring the holdings of what is at hand and what was marked up to date."""
-        self._take_marks()
+        self._take_acks()
         super().take_stock()

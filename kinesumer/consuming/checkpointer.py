@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kinesumer.core.write_rate import commit_seconds
+from kinesumer.core.write_rate import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.wire import rows, writes
 
@@ -52,7 +52,10 @@ class Checkpointer:
 
     async def run(self) -> None:
         """Commit every interval until cancelled."""
-        clock, interval = self._context.clock, self._context.config.commit_seconds
+        clock, interval = (
+            self._context.clock,
+            self._context.config.commit_interval_seconds,
+        )
         next_all = clock.now() + interval
         while True:
             try:
@@ -72,7 +75,7 @@ class Checkpointer:
                 # Backed off and spread, so that heartbeats and claims get through.
                 spread = 1.0 if stored else 0.5 + self._context.random.random()
                 shares = {arn: self._share_of(arn) for arn in self._counts}
-                least = commit_seconds(self._counts, shares)
+                least = commit_interval_seconds(self._counts, shares)
                 next_all = max(clock.now() + interval * spread, began + least)
 
     async def commit_all(self) -> list[ShardKey]:

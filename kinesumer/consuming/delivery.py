@@ -83,14 +83,14 @@ class Taker(Worker, Protocol):
 class Delivery:
     """The batches that user code is at, each with the loop that has it in hand.
 
-    ``marks_by_asking``: asking for the next record marks all before as done, whoever
+    ``acks_by_asking``: asking for the next record marks all before as done, whoever
     has it in hand, so that one task may ask. Else each loop has a batch of its own.
     """
 
     _shares_loop = True
     """User code runs on the event loop, too."""
 
-    def __init__(self, clock: Clock, *, marks_by_asking: bool) -> None:
+    def __init__(self, clock: Clock, *, acks_by_asking: bool) -> None:
         self.thread = 0
         self.records = 0
         """Records handed out in batches that are over."""
@@ -98,7 +98,7 @@ class Delivery:
         self._buffer: Buffer | None = None
         self._hurry: Callable[[], None]
         self._telemetry: Telemetry
-        self._auto = marks_by_asking
+        self._auto = acks_by_asking
         self._hands: list[InHand] = []
         """What of the batches taken isn't over, what nobody has in hand, too."""
         self._asking: list[UserTask | None] = []
@@ -332,7 +332,7 @@ class Delivery:
     def _left(self, iteration: Iteration) -> None:
         """Give back the bytes of what a loop had that was closed.
 
-        With ``marks_by_asking`` the record in hand stays so until the next one is asked
+        With ``acks_by_asking`` the record in hand stays so until the next one is asked
         for, which marks it.
         """
         if self._auto:

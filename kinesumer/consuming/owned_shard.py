@@ -28,7 +28,7 @@ class Holding:
     """A shard's row as claimed, its progress, and whether it may be delivered."""
 
     def __init__(
-        self, app: str, row: ShardRow, lease: Lease, max_uncommitted: int
+        self, app: str, row: ShardRow, lease: Lease, max_uncommitted_records: int
     ) -> None:
         self.lease = lease
         self.row = row
@@ -69,7 +69,7 @@ class Holding:
         had, and that aren't done: nothing waits for them."""
         self.dropped = 0
         """As many of them were dropped once the shard was given up."""
-        self._max_uncommitted = max_uncommitted
+        self._max_uncommitted = max_uncommitted_records
         self._queued = 0
         self._lost = False
         self._tip_stored_at = row.read_until
@@ -79,7 +79,7 @@ class Holding:
     # --- the reader's side ----------------------------------------------------------
 
     async def room(self, count: int) -> None:
-        """Wait until ``count`` more records keep within ``max_uncommitted``."""
+        """Wait until ``count`` more records keep within ``max_uncommitted_records``."""
         while self._outstanding + count > self._max_uncommitted and self._outstanding:
             self._moved.clear()
             await self._moved.wait()
@@ -109,7 +109,7 @@ class Holding:
         self.unheld = count
         self._changed.set()
 
-    def mark(self, position: Position) -> None:
+    def ack(self, position: Position) -> None:
         """Mark a record as done, in any order."""
         if self.progress.mark(position) and self.unheld:
             self._changed.set()

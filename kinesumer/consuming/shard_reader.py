@@ -21,15 +21,15 @@ from kinesumer.errors import (
     CorruptRowError,
     ExpiredIteratorError,
     FatalError,
+    InvalidPositionError,
     KinesumerError,
-    PositionRefusedError,
     ShardMissingError,
     ShardThrottledError,
     SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
-    StreamReplacedError,
+    StreamRecreatedError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
@@ -87,7 +87,9 @@ class Reader:
         """When the last request got its connection, on the clock of the pace."""
         self._throttled = False
         """Whether Kinesis refused the last call since the shard is used up."""
-        self._pacing = Pacing(context.clock.now(), stream.stream.pace_seconds)
+        self._pacing = Pacing(
+            context.clock.now(), stream.stream.min_read_interval_seconds
+        )
 
     async def run(self) -> None:
         """Read until the shard's end, then leave its children in the holding."""
@@ -139,7 +141,7 @@ class Reader:
 
     def _most_records(self) -> int:
         """Return how many records to ask for: fewer if a page is too much at once."""
-        most = self._pacing.page_records(self._context.config.page_records)
+        most = self._pacing.page_records(self._context.config.max_records_per_read)
         size = self._buffer.window.answer_bytes
         if size == FULL_PAGE_BYTES:
             return most
@@ -211,7 +213,7 @@ class Reader:
             if not isinstance(error, SourceThrottledError):
                 self._unreachable(request)
         except FatalError as error:
-            refused = isinstance(error, PositionRefusedError)
+            refused = isinstance(error, InvalidPositionError)
             if refused or type(error) is FatalError:  # nobody knows yet why
                 await self._refuse_replaced(error)
             if refused and self._after == self._holding.row.position:
@@ -315,14 +317,14 @@ class Reader:
         return Page([], None, 0)
 
     async def _refuse_replaced(self, error: KinesumerError) -> None:
-        """Raise StreamReplacedError if that is why Kinesis answered with an error."""
+        """Raise StreamRecreatedError if that is why Kinesis answered with an error."""
         stream, clock = self._stream, self._context.clock
         since = clock.now()
         try:
             await self._context.until_available(
                 lambda: stream.confirm(clock, since), stream.label
             )
-        except StreamReplacedError as replaced:
+        except StreamRecreatedError as replaced:
             raise replaced from error
 
     def _corrupt(self, error: FatalError) -> CorruptRowError:
@@ -335,7 +337,7 @@ class Reader:
         )
 
     def _batches(self, opened: Opened, millis_behind: int) -> list[Batch]:
-        """Return user records in batches that fit ``max_uncommitted``."""
+        """Return user records in batches that fit ``max_uncommitted_records``."""
         if opened.last is None:
             return []
         records = self._skip(opened.records, self._skip_to)
@@ -362,7 +364,7 @@ class Reader:
         self, opened: Opened, records: list[Record], millis_behind: int
     ) -> Iterator[Batch]:
         assert opened.last is not None
-        step = max(1, self._context.config.max_uncommitted // 2)
+        step = max(1, self._context.config.max_uncommitted_records // 2)
         for first in range(0, max(1, len(records)), step):
             part = records if len(records) <= step else records[first : first + step]
             is_last = first + step >= len(records)
@@ -371,7 +373,7 @@ class Reader:
             yield Batch(part, millis_behind, size, end, self._holding)
 
     async def _put(self, batches: list[Batch], room: Reservation) -> None:
-        """Queue batches as ``max_uncommitted`` allows."""
+        """Queue batches as ``max_uncommitted_records`` allows."""
         for batch in batches:
             await self._holding.room(len(batch))
             self._holding.queued(len(batch))

@@ -11,7 +11,7 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
     ConfigurationError,
     StreamMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.arguments import several
 from kinesumer.model.streams import Start, Stream, stream_name
@@ -81,7 +81,7 @@ class OpenStream:
         """Make sure that the stream isn't a new one under the same name.
 
         An answer to a question asked at ``since`` or later is good enough. All readers
-        together ask once a second. Raises StreamReplacedError, and what
+        together ask once a second. Raises StreamRecreatedError, and what
         ``source.describe()`` raises.
         """
         async with self._confirming:
@@ -93,7 +93,7 @@ class OpenStream:
             info = await self.source.describe()
             self.service_time.heard(info.now, asked_at, clock.now())
             if info.created_at != self.info.created_at:
-                raise StreamReplacedError(
+                raise StreamRecreatedError(
                     f"{self.label} ({self.arn}) was deleted and made anew while it was "
                     "consumed: its stored positions are void"
                 )

@@ -25,8 +25,8 @@ from kinesumer.coordination.startup_checks import (
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.write_rate import share_of
 from kinesumer.errors import (
+    CommitTimeoutError,
     KinesumerError,
-    PositionsNotStoredError,
     ShardsLostError,
 )
 from kinesumer.model.streams import Start
@@ -127,7 +127,7 @@ class Group:
         if self._fatal is not None:
             raise self._fatal
 
-    def mark(self, record: Record) -> None:
+    def ack(self, record: Record) -> None:
         """Mark one record as done, in any order (``commit="manual"``)."""
         fence = record.fence
         holding = self._held().get(fence.shard)
@@ -136,7 +136,7 @@ class Group:
                 return
             self._marks_lost.add(fence.shard)
         else:
-            holding.mark(record.position)
+            holding.ack(record.position)
             if holding.wants_commit:
                 self.checkpointer.hurry()
 
@@ -180,7 +180,7 @@ class Group:
             self.delivery.close()
             return
         clients = self.session.member.clients if self.session else 1
-        beat = interval_seconds(self.context.config.heartbeat_seconds, clients)
+        beat = interval_seconds(self.context.config.heartbeat_interval_seconds, clients)
         try:
             async with timeout(LEAVE_BEATS * beat):
                 while self._held() or (self.session and self.session.rounds.range):
@@ -192,15 +192,15 @@ class Group:
     async def stop(self, *, wait_for_user: bool) -> None:
         """Stop in order: fetching, user code, positions, shards, membership, tasks.
 
-        Raises PositionsNotStoredError, after giving up everything, if the state store
+        Raises CommitTimeoutError, after giving up everything, if the state store
         didn't take them within a lease: then others repeat what isn't stored.
         """
-        drain = self.context.config.drain_timeout if wait_for_user else 0.0
+        drain = self.context.config.drain_timeout_seconds if wait_for_user else 0.0
         try:
-            async with timeout(drain + self.context.config.lease_seconds):
+            async with timeout(drain + self.context.config.lease_duration_seconds):
                 await self._give_up(drain)
         except TimeoutError:
-            raise PositionsNotStoredError(
+            raise CommitTimeoutError(
                 "the state store didn't answer: positions may not be stored, and the "
                 "shards wait until this client's lease has run out"
             ) from None
@@ -251,7 +251,7 @@ class Group:
                 "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
             )
             self.delivery.close(self._fatal)
-            await self.retire(self.context.config.drain_timeout)
+            await self.retire(self.context.config.drain_timeout_seconds)
 
     async def retire(self, drain_seconds: float) -> None:
         """Give everything up: nobody reads any more, though user code stays for long.
@@ -259,7 +259,9 @@ class Group:
         stop() tries again what fails here, and tells.
         """
         try:
-            async with timeout(drain_seconds + self.context.config.lease_seconds):
+            async with timeout(
+                drain_seconds + self.context.config.lease_duration_seconds
+            ):
                 await self._give_up(drain_seconds)
         except (TimeoutError, KinesumerError) as error:
             logger.warning(

@@ -84,7 +84,7 @@ class Heart:
         self._oldest_work = oldest_work
         self._kind = kind
         self._hurry = asyncio.Event()
-        self._lease_ms = round(context.config.lease_seconds * 1000)
+        self._lease_ms = round(context.config.lease_duration_seconds * 1000)
         self._leader: Leader | None = None
         self._leading: asyncio.Task[None] | None = None
 
@@ -193,10 +193,10 @@ class Heart:
         key = rows.member_key(context.app, context.client_id)
         since = context.clock.now()
         while context.clock.now() - since < before.lease_ms / 1000:
-            await asyncio.sleep(context.config.heartbeat_seconds / 4)
+            await asyncio.sleep(context.config.heartbeat_interval_seconds / 4)
             asked = context.clock.now()
             row = await context.read(key)
-            if context.clock.now() - asked > context.config.heartbeat_seconds:
+            if context.clock.now() - asked > context.config.heartbeat_interval_seconds:
                 since = context.clock.now()  # an outage: it couldn't beat either
             now = rows.read_pulse(row) if row else None
             if now is None or now.dead or now.session != before.session:
@@ -260,7 +260,7 @@ class Heart:
             except StoreUnavailableError as error:
                 self.is_throttled = isinstance(error, StoreThrottledError)
                 context.health.failed("heartbeat", error)
-                wait = context.config.heartbeat_seconds / 4
+                wait = context.config.heartbeat_interval_seconds / 4
                 await asyncio.sleep(wait * (0.5 + context.random.random()))
             else:
                 self.is_throttled = False
@@ -269,7 +269,7 @@ class Heart:
 
     async def _try(self, write: Write) -> Written:
         try:
-            async with asyncio.timeout(self._context.config.heartbeat_seconds):
+            async with asyncio.timeout(self._context.config.heartbeat_interval_seconds):
                 with self._context.telemetry.heartbeat():
                     return await self._context.store.write(write)
         except TimeoutError:
@@ -286,7 +286,10 @@ class Heart:
 
     def _interval(self, row: MemberRow) -> float:
         """Who waits for a plan asks more often, as far as a fleet of this size may."""
-        heartbeat, clients = self._context.config.heartbeat_seconds, self._clients(row)
+        heartbeat, clients = (
+            self._context.config.heartbeat_interval_seconds,
+            self._clients(row),
+        )
         # Until a longer lease is told, others go by the one that the row states.
         most = max(heartbeat, self._lease_ms / 4000)
         if row.range is None or (row.range and self.state == "leaving"):
@@ -304,7 +307,7 @@ class Heart:
     def _stuck(self) -> Work | None:
         """Return what has been at the same thing for too long, if anything."""
         work, now = self._oldest_work(), self._context.clock.now()
-        limit = self._context.config.max_processing_time
+        limit = self._context.config.max_processing_seconds
         return work if work is not None and now - work.since > limit else None
 
     async def _give_up(self, member: MemberRow, stuck: Work) -> None:
@@ -312,10 +315,10 @@ class Heart:
         if stuck.request_of is not None:
             stuck.request_of.hangs = True
         logger.error(
-            "%s has made no progress for max_processing_time=%g s: "
+            "%s has made no progress for max_processing_seconds=%g s: "
             "this client's shards go to other clients\n%s",
             stuck.what,
-            context.config.max_processing_time,
+            context.config.max_processing_seconds,
             stuck.stack(),
             extra={"client_id": context.client_id},
         )
@@ -323,11 +326,11 @@ class Heart:
 
     async def _wait_for_progress(self) -> None:
         while self._stuck() is not None:
-            await asyncio.sleep(self._context.config.heartbeat_seconds)
+            await asyncio.sleep(self._context.config.heartbeat_interval_seconds)
 
     def _config_ms(self) -> tuple[float, float]:
         config = self._context.config
-        return config.heartbeat_seconds, config.lease_seconds
+        return config.heartbeat_interval_seconds, config.lease_duration_seconds
 
     def _moment(self) -> str:
         return rows.timestamp_text(self._context.clock.wall())

@@ -69,7 +69,7 @@ class Leader:
         self._elected = elected
         self._wake = asyncio.Event()
         self._watch = Watch()
-        self._agenda = Agenda(context.config.gather_seconds)
+        self._agenda = Agenda(context.config.rebalance_delay_seconds)
         self._plan: plan.Plan = {}
         self._pruner = Pruner()
         self._newest: tuple[frozenset[str], float] = (frozenset(), 0.0)
@@ -137,10 +137,10 @@ class Leader:
         if self._is_first:
             return FIRST_LOOK_SECONDS
         if self.is_leading:
-            return config.leader_seconds
+            return config.leader_interval_seconds
         if self._is_glancing():
             return GLANCE_SECONDS
-        return interval_seconds(config.heartbeat_seconds, self._me.clients)
+        return interval_seconds(config.heartbeat_interval_seconds, self._me.clients)
 
     def _is_glancing(self) -> bool:
         # Who leads stays so, however many clients with lower ids have joined since.
@@ -174,7 +174,7 @@ class Leader:
         members = context.all_readable(rows.read_member, alive)
         self.dead.update(str(pulse.session) for pulse in pulses if pulse.dead)
         config = context.config
-        gap = self._interval() + 2 * config.leader_seconds
+        gap = self._interval() + 2 * config.leader_interval_seconds
         now = context.clock.now()
         self._pruner.see(pulses, now)
         if not self._lease.permits(now):
@@ -307,7 +307,7 @@ class Leader:
     def _moved_by(self) -> float:
         """Return when the moves of a plan published now are done."""
         config, clients = self._context.config, len(self.members)
-        beat = interval_seconds(config.heartbeat_seconds, clients)
+        beat = interval_seconds(config.heartbeat_interval_seconds, clients)
         return self._context.clock.now() + MOVING_BEATS * beat
 
     def _waits_for_others(self, now: float) -> bool:
@@ -335,7 +335,7 @@ class Leader:
             return
         if now >= self._next_shards:
             elsewhere = asked - self._reachable()
-            listing = self._context.config.listing_seconds
+            listing = self._context.config.listing_interval_seconds
             self._next_shards = now + (listing if elsewhere else RESHARD_SECONDS)
             known = set()
         for arn in await self._complete_streams(asked - known):

@@ -221,7 +221,7 @@ class Rounds:
         return tuple(part for part in range_ if part.stream_arn in self._asked)
 
     def _release_outside(self) -> None:
-        heartbeat = self._context.config.heartbeat_seconds
+        heartbeat = self._context.config.heartbeat_interval_seconds
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
         self._moving, due = ownership.to_move(
             {key: holding.row.first_hash for key, holding in self.held.items()},
@@ -241,7 +241,7 @@ class Rounds:
     async def _hand_over(self, holding: Holding) -> None:
         started = self._context.clock.now()
         with self._context.telemetry.hand_over(holding.key.stream_arn):
-            await self.release(holding, self._context.config.drain_timeout)
+            await self.release(holding, self._context.config.drain_timeout_seconds)
         self._releasing.discard(holding.key)
         self.look_again()
         logger.info(
@@ -298,7 +298,7 @@ class Rounds:
     async def _confirm_streams(self) -> None:
         """Compare the streams of one's range with those that the group knows, once.
 
-        Raises StreamReplacedError: nothing of a stream made anew may be claimed.
+        Raises StreamRecreatedError: nothing of a stream made anew may be claimed.
         """
         for arn in sorted({part.stream_arn for part in self._range} - self._confirmed):
             key = rows.stream_key(self._context.app, arn)
@@ -391,7 +391,7 @@ class Rounds:
     def _take(self, row: ShardRow) -> None:
         config = self._context.config
         app = self._context.app
-        holding = Holding(app, row, self._lease, config.max_uncommitted)
+        holding = Holding(app, row, self._lease, config.max_uncommitted_records)
         self.held[row.key] = holding
         self._strays.forget(row.key)
         stream = self._streams[row.key.stream_arn]

@@ -15,7 +15,7 @@ from kinesumer.coordination.store_queries import (
     unknown_app,
 )
 from kinesumer.core.claims import Pauses
-from kinesumer.errors import ConfigurationError, GroupHeldError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError, shown
 from kinesumer.model.streams import stream_name
 from kinesumer.wire import admin_writes, rows, writes
 
@@ -74,7 +74,7 @@ async def pause(
 
     Their owners finish what is in user code, store positions and release them. Raises
     ConfigurationError for a stream or shard that the app doesn't know, and for a reason
-    that is too long or can't be printed; GroupHeldError while a Spark query lives.
+    that is too long or can't be printed; GroupBusyError while a Spark query lives.
     """
     if len(reason) > LONGEST_REASON:
         raise ConfigurationError(
@@ -182,7 +182,7 @@ def _is_marked(row: Row) -> bool:
 
 
 async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
-    """Raise GroupHeldError if an operator has paused any shard of these streams."""
+    """Raise GroupBusyError if an operator has paused any shard of these streams."""
     pauses = await context.until_available(
         lambda: read_pauses(context, consistent=True)
     )
@@ -194,10 +194,11 @@ async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
             raise _paused(context, f"{', '.join(paused)} of {arn}")
 
 
-def _paused(context: Context, what: str) -> GroupHeldError:
-    return GroupHeldError(
+def _paused(context: Context, what: str) -> GroupBusyError:
+    return GroupBusyError(
+        "paused",
         f"app {context.app!r} is paused ({what}), and a query can't leave shards out: "
-        "resume it with kinesumer resume, and start the query again"
+        "resume it with kinesumer resume, and start the query again",
     )
 
 

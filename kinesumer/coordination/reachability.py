@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.watchdog import REQUEST_SECONDS
 from kinesumer.errors import (
     ExpiredIteratorError,
+    InvalidPositionError,
     KinesumerError,
-    PositionRefusedError,
     ShardMissingError,
     TrimmedPositionError,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 5.0
 ANSWERS = (
     ExpiredIteratorError,
-    PositionRefusedError,
+    InvalidPositionError,
     ShardMissingError,
     TrimmedPositionError,
 )
@@ -69,7 +69,7 @@ class Reachability:
         if stream.failing is None:
             return False
         since, until, *_ = stream.failing
-        return until - since > self._context.config.degraded_seconds
+        return until - since > self._context.config.unreachable_after_seconds
 
     def _change(self, silent: list[str]) -> None:
         self._is_degraded = bool(silent)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.coordination.membership import LATE_SECONDS
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage
-from kinesumer.errors import CorruptRowError, StreamReplacedError
+from kinesumer.errors import CorruptRowError, StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start
@@ -73,7 +73,9 @@ class Keeper:
                     if arn not in running or running[arn].done():
                         running[arn] = tasks.create_task(self._keep(arn))
                 try:
-                    async with asyncio.timeout(self._context.config.listing_seconds):
+                    async with asyncio.timeout(
+                        self._context.config.listing_interval_seconds
+                    ):
                         await self._now.wait()
                 except TimeoutError:
                     pass
@@ -88,7 +90,7 @@ async def keep(context: Context, stream: OpenStream) -> bool:
     """Bring one stream's rows in step with its listing; tell whether they changed.
 
     Nothing changes while the stream's own row can't be read, which is reported. Raises
-    StreamReplacedError if the stream was made anew under the same name.
+    StreamRecreatedError if the stream was made anew under the same name.
     """
     try:
         return await _keep(context, stream)
@@ -171,9 +173,9 @@ def _long_unlisted(
 
 
 def check_identity(row: StreamRow, info: StreamInfo) -> None:
-    """Raise StreamReplacedError if a stream isn't the one that the group knows."""
+    """Raise StreamRecreatedError if a stream isn't the one that the group knows."""
     if row.created_at != info.created_at:
-        raise StreamReplacedError(
+        raise StreamRecreatedError(
             f"stream {info.arn} was made anew at "
             f"{rows.timestamp_text(info.created_at)}; the stored positions belong to "
             f"the one made at {rows.timestamp_text(row.created_at)}: consume it under "

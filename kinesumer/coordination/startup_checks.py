@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.liveness import Pulses, Watch
 from kinesumer.errors import (
-    GoFleetAliveError,
-    GroupHeldError,
-    GroupResetError,
-    StateStoreReplacedError,
+    GroupBusyError,
+    StateStoreRecreatedError,
     StoreUnavailableError,
     shown,
 )
@@ -38,7 +36,7 @@ class Identity(NamedTuple):
 async def check_group(context: Context, known: Identity | None) -> Identity:
     """Return the group's identity, made by the first client; compare it if known.
 
-    Raises StateStoreReplacedError if it is another one than before, and GroupResetError
+    Raises StateStoreRecreatedError if it is another one than before, and GroupBusyError
     while its rows are being deleted.
     """
     table_id = await context.until_available(context.store.verify)
@@ -49,13 +47,14 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
         row = await context.read(rows.group_key(context.app))
     group = rows.read_group(row) if row else None
     if group is not None and group.resetting:
-        raise GroupResetError(
+        raise GroupBusyError(
+            "reset",
             f"app {context.app!r} is being reset: start again when kinesumer reset has "
-            "ended; if it was interrupted, run it again"
+            "ended; if it was interrupted, run it again",
         )
     found = Identity(table_id, group.group_id if group else "")
     if known is not None and found != known:
-        raise StateStoreReplacedError(
+        raise StateStoreRecreatedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
             f"{known.table_id}, group {shown(known.group_id)}; now {found.table_id}, "
             f"{shown(found.group_id) or 'no such group'}): was the table deleted or "
@@ -65,7 +64,7 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
 
 
 async def refuse_go_fleet(context: Context) -> None:
-    """Raise GoFleetAliveError if Kinesumer for Go runs under this app.
+    """Raise GroupBusyError if Kinesumer for Go runs under this app.
 
     Its clients rewrite checkpoints of shards that they lost long ago.
     """
@@ -76,10 +75,11 @@ async def refuse_go_fleet(context: Context) -> None:
     now = context.clock.wall()
     fresh = living_go_clients(found, now)
     if fresh:
-        raise GoFleetAliveError(
+        raise GroupBusyError(
+            "go-clients",
             f"clients of Kinesumer for Go are alive under app {context.app!r}: "
             f"{shown(', '.join(fresh))}; stop them, wait a minute and start again, or "
-            "use another app name"
+            "use another app name",
         )
 
 
@@ -96,7 +96,7 @@ def living_go_clients(found: Iterable[Row], now: float) -> list[str]:
 
 
 async def refuse_query(context: Context, advice: str = START_AGAIN) -> None:
-    """Raise GroupHeldError if a Spark query holds this app's group; fence a dead one.
+    """Raise GroupBusyError if a Spark query holds this app's group; fence a dead one.
 
     Both register before they look, so that of two who start at once one sees the other.
     """
@@ -107,9 +107,10 @@ async def refuse_query(context: Context, advice: str = START_AGAIN) -> None:
         return [rows.read_pulse(row)] if row else []
 
     for query in await find_living(context, read):
-        raise GroupHeldError(
+        raise GroupBusyError(
+            "spark-query",
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
-            f"session {shown(str(query.session))}; {advice}"
+            f"session {shown(str(query.session))}; {advice}",
         )
 
 
@@ -121,7 +122,7 @@ async def find_living(
     Whose heartbeat doesn't change for its lease is fenced.
     """
     pulses, watch = Pulses(), Watch()
-    beat_seconds = context.config.heartbeat_seconds
+    beat_seconds = context.config.heartbeat_interval_seconds
     while True:
         asked = context.clock.now()
         members = [member for member in await read() if not member.dead]

@@ -17,9 +17,9 @@ CLIENTS_PER_SECOND = 250
 """Beats a second that a fleet makes at most; larger fleets beat less often."""
 
 
-def interval_seconds(heartbeat_seconds: float, clients: int) -> float:
+def interval_seconds(heartbeat_interval_seconds: float, clients: int) -> float:
     """Return the time between beats in a fleet of this size."""
-    return max(heartbeat_seconds, clients / CLIENTS_PER_SECOND)
+    return max(heartbeat_interval_seconds, clients / CLIENTS_PER_SECOND)
 
 
 def lease_ms(configured: tuple[float, float], clients: int) -> int:

@@ -34,8 +34,10 @@ class Pacing:
         "_wait",
     )
 
-    def __init__(self, now: float, pace_seconds: float = CALL_SECONDS) -> None:
-        self._pace = max(pace_seconds, CALL_SECONDS)
+    def __init__(
+        self, now: float, min_read_interval_seconds: float = CALL_SECONDS
+    ) -> None:
+        self._pace = max(min_read_interval_seconds, CALL_SECONDS)
         self._share = Share()
         self._wait = CAUGHT_UP_SECONDS
         """How long it would be to the next read if no other app read the shard."""

@@ -24,8 +24,8 @@ released, and some for the rest."""
 class Agenda:
     """What changed since the last plan, and whether it is time for another one."""
 
-    def __init__(self, gather_seconds: float) -> None:
-        self._gather_seconds = gather_seconds
+    def __init__(self, rebalance_delay_seconds: float) -> None:
+        self._rebalance_delay_seconds = rebalance_delay_seconds
         self._planned: Sequence[MemberRow] | None = None
         self._joined_at: float | None = None
         self._asked = True
@@ -61,7 +61,7 @@ class Agenda:
             return False
         gathered = (
             self._joined_at is not None
-            and now - self._joined_at >= self._gather_seconds
+            and now - self._joined_at >= self._rebalance_delay_seconds
         )
         return changed.other or self._asked or gathered
 

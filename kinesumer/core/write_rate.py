@@ -102,7 +102,9 @@ class WriteRate:
         return max(LEAST_PER_SECOND, UNITS_PER_SECOND / self._writers)
 
 
-def commit_seconds(counts: Mapping[str, int], shares: Mapping[str, float]) -> float:
+def commit_interval_seconds(
+    counts: Mapping[str, int], shares: Mapping[str, float]
+) -> float:
     """Return for how long the commits just made must last.
 
     ``counts`` says how many shards of each stream were committed, and ``shares`` which

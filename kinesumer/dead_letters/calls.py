@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
 from kinesumer.errors import (
+    DeadLettersUnavailableError,
     FatalError,
     KinesumerError,
-    LettersUnavailableError,
 )
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class RefusedCallError(FatalError):
 
 @contextmanager
 def translated(opened: Opened, action: str, resource: str) -> Iterator[None]:
-    """Raise LettersUnavailableError for what passes, AccessDeniedError and others."""
+    """Translate errors: what passes becomes DeadLettersUnavailableError."""
     try:
-        with understood(action, LettersUnavailableError):
+        with understood(action, DeadLettersUnavailableError):
             yield
     except FOREIGN as error:
         raise _error(fault_of(error), opened, action, resource) from error
@@ -40,9 +40,9 @@ def translated(opened: Opened, action: str, resource: str) -> Iterator[None]:
 def _error(fault: Fault, opened: Opened, action: str, resource: str) -> KinesumerError:
     message = f"{action} on {resource}: {said(fault)}"
     if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
-        return LettersUnavailableError(message)
+        return DeadLettersUnavailableError(message)
     if fault.kind is Kind.TOKEN_EXPIRED and opened.expired():
-        return LettersUnavailableError(message)
+        return DeadLettersUnavailableError(message)
     if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
         return RefusedCallError(fault.code, message)
     return fatal(fault, action, resource)

@@ -17,7 +17,7 @@ from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
 from kinesumer.errors import (
     ConfigurationError,
-    CorruptLetterError,
+    CorruptDeadLetterError,
     FatalError,
 )
 from kinesumer.runtime.context import logger
@@ -47,7 +47,7 @@ class FileLetters:
             try:
                 if line.strip():
                     yield Stored(line, decode_letter(line))
-            except CorruptLetterError as error:
+            except CorruptDeadLetterError as error:
                 yield Stored(line, None, f"line {number}: {error}")
 
     async def remove(self, stored: Sequence[Stored]) -> None:

@@ -10,9 +10,9 @@ from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
 from kinesumer.errors import (
     ConfigurationError,
-    CorruptLetterError,
-    LettersUnavailableError,
-    LetterTooLargeError,
+    CorruptDeadLetterError,
+    DeadLettersUnavailableError,
+    DeadLetterTooLargeError,
     SourceThrottledError,
     SourceUnavailableError,
 )
@@ -40,7 +40,7 @@ async def open_stream(clients: Clients, name: str) -> KinesisLetters:
     try:
         return KinesisLetters(source, await source.describe())
     except SourceUnavailableError as error:
-        raise LettersUnavailableError(str(error)) from error
+        raise DeadLettersUnavailableError(str(error)) from error
 
 
 class KinesisLetters:
@@ -52,7 +52,7 @@ class KinesisLetters:
         self._source, self._info = source, info
 
     async def put(self, letter: DeadLetter) -> None:
-        """Put a letter. Raises LetterTooLargeError for more than the stream takes."""
+        """Put a letter. Raises DeadLetterTooLargeError if the stream refuses it."""
         arn, longest = self._info.arn, self._info.max_record_bytes
         if letter.stream_arn == arn:
             raise ConfigurationError(
@@ -61,7 +61,7 @@ class KinesisLetters:
             )
         entry = Entry(encode_letter(letter), letter.id)
         if entry.size > longest:
-            raise LetterTooLargeError(
+            raise DeadLetterTooLargeError(
                 f"a dead letter of {entry.size:,} bytes is too large for stream {arn}: "
                 f"its records have at most {longest:,}; raise the stream's largest "
                 "record size, or keep letters in S3 or in a file"
@@ -69,9 +69,9 @@ class KinesisLetters:
         try:
             [result] = await self._source.put_records([entry])
         except SourceUnavailableError as error:
-            raise LettersUnavailableError(str(error)) from error
+            raise DeadLettersUnavailableError(str(error)) from error
         if result.error_code is not None:
-            raise LettersUnavailableError(
+            raise DeadLettersUnavailableError(
                 f"stream {arn} didn't take a dead letter: {result.error_code}: "
                 f"{result.error_message}"
             )
@@ -110,5 +110,5 @@ def _stored(shard_id: str, record: Record) -> Stored:
     place = f"{shard_id}/{record.sequence_number}"
     try:
         return Stored(place, decode_letter(record.data))
-    except CorruptLetterError as error:
+    except CorruptDeadLetterError as error:
         return Stored(place, None, f"record {place}: {error}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, CorruptLetterError, text_of
+from kinesumer.errors import ConfigurationError, CorruptDeadLetterError, text_of
 from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def encode_letter(letter: DeadLetter) -> bytes:
 
 
 def decode_letter(body: bytes | str) -> DeadLetter:
-    """Return what JSON says. Raises CorruptLetterError for what is no letter."""
+    """Return what JSON says. Raises CorruptDeadLetterError for what is no letter."""
     try:
         letter = _decode(body)
         letter.failed_at.astimezone(UTC)  # which the years 1 and 9999 may not have
@@ -121,11 +121,11 @@ def decode_letter(body: bytes | str) -> DeadLetter:
         RecursionError,
         OverflowError,
     ) as error:
-        raise CorruptLetterError(
+        raise CorruptDeadLetterError(
             f"no dead letter of kinesumer, or of a later version: {error}"
         ) from error
     if (moment := _without_zone(letter)) is not None:
-        raise CorruptLetterError(
+        raise CorruptDeadLetterError(
             f"no dead letter of kinesumer: its time {moment} has no time zone"
         )
     return letter

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
-from kinesumer.errors import AccessDeniedError, CorruptLetterError, FatalError
+from kinesumer.errors import AccessDeniedError, CorruptDeadLetterError, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -100,7 +100,7 @@ class S3Letters:
                         _check_size(answer["ContentLength"])
                         content = await body.read()
             return Stored(key, decode_letter(content))
-        except CorruptLetterError as error:
+        except CorruptDeadLetterError as error:
             return Stored(key, None, f"s3://{self._bucket}/{key}: {error}")
         except RefusedCallError as error:
             if error.code == "NoSuchKey":
@@ -122,7 +122,7 @@ class S3Letters:
 
 def _check_size(size: int) -> None:
     if size > MOST_BYTES:
-        raise CorruptLetterError(f"no dead letter: it has {size:,} bytes")
+        raise CorruptDeadLetterError(f"no dead letter: it has {size:,} bytes")
 
 
 def object_name(letter: DeadLetter) -> str:

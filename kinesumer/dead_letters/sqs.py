@@ -16,9 +16,9 @@ from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
 from kinesumer.errors import (
     ConfigurationError,
-    CorruptLetterError,
+    CorruptDeadLetterError,
+    DeadLetterTooLargeError,
     FatalError,
-    LetterTooLargeError,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SqsLetters:
         self._held: dict[str, Message] = {}
 
     async def put(self, letter: DeadLetter) -> None:
-        """Send a letter. Raises LetterTooLargeError for more than the queue takes."""
+        """Send a letter. Raises DeadLetterTooLargeError if the queue refuses it."""
         body = encode_letter(letter).decode()
         if len(body) > LONGEST_BYTES:
             raise self._too_large(len(body), f"SQS takes {LONGEST_BYTES:,}")
@@ -139,8 +139,8 @@ class SqsLetters:
     def _call(self, operation: str, action: str = "") -> Any:
         return translated(self._opened, f"sqs:{action or operation}", self._url)
 
-    def _too_large(self, size: int, limit: str) -> LetterTooLargeError:
-        return LetterTooLargeError(
+    def _too_large(self, size: int, limit: str) -> DeadLetterTooLargeError:
+        return DeadLetterTooLargeError(
             f"a dead letter of {size:,} bytes is too large for {self._url}: {limit}; "
             "keep letters in S3 or in a file"
         )
@@ -154,7 +154,7 @@ class SqsLetters:
 def _stored(message: Message, body: str) -> Stored:
     try:
         return Stored(message, decode_letter(body))
-    except CorruptLetterError as error:
+    except CorruptDeadLetterError as error:
         return Stored(message, None, f"message {message.id}: {error}")
 
 

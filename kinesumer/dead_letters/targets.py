@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class DeadLetters(Protocol):
     """Keeps letters: one that ``put`` returned for is stored.
 
-    ``put`` raises TransientError when trying again may help, and LetterTooLargeError
-    and other errors when it won't. Putting a letter twice may store it twice.
+    ``put`` raises TransientError when trying again may help, else
+    DeadLetterTooLargeError or another error. Putting a letter twice may store it twice.
     """
 
     async def put(self, letter: DeadLetter) -> None:

@@ -21,7 +21,7 @@ async def consume(setting: ClientSetting) -> None:
     """Consume until told to leave."""
     journal = JournalWriter(setting.journal, [s.arn for s in setting.streams])
     streams = [stream.for_readers() for stream in setting.streams]
-    config = Config(max_uncommitted=MAX_UNCOMMITTED)
+    config = Config(max_uncommitted_records=MAX_UNCOMMITTED)
     async with Kinesumer(
         APP, table=TABLE, client_id=setting.client_id, config=config
     ) as client:

@@ -1,6 +1,6 @@
 """``client.run()``: user code as a function that is called with records or batches."""
 
 from kinesumer.handlers.middleware import Middleware
-from kinesumer.handlers.retry import Retries
+from kinesumer.handlers.retry import RetryPolicy
 
-__all__ = ["Middleware", "Retries"]
+__all__ = ["Middleware", "RetryPolicy"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.handlers.failure_log import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError, NoThreadError
-from kinesumer.handlers.retry import Failure, Retries, retried
+from kinesumer.handlers.retry import Failure, RetryPolicy, retried
 from kinesumer.handlers.work_item import Stoppage
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Worker:
         self,
         caller: Caller,
         gate: Gate,
-        retries: Retries,
+        retries: RetryPolicy,
         last_resort: LastResort,
         random: Random,
         tracing: Tracing,

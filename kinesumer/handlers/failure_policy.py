@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from kinesumer.errors import (
     ConfigurationError,
+    DeadLetterNotStoredError,
+    DeadLetterTooLargeError,
     FatalError,
     HandlerFailedError,
-    LetterNotStoredError,
-    LetterTooLargeError,
 )
 from kinesumer.handlers.failure_log import (
     error_text,
@@ -18,7 +18,7 @@ from kinesumer.handlers.failure_log import (
     log_letter_failure,
     what_failed,
 )
-from kinesumer.handlers.retry import Failure, Retries, retried
+from kinesumer.handlers.retry import Failure, RetryPolicy, retried
 from kinesumer.handlers.work_item import Stoppage
 from kinesumer.runtime.context import logger
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
 
-PUTS = Retries(
-    attempts=10,
-    first_seconds=0.5,
-    most_seconds=10.0,
-    permanent=(ConfigurationError, FatalError, LetterTooLargeError),
+PUTS = RetryPolicy(
+    max_attempts=10,
+    initial_delay_seconds=0.5,
+    max_delay_seconds=10.0,
+    non_retryable=(ConfigurationError, FatalError, DeadLetterTooLargeError),
 )
 """About 45 s: an outage of the target that is longer stops the client."""
 
@@ -96,7 +96,7 @@ class Bury:
         self._telemetry = telemetry
 
     async def __call__(self, stint: Stint, failure: Failure) -> None:
-        """Return when the letter is stored. Raises LetterNotStoredError."""
+        """Return when the letter is stored. Raises DeadLetterNotStoredError."""
         from kinesumer.dead_letters import DeadLetter
 
         letter = DeadLetter.of(
@@ -133,8 +133,8 @@ class Bury:
 
     def _not_stored(
         self, stint: Stint, failure: Failure, last: Failure
-    ) -> LetterNotStoredError:
-        return LetterNotStoredError(
+    ) -> DeadLetterNotStoredError:
+        return DeadLetterNotStoredError(
             f"{what_failed(stint, failure)}; and its dead letter couldn't be stored "
             f"({error_text(last.error)}), so the checkpoint stands before it. Make the "
             "target take letters, and start again"

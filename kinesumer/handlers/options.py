@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.failure_policy import OnFailure
 from kinesumer.handlers.middleware import wrapped
-from kinesumer.handlers.retry import Retries
+from kinesumer.handlers.retry import RetryPolicy
 from kinesumer.handlers.signature import read_handler
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.arguments import several
@@ -31,7 +31,7 @@ class Terms(NamedTuple):
     """Calls at a time within one shard."""
     on_failure: OnFailure = "stop-client"
     dead_letters: str | Taker | None = None
-    retries: Retries = Retries()
+    retries: RetryPolicy = RetryPolicy()
     traceparent: Traceparent | None = None
 
 
@@ -42,7 +42,7 @@ def read_terms(
     concurrency: int = 1,
     on_failure: OnFailure | None = None,
     dead_letters: str | Taker | None = None,
-    retries: Retries = Retries(),  # noqa: B008 - frozen
+    retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     middleware: Sequence[Middleware] = (),
     traceparent: Any = None,
 ) -> Terms:
@@ -51,8 +51,8 @@ def read_terms(
         raise ConfigurationError(
             f"concurrency={concurrency!r} is no number from 1 to {MOST_CONCURRENCY:,}"
         )
-    if not isinstance(retries, Retries):
-        raise ConfigurationError(f"retries={retries!r} is no kinesumer.Retries")
+    if not isinstance(retries, RetryPolicy):
+        raise ConfigurationError(f"retries={retries!r} is no kinesumer.RetryPolicy")
     return Terms(
         wrapped(read_handler(handler, batch), several("middleware", middleware)),
         concurrency,

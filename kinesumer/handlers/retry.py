@@ -17,44 +17,47 @@ MOST_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Retries:
+class RetryPolicy:
     """How often ``run()`` calls a handler that raises, and how long it waits between.
 
     Each wait is about twice the one before, less up to half of it by chance. Raises
     ConfigurationError for what can't work.
     """
 
-    attempts: int = 5
+    max_attempts: int = 5
     """Calls with the same records, the first one included (1: none is repeated)."""
-    first_seconds: float = 0.2
+    initial_delay_seconds: float = 0.2
     """Longest wait after the first failure."""
-    most_seconds: float = 30.0
+    max_delay_seconds: float = 30.0
     """Longest wait."""
-    permanent: tuple[type[Exception], ...] = ()
+    non_retryable: tuple[type[Exception], ...] = ()
     """Errors that another call won't mend: what raises them isn't called again."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work."""
-        attempts = self.attempts
-        if type(attempts) is not int or not 1 <= attempts <= MOST_ATTEMPTS:
+        max_attempts = self.max_attempts
+        if type(max_attempts) is not int or not 1 <= max_attempts <= MOST_ATTEMPTS:
             raise ConfigurationError(
-                f"Retries(attempts={attempts!r}) is no number of calls: 1 or more"
+                f"RetryPolicy(max_attempts={max_attempts!r}) must be a whole number "
+                f"from 1 to {MOST_ATTEMPTS:,}"
             )
-        for name in ("first_seconds", "most_seconds"):
+        for name in ("initial_delay_seconds", "max_delay_seconds"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < value <= MOST_SECONDS:
                 raise ConfigurationError(
-                    f"Retries({name}={value!r}) is no time between 0 and "
-                    f"{MOST_SECONDS:g} s"
+                    f"RetryPolicy({name}={value!r}) must be greater than 0 and at "
+                    f"most {MOST_SECONDS:g} seconds"
                 )
-        kinds = error_types("permanent", self.permanent)
-        object.__setattr__(self, "permanent", kinds)  # isinstance() takes tuples only
+        kinds = error_types("non_retryable", self.non_retryable)
+        object.__setattr__(
+            self, "non_retryable", kinds
+        )  # isinstance() takes tuples only
 
     def wait_seconds(self, failures: int, random: Random) -> float:
         """Return how long to wait after so many failures in a row."""
         # Doubling on would overflow after a thousand failures.
-        longest: float = self.first_seconds * 2.0 ** min(failures - 1, 40)
-        return min(longest, self.most_seconds) * (0.5 + random.random() / 2)
+        longest: float = self.initial_delay_seconds * 2.0 ** min(failures - 1, 40)
+        return min(longest, self.max_delay_seconds) * (0.5 + random.random() / 2)
 
 
 class Failure(NamedTuple):
@@ -66,7 +69,7 @@ class Failure(NamedTuple):
 
 
 async def retried(
-    retries: Retries,
+    retries: RetryPolicy,
     failure: Failure,
     call: Callable[[], Awaitable[BaseException | None]],
     sleep: Callable[[float], Awaitable[None]],
@@ -79,7 +82,7 @@ async def retried(
     # Heavy, and needed by nobody whose handler works.
     from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt
 
-    if retries.attempts == 1 or isinstance(failure.error, retries.permanent):
+    if retries.max_attempts == 1 or isinstance(failure.error, retries.non_retryable):
         return failure
     is_known = True
 
@@ -96,11 +99,11 @@ async def retried(
 
     retrying = AsyncRetrying(
         sleep=sleep,
-        stop=stop_after_attempt(retries.attempts),
+        stop=stop_after_attempt(retries.max_attempts),
         wait=lambda state: retries.wait_seconds(state.attempt_number, random),
         retry=retry_if_result(
             lambda found: (
-                found is not None and not isinstance(found.error, retries.permanent)
+                found is not None and not isinstance(found.error, retries.non_retryable)
             )
         ),
         retry_error_callback=lambda _: failure,

@@ -61,7 +61,7 @@ async def compare(
 ) -> Adoption:
     """Return what rows a stream has and which it is to get.
 
-    Raises StreamReplacedError if the group knows another stream of this name, and
+    Raises StreamRecreatedError if the group knows another stream of this name, and
     CorruptRowError.
     """
     stored = await context.read(rows.stream_key(context.app, info.arn))

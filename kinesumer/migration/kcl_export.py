@@ -55,7 +55,7 @@ class LeaseExport(NamedTuple):
     async def draft(self, context: Context, open_: Open) -> Handover:
         """Draft what leases will say.
 
-        Raises ClientsAliveError while the fleet lives, KinesumerError where a stream
+        Raises GroupBusyError while the fleet lives, KinesumerError where a stream
         of the table isn't one of the group's, and what reading a stream raises.
         """
         first = await see(self.table)

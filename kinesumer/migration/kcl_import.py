@@ -41,7 +41,7 @@ class LeaseImport(NamedTuple):
     async def draft(self, context: Context, open_: Open) -> Takeover:
         """Draft the takeover.
 
-        Raises ClientsAliveError while the fleet lives, ConfigurationError for what is
+        Raises GroupBusyError while the fleet lives, ConfigurationError for what is
         no lease table, and KinesumerError for a stream that can't be read.
         """
         first = await see(self.table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.aws.kinesis import parse_stream_name
-from kinesumer.errors import ClientsAliveError, ConfigurationError, shown
+from kinesumer.errors import ConfigurationError, GroupBusyError, shown
 from kinesumer.migration.kcl import SHARD_END, read_table
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def see(leases: Leases) -> Sight:
 async def refuse_workers(leases: Leases, before: Sight, seconds: float = 0.0) -> Sight:
     """Look at the table again after some time; return what was seen.
 
-    Raises ClientsAliveError if anything in it has changed: leases' counters grow as
+    Raises GroupBusyError if anything in it has changed: leases' counters grow as
     long as workers live.
     """
     await asyncio.sleep(seconds)
@@ -53,10 +53,11 @@ async def refuse_workers(leases: Leases, before: Sight, seconds: float = 0.0) ->
     if moved:
         leases_first = {lease.key for lease in now.table.leases}
         name = min(moved, key=lambda key: (key not in leases_first, key))
-        raise ClientsAliveError(
+        raise GroupBusyError(
+            "kcl-workers",
             f"the KCL fleet of table {leases.name} is alive: {len(moved)} rows of "
             f"{len(now.items)} have changed{_within(seconds)}, {shown(name)} among "
-            "them; stop all its workers first"
+            "them; stop all its workers first",
         )
     return now
 

@@ -73,8 +73,9 @@ class Stream:
 
     ``role_arn`` is assumed by STS (renewed before it expires) with ``external_id`` and
     ``session_name``. ``start`` overrides the one given to ``consume()``.
-    ``pace_seconds`` is the shortest time between two reads of one shard. AWS allows one
-    every 0.2 seconds, by all apps together: by default, an app slows down to its share.
+    ``min_read_interval_seconds`` is the shortest time between two reads of one shard.
+    AWS allows one every 0.2 seconds, by all apps together: by default, an app slows
+    down to its share.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Stream:
     external_id: str | None = field(default=None, repr=False)
     session_name: str | None = None
     start: Start | None = None
-    pace_seconds: float = 0.2
+    min_read_interval_seconds: float = 0.2
 
 
 class StreamInfo(NamedTuple):

@@ -145,8 +145,8 @@ class Process:
             self._in_background(partial(self.group.refresh, self._asked()))
 
     def _asked(self) -> list[Stream]:
-        pace = self.sim.shape.pace_seconds
-        return [Stream(name, pace_seconds=pace) for name in self.streams]
+        pace = self.sim.shape.min_read_interval_seconds
+        return [Stream(name, min_read_interval_seconds=pace) for name in self.streams]
 
     def _in_background(self, work: Callable[[], Awaitable[None]]) -> None:
         self.sim.loop.spawn(self.machine, self._guard(work))
@@ -183,7 +183,7 @@ class Process:
 
     async def _consume(self) -> None:
         called = Called(self) if self.sim.shape.concurrency else None
-        delivery = Delivery(self.machine, marks_by_asking=self.sim.auto)
+        delivery = Delivery(self.machine, acks_by_asking=self.sim.auto)
         group = self._new_group(delivery if called is None else called.handling)
 
         async def begin() -> None:
@@ -342,7 +342,7 @@ class Process:
         """Finish what is in hand: nothing more comes."""
         for record in self._in_hand:
             self.sim.judge.done(record)
-            group.mark(record)
+            group.ack(record)
         self._in_hand.clear()
 
     async def _mark(self, group: Group) -> None:
@@ -356,7 +356,7 @@ class Process:
                 place = draw.randrange(len(self._in_hand))
                 record = self._in_hand.pop(place)
                 judge.done(record)
-                group.mark(record)
+                group.ack(record)
             if draw.random() < 0.1:
                 try:
                     await group.commit()

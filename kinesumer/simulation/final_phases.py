@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import (
     FatalError,
     StateStoreMissingError,
-    StateStoreReplacedError,
-    StreamReplacedError,
+    StateStoreRecreatedError,
+    StreamRecreatedError,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ async def takeover(sim: Simulation) -> None:
     victim.machine.kill()
     if all(process.leaving for process in survivors):
         sim.start_process()  # nobody is left: another one is deployed
-    most = TAKEOVER_SECONDS[dies] / SLOWEST_CLOCK + 2 * sim.shape.pace_seconds
+    most = (
+        TAKEOVER_SECONDS[dies] / SLOWEST_CLOCK + 2 * sim.shape.min_read_interval_seconds
+    )
     await asyncio.sleep(most + 1)
     for trace in lost:
         started = trace.tenures[max(trace.tenures)].started_at
@@ -78,7 +80,7 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    await asyncio.sleep(20 + 2 * sim.shape.pace_seconds)
+    await asyncio.sleep(20 + 2 * sim.shape.min_read_interval_seconds)
     for arn, child in children:
         ends = [sim.judge.shards[arn, parent].ended_at for parent in child.parents]
         if None in ends or 1 not in child.tenures:
@@ -86,7 +88,7 @@ async def reshard(sim: Simulation) -> None:
             continue
         ended = max(end for end in ends if end is not None)
         started = child.tenures[1].started_at
-        most = CHILD_SECONDS + sim.shape.pace_seconds
+        most = CHILD_SECONDS + sim.shape.min_read_interval_seconds
         if started is None or started > ended + most:
             text = f"{child.shard_id} is delivered at {started}"
             sim.judge.fail("L4", f"{text}, its parents ended at {ended:.3f} s")
@@ -133,8 +135,8 @@ async def cost(sim: Simulation) -> None:
     units = (sim.store.usage.write_units - before) / minutes
     asked = {name for process in sim.living for name in process.streams}
     shards = sum(len(sim.kinesis.stream(name).open) for name in asked)
-    beats = 60 * len(sim.living) / sim.config.heartbeat_seconds
-    most = beats + shards * 60 / sim.config.commit_seconds
+    beats = 60 * len(sim.living) / sim.config.heartbeat_interval_seconds
+    most = beats + shards * 60 / sim.config.commit_interval_seconds
     if units > COST_MARGIN * most / SLOWEST_CLOCK:
         sim.judge.fail("I13", f"{units} write units a minute, {most} are due")
     flowing.cancel()
@@ -147,7 +149,9 @@ async def latency(sim: Simulation) -> None:
     for app in sim.apps:
         app.judge.delays = []
     await asyncio.sleep(LATENCY_SECONDS)
-    most = LATENCY_MOST_SECONDS * len(sim.apps) + 2 * sim.shape.pace_seconds
+    most = (
+        LATENCY_MOST_SECONDS * len(sim.apps) + 2 * sim.shape.min_read_interval_seconds
+    )
     for app in sim.apps:
         delays = sorted(app.judge.delays or ())
         app.judge.delays = None
@@ -186,14 +190,14 @@ def _held_by(sim: Simulation, process: Process) -> list[tuple[str, ShardTrace]]:
 
 async def table_deleted(sim: Simulation) -> None:
     """Delete the state store's table."""
-    errors = (StateStoreMissingError, StateStoreReplacedError)
+    errors = (StateStoreMissingError, StateStoreRecreatedError)
     await _everybody_ends(sim, sim.store.delete_table, *errors)
 
 
 async def table_recreated(sim: Simulation) -> None:
     """Delete the table, and make an empty one."""
     replace = sim.store.create_table
-    await _everybody_ends(sim, lambda: replace("table-2"), StateStoreReplacedError)
+    await _everybody_ends(sim, lambda: replace("table-2"), StateStoreRecreatedError)
 
 
 async def table_restored(sim: Simulation) -> None:
@@ -202,7 +206,7 @@ async def table_restored(sim: Simulation) -> None:
     await asyncio.sleep(20)
     restore = sim.store.restore
     await _everybody_ends(
-        sim, lambda: restore(backup, "table-2"), StateStoreReplacedError
+        sim, lambda: restore(backup, "table-2"), StateStoreRecreatedError
     )
 
 
@@ -214,7 +218,7 @@ async def stream_recreated(sim: Simulation) -> None:
         sim.kinesis.delete_stream(name)
         sim.kinesis.create_stream(name, sim.shape.shards[0])
 
-    await _everybody_ends(sim, recreate, StreamReplacedError, asking=name)
+    await _everybody_ends(sim, recreate, StreamRecreatedError, asking=name)
 
 
 async def _everybody_ends(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import LettersUnavailableError
-from kinesumer.handlers import Retries
+from kinesumer.errors import DeadLettersUnavailableError
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.options import read_terms
 from kinesumer.handlers.runner import Handling
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Fence, Record
     from kinesumer.simulation.client import Process
 
-RETRIES = Retries(attempts=2)
+RETRIES = RetryPolicy(max_attempts=2)
 """Few, so that records become dead letters, too."""
 REFUSALS = 0.3
 """Share of the letters that aren't stored at once."""
@@ -44,7 +44,7 @@ class Called:
             app=shape.app,
             clock=process.machine,
             random=process.random,
-            drain=process.sim.config.drain_timeout,
+            drain=process.sim.config.drain_timeout_seconds,
         )
         self.handling.letters = self
 
@@ -59,7 +59,7 @@ class Called:
     async def put(self, letter: DeadLetter) -> None:
         """Store a letter, or don't."""
         if self._process.random.random() < REFUSALS:
-            raise LettersUnavailableError("not now")
+            raise DeadLettersUnavailableError("not now")
         self._judge.note("dead letter", self._process.name, letter.sequence_number)
         self._judge.done(self._failed.pop(_place(letter)))
 

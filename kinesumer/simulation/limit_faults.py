@@ -53,8 +53,8 @@ class Limit(Mishap):
         """The table takes hardly more writes than the calm group needs."""
         sim, usual = self.sim, self.sim.shape.table_units_per_second
         shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
-        beats = 2 * len(sim.living) / sim.config.heartbeat_seconds
-        calm = beats + shards / sim.config.commit_seconds
+        beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
+        calm = beats + shards / sim.config.commit_interval_seconds
         sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
 
         def end() -> None:

@@ -33,7 +33,7 @@ CALM = Shape(
     "calm",
     shards=(4,),
     records_per_second=0.2,
-    pace_seconds=5.0,
+    min_read_interval_seconds=5.0,
     faults_per_minute=1 / 360,
 )
 """As in reality: a fault every six hours, little traffic; for simulated weeks."""
@@ -45,7 +45,7 @@ LIMITED = (
         records_per_second=10,
         record_bytes=100_000,
         link_bytes_per_second=3_000_000,
-        pace_seconds=1.0,
+        min_read_interval_seconds=1.0,
         faults="kinesis_down:0.4:300,narrow:0.4:60,join:0.1,leave:0.1",
     ),
     Shape(
@@ -55,7 +55,7 @@ LIMITED = (
         records_per_second=20,
         record_bytes=100_000,
         link_bytes_per_second=300_000_000,
-        pace_seconds=1.0,
+        min_read_interval_seconds=1.0,
         faults="kinesis_down:0.4:300,slow:0.4:30,join:0.1,leave:0.1",
     ),
     Shape(
@@ -79,7 +79,7 @@ LIMITED = (
         "table",
         shards=(400,),
         records_per_second=5,
-        pace_seconds=20.0,
+        min_read_interval_seconds=20.0,
         table_units_per_second=30,
         faults="busy_table:1,join:0.5,leave:0.5,crash:0.5,split:0.5,merge:0.5",
     ),
@@ -88,7 +88,7 @@ LIMITED = (
         members=100,
         shards=(1500, 500),
         records_per_second=10,
-        pace_seconds=60.0,
+        min_read_interval_seconds=60.0,
         table_units_per_second=1000,
         together=True,
         faults="crash:0.5,join:0.5,leave:0.5,busy_table:0.3:20,store_down:0.2:20",
@@ -97,7 +97,7 @@ LIMITED = (
         "idle",
         shards=(6, 2),
         records_per_second=2,
-        pace_seconds=1.0,
+        min_read_interval_seconds=1.0,
         idle=0.5,
         retention_seconds=120,
         faults="crash:0.3,join:0.2,leave:0.3,stall:0.2,iterators:0.2,split:0.1",
@@ -149,12 +149,12 @@ def draw_shape(seed: int) -> Shape:
         mixed=draw.random() < 0.4,
         static_ids=draw.random() < 0.4,
         together=draw.random() < 0.4,
-        pace_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
+        min_read_interval_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
     )
     stuck_soon = draw.random() < 0.3
     shape = replace(
         shape,
-        config={"max_processing_time": 20.0} if stuck_soon else {},
+        config={"max_processing_seconds": 20.0} if stuck_soon else {},
         labels=draw.choice((0, 0, 0, 2, 3)),
     )
     calls = draw.choice((0, 0, 1, 4)) if shape.commit == "auto" else 0

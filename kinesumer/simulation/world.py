@@ -59,7 +59,7 @@ class Shape:
     start: Start = Start.TRIM_HORIZON
     mixed: bool = False
     """Members consume different streams."""
-    pace_seconds: float = 0.2
+    min_read_interval_seconds: float = 0.2
     """Shortest time between two reads of a shard."""
     static_ids: bool = False
     """A restarted process has its predecessor's id."""
@@ -126,11 +126,13 @@ class Simulation:
             **{
                 "assignor": shape.assignor,
                 "commit": shape.commit,
-                "max_uncommitted": MAX_UNCOMMITTED,
+                "max_uncommitted_records": MAX_UNCOMMITTED,
                 **shape.config,
             }
         )
-        self.judge = Judge(self.loop, self.config.max_uncommitted, shape.assignor)
+        self.judge = Judge(
+            self.loop, self.config.max_uncommitted_records, shape.assignor
+        )
         self.judge.is_by_key = shape.concurrency > 1
         self.store.on_write.append(self.judge.applied)
         self.processes: list[Process] = []

@@ -49,8 +49,8 @@ code to the stored release, after which the other may claim."""
 COMMIT_DURATION = "kinesumer.commit.duration"
 """s: storing one shard's position, as far as it was answered."""
 HEARTBEAT_DURATION = "kinesumer.coordination.heartbeat.duration"
-"""s: one heartbeat, as far as it was answered; near three quarters of ``lease_seconds``
-delivery is about to pause."""
+"""s: one heartbeat, as far as it was answered; near three quarters of
+``lease_duration_seconds`` delivery is about to pause."""
 
 # --- gauges, read when they are collected ---------------------------------------
 
@@ -100,7 +100,7 @@ SHARDS = "kinesumer.shards"
 RECORDS = "kinesumer.records"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Buckets of the durations: from one quick request to ``drain_timeout``."""
+"""Buckets of the durations: from one quick request to ``drain_timeout_seconds``."""
 
 Attributes = dict[str, str]
 

@@ -26,7 +26,7 @@ class Desk:
     def __init__(self, world: World, *, auto: bool = True) -> None:
         self.world = world
         self.buffer = Buffer(1 << 20)
-        self.delivery = Delivery(world.clock, marks_by_asking=auto)
+        self.delivery = Delivery(world.clock, acks_by_asking=auto)
         self.hurried = 0
         self.delivery.connect(self.buffer, self._hurry, Telemetry())
         self.records = Records(self.delivery, self._start)
@@ -73,19 +73,20 @@ class ReaderDesk:
         self,
         world: World,
         *,
-        max_uncommitted: int = 100_000,
+        max_uncommitted_records: int = 100_000,
         pace: float = 0.2,
-        page_records: int = 10_000,
+        max_records_per_read: int = 10_000,
         **row: Any,
     ) -> None:
         self.world = world
         self.source = FaultySource(world.kinesis.source("orders"))
-        self.stream = world.open(self.source, pace_seconds=pace)
-        self.holding = hold(shard_row(**row), max_uncommitted)
+        self.stream = world.open(self.source, min_read_interval_seconds=pace)
+        self.holding = hold(shard_row(**row), max_uncommitted_records)
         self.buffer = Buffer(BUDGET)
         self.batches: list[Batch] = []
         context = world.context(
-            max_uncommitted=max_uncommitted, page_records=page_records
+            max_uncommitted_records=max_uncommitted_records,
+            max_records_per_read=max_records_per_read,
         )
         self.reader = Reader(context, self.stream, self.holding, self.buffer)
 

@@ -148,7 +148,7 @@ class Client:
         self.machine = world.loop.machine(client_id)
         self.context = world.context(client_id, store=store, **config)
         self.delivery = Delivery(
-            self.machine, marks_by_asking=self.context.config.commit == "auto"
+            self.machine, acks_by_asking=self.context.config.commit == "auto"
         )
         self.group = Group(
             self.context, self._open, TaskHeart(self.context), self.delivery
@@ -339,9 +339,11 @@ def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRo
     return row._replace(epoch=1, owner="s1", owner_id="c1", ready=True, **changes)
 
 
-def hold(row: ShardRow | None = None, max_uncommitted: int = 100_000) -> Holding:
+def hold(
+    row: ShardRow | None = None, max_uncommitted_records: int = 100_000
+) -> Holding:
     """Return a shard held with a lease that doesn't run out."""
-    return Holding(APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted)
+    return Holding(APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted_records)
 
 
 def batch_of(holding: Holding, *numbers: int, size: int | None = None) -> Batch:

@@ -14,7 +14,7 @@ from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.errors import (
     ConfigurationError,
-    GoFleetAliveError,
+    GroupBusyError,
     KinesumerError,
     ShardsLostError,
     StateStoreMissingError,
@@ -149,7 +149,7 @@ async def test_marking_needs_manual_commits(world: World) -> None:
     async with InMemory(world) as client:
         async for record in client.consume("orders", start=OLDEST):
             with pytest.raises(ConfigurationError, match='commit="manual"'):
-                client.mark(record)
+                client.ack(record)
             break
 
 
@@ -296,7 +296,7 @@ async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> No
         assert await consume(client, 1) == ["a"]
     await beat(APP, "go-1", 5)
     async with InMemory(world) as client:
-        with pytest.raises(GoFleetAliveError, match="go-1"):
+        with pytest.raises(GroupBusyError, match="go-1"):
             await consume(client, 1)
 
 
@@ -338,13 +338,13 @@ async def test_marks_in_any_order_commit_the_contiguous_prefix(world: World) -> 
     async with InMemory(world, commit="manual") as client:
         records = client.consume("orders", start=OLDEST)
         a, b, c = [await anext(records) for _ in range(3)]
-        client.mark(c)
+        client.ack(c)
         await client.commit()
         assert shard(world).position is None
-        client.mark(a)
+        client.ack(a)
         await client.commit()
         assert shard(world).position == place(world, 0)
-        client.mark(b)
+        client.ack(b)
         await client.commit()
         assert shard(world).position == place(world, 2)
 
@@ -358,12 +358,12 @@ async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) ->
         key = rows.shard_key(APP, shard(world).key, 0)
         taken: dict[str, str | int] = {"owner": "thief", "epoch": 9}
         await world.table.write(Write(key, Test("pk", "exists"), taken))
-        client.mark(a)
+        client.ack(a)
         with pytest.raises(ShardsLostError, match=f"orders/{P}") as caught:
             await client.commit()
         assert caught.value.shards == [(ARN, P)]
         await client.commit()
-        client.mark(b)
+        client.ack(b)
         with pytest.raises(ShardsLostError):
             await client.commit()
     assert shard(world).position is None

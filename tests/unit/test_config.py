@@ -14,7 +14,11 @@ from kinesumer.errors import ConfigurationError
 
 def test_the_defaults_are_those_of_the_protocol() -> None:
     config = Config()
-    times = (config.heartbeat_seconds, config.lease_seconds, config.leader_seconds)
+    times = (
+        config.heartbeat_interval_seconds,
+        config.lease_duration_seconds,
+        config.leader_interval_seconds,
+    )
     assert times == (2.0, 8.0, 1.0)
     assert config == Config(
         commit="auto", assignor="range", buffer_bytes=64 * 1024 * 1024
@@ -22,15 +26,18 @@ def test_the_defaults_are_those_of_the_protocol() -> None:
 
 
 def test_a_lease_shorter_than_three_heartbeats_is_refused() -> None:
-    Config(heartbeat_seconds=2, lease_seconds=6)
-    with pytest.raises(ConfigurationError, match=r"lease_seconds=5\.9 is less than"):
-        Config(heartbeat_seconds=2, lease_seconds=5.9)
+    Config(heartbeat_interval_seconds=2, lease_duration_seconds=6)
+    with pytest.raises(
+        ConfigurationError, match=r"lease_duration_seconds=5\.9 is less than"
+    ):
+        Config(heartbeat_interval_seconds=2, lease_duration_seconds=5.9)
 
 
 POSITIVE = [
     field.name
     for field in dataclasses.fields(Config)
-    if isinstance(field.default, int | float) and field.name != "gather_seconds"
+    if isinstance(field.default, int | float)
+    and field.name != "rebalance_delay_seconds"
 ]
 
 
@@ -43,10 +50,10 @@ def test_nothing_that_must_be_positive_may_be_less(name: str, value: float) -> N
 
 
 @pytest.mark.parametrize("pages", [1, 10_000])
-def test_page_records_go_up_to_what_aws_allows(pages: int) -> None:
-    assert Config(page_records=pages).page_records == pages
-    with pytest.raises(ConfigurationError, match="page_records"):
-        Config(page_records=10_001)
+def test_records_per_read_go_up_to_what_aws_allows(pages: int) -> None:
+    assert Config(max_records_per_read=pages).max_records_per_read == pages
+    with pytest.raises(ConfigurationError, match="max_records_per_read"):
+        Config(max_records_per_read=10_001)
 
 
 @pytest.mark.parametrize(("name", "value"), [("commit", "never"), ("assignor", "fair")])

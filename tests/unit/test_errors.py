@@ -12,6 +12,7 @@ from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
     FatalError,
+    GroupBusyError,
     KinesumerError,
     ShardsLostError,
     StoreThrottledError,
@@ -38,10 +39,11 @@ def test_every_error_has_the_one_root(error: type[Exception]) -> None:
         AccessDeniedError("kinesis:GetRecords", "orders", "because of that"),
         AccessDeniedError("kinesis:GetRecords", "orders", "expired", "renew them"),
         ShardsLostError([("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1")]),
+        GroupBusyError("reset", "what happened"),
         *(
             error("what happened")
             for error in ALL
-            if error not in (AccessDeniedError, ShardsLostError)
+            if error not in (AccessDeniedError, GroupBusyError, ShardsLostError)
         ),
     ],
     ids=lambda error: type(error).__name__,
@@ -54,14 +56,19 @@ def test_every_error_can_be_passed_on_between_processes(error: Exception) -> Non
     assert vars(passed) == vars(error)
 
 
-def test_users_can_import_whatever_can_reach_them() -> None:
-    internal = {"ShardMissingError", "TransientError"}
-    reaching = {
-        error.__name__
-        for error in ALL
-        if not issubclass(error, TransientError) and error.__name__ not in internal
-    }
-    assert reaching <= {*kinesumer.__all__}
+def test_the_package_exports_its_errors_by_their_names() -> None:
+    exported = {error for error in ALL if error.__name__ in kinesumer.__all__}
+    assert {error for error in exported if issubclass(error, TransientError)} == set()
+    for error in exported:
+        assert getattr(kinesumer, error.__name__) is error
+
+
+def test_a_busy_group_says_why() -> None:
+    error = GroupBusyError("spark-query", "a query holds the app; stop it")
+    assert (error.reason, str(error)) == (
+        "spark-query",
+        "a query holds the app; stop it",
+    )
 
 
 def test_configuration_errors_are_value_errors() -> None:

@@ -51,8 +51,8 @@ def _moving(
             f"{planned} for {seen.seconds:.0f} s",
             f"{giver.client_id} stands still: others take over when it is fenced"
             if silent
-            else f"{giver.client_id} waits for its handler, for up to drain_timeout "
-            "(30 s); look at its log if that is over",
+            else f"{giver.client_id} waits for its handler, for up to "
+            "drain_timeout_seconds (30 s); look at its log if that is over",
         )
 
 

@@ -43,11 +43,11 @@ class Judge:
     def __init__(
         self,
         loop: VirtualLoop,
-        max_uncommitted: int = 1 << 60,
+        max_uncommitted_records: int = 1 << 60,
         assignor: str = "range",
     ) -> None:
         self.loop = loop
-        self.max_uncommitted = max_uncommitted
+        self.max_uncommitted_records = max_uncommitted_records
         self.shards: dict[tuple[str, str], ShardTrace] = {}
         self.permits = Permits()
         self.dead: dict[str, float] = {}
@@ -345,11 +345,11 @@ class Judge:
         repeats = sum(trace.delivered[max(first, trace.expired) :])
         self.takeovers += taken
         self.handovers += not previous and epoch > 1
-        if repeats > self.max_uncommitted:
+        if repeats > self.max_uncommitted_records:
             self.fail(
                 "I10",
                 f"{trace.shard_id}: {repeats} records are delivered again, "
-                f"max_uncommitted is {self.max_uncommitted}",
+                f"max_uncommitted_records is {self.max_uncommitted_records}",
             )
 
     def _check_death(self, trace: ShardTrace, session: str) -> None:

@@ -127,7 +127,11 @@ class Liveness:
             waits = sum(undone(self.sim, name) for name in self.sim.streams)
             body = waits * shape.record_bytes * 4 / 3
             seconds += body / clients / link
-        return BACKLOG_SECONDS + 2 * shape.pace_seconds + BACKLOG_TIMES * seconds
+        return (
+            BACKLOG_SECONDS
+            + 2 * shape.min_read_interval_seconds
+            + BACKLOG_TIMES * seconds
+        )
 
     def check_backlog(self) -> None:
         """All that was in the streams then is done by now (L7)."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.coordination.heartbeat import Alive, Died, Event, Failed, Heart
 from kinesumer.coordination.startup_checks import find_living
-from kinesumer.errors import ClientIdInUseError, GroupHeldError, shown
+from kinesumer.errors import ClientIdInUseError, GroupBusyError, shown
 from kinesumer.model.rows import QUERY
 from kinesumer.runtime.context import logger
 from kinesumer.wire import rows, writes
@@ -29,7 +29,7 @@ class Membership:
     ) -> None:
         self.member: MemberRow | None = None
         """The session that holds the group; None while there is none."""
-        self.refused: GroupHeldError | None = None
+        self.refused: GroupBusyError | None = None
         """Why there will be no further session."""
         self._context = context
         self._streams = streams
@@ -47,7 +47,7 @@ class Membership:
     async def join(self) -> None:
         """Register and wait until nobody else is alive.
 
-        Raises GroupHeldError if somebody is, and what the state store raises.
+        Raises GroupBusyError if somebody is, and what the state store raises.
         """
         loop = asyncio.get_running_loop()
         task = self._task = loop.create_task(self._live(), name="kinesumer-mirror")
@@ -81,7 +81,7 @@ class Membership:
         while True:
             try:
                 await self._hold()
-            except (GroupHeldError, ClientIdInUseError) as error:
+            except (GroupBusyError, ClientIdInUseError) as error:
                 self.refused = self._refusal(error)
                 logger.error("%s", self.refused, extra={"error": str(error)})
                 await self._resign()
@@ -129,9 +129,10 @@ class Membership:
         living = await find_living(self._context, self._read_others)
         if living:
             names = shown(", ".join(sorted(member.client_id for member in living)))
-            raise GroupHeldError(
+            raise GroupBusyError(
+                "clients",
                 f"clients of app {self._context.app!r} are alive: {names}; stop them "
-                "and start the query again, or give it another app name"
+                "and start the query again, or give it another app name",
             )
         self.member = mine
         self._first.set()
@@ -147,11 +148,12 @@ class Membership:
         members = map(rows.read_pulse, found)
         return [m for m in members if m.client_id != context.client_id]
 
-    def _refusal(self, error: Exception) -> GroupHeldError:
-        if isinstance(error, GroupHeldError):
+    def _refusal(self, error: Exception) -> GroupBusyError:
+        if isinstance(error, GroupBusyError):
             return error
-        return GroupHeldError(
+        return GroupBusyError(
+            "spark-query",
             f"another Spark query holds app {self._context.app!r} (member "
             f"{self._context.client_id}); stop it and start this one again, or give "
-            "this one another app name"
+            "this one another app name",
         )

@@ -2,7 +2,7 @@
 
 What the driver calls, all on its background loop::
 
-    mirror = await open_mirror(options)  # registers; raises GroupHeldError, …
+    mirror = await open_mirror(options)  # registers; raises GroupBusyError, …
     offset = await mirror.stored()  # where the group is: startingPosition=checkpoint
     mirror.committed(offset)  # after each batch: its end, or the next one's start
     await mirror.stop()  # in the reader's stop(): last positions, Leave
@@ -84,7 +84,7 @@ class Mirror:
     async def start(self) -> None:
         """Register, unless others hold the group or a stream was made anew.
 
-        Raises GroupHeldError also where an operator has paused what it would read.
+        Raises GroupBusyError also where an operator has paused what it would read.
         """
         context = self._context
         self._identity = await check_group(context, None)
@@ -115,7 +115,7 @@ class Mirror:
     def committed(self, offset: Offset) -> None:
         """Note how far the query has read; written soon, and now and then only.
 
-        Returns at once, on any thread. Raises GroupHeldError if plain clients (or
+        Returns at once, on any thread. Raises GroupBusyError if plain clients (or
         another query) have taken the group over while this process was suspended; what
         fails otherwise is only logged.
         """
@@ -158,7 +158,10 @@ class Mirror:
 
         What can't be written is tried again; only a group taken over ends the query.
         """
-        clock, interval = self._context.clock, self._context.config.commit_seconds
+        clock, interval = (
+            self._context.clock,
+            self._context.config.commit_interval_seconds,
+        )
         changed, next_keep = self._changed[arn], clock.now() + KEEP_SECONDS
         while True:
             with suppress(TimeoutError):
@@ -234,8 +237,8 @@ class Mirror:
 async def open_mirror(options: ReadOptions) -> Mirror:
     """Register a query with ``app`` and ``table`` as its group's only member.
 
-    An unclean predecessor costs its lease (8 s). Raises GroupHeldError if plain clients
-    or another query are alive, StreamReplacedError, GoFleetAliveError,
+    An unclean predecessor costs its lease (8 s). Raises GroupBusyError if plain clients
+    or another query are alive, StreamRecreatedError, GroupBusyError,
     ConfigurationError for a name that can't be a key, and what opening a state store
     raises.
     """

@@ -28,7 +28,7 @@ async def stored_offset(
     """Return the places of all shards that the group knows, by stream.
 
     Raises ConfigurationError for a stream that it has no rows of, and
-    StreamReplacedError for one that was made anew since.
+    StreamRecreatedError for one that was made anew since.
     """
     return {
         arn: await _of_stream(context, table, stream) for arn, stream in streams.items()

@@ -42,9 +42,10 @@ def _to_json(stream: Stream | str) -> object:
         raise ConfigurationError(
             f"{stream!r} is not a stream: give each name, ARN or Stream by itself"
         )
-    if stream.pace_seconds != Stream("").pace_seconds:
+    if stream.min_read_interval_seconds != Stream("").min_read_interval_seconds:
         raise ConfigurationError(
-            f"stream {stream.name}: pace_seconds is for the client, not for Spark"
+            f"stream {stream.name}: min_read_interval_seconds is for the "
+            "client, not for Spark; leave it out"
         )
     fields: dict[str, str] = {_kind(stream.name): stream.name}
     for key, attribute in _FIELDS.items():

@@ -36,7 +36,11 @@ async def test_no_call_to_the_state_store_fails(
     for number in range(4):
         kinesumer_aws.put("orders", b"data %d" % number)
     kinesumer_aws.fault("latency", operation="UpdateItem", latency_seconds=0.2)
-    config = Config(heartbeat_seconds=0.5, lease_seconds=5.0, commit_seconds=0.1)
+    config = Config(
+        heartbeat_interval_seconds=0.5,
+        lease_duration_seconds=5.0,
+        commit_interval_seconds=0.1,
+    )
     async with Kinesumer("app", table=TABLE, config=config) as client:
         seen = 0
         async for _ in client.consume("orders", start=Start.TRIM_HORIZON):

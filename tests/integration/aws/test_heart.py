@@ -36,7 +36,7 @@ async def test_a_client_beats_while_user_code_blocks_its_loop(
 ) -> None:
     kinesumer_aws.create_stream("orders")
     kinesumer_aws.put("orders", b"data")
-    config = Config(heartbeat_seconds=0.2, lease_seconds=5.0)
+    config = Config(heartbeat_interval_seconds=0.2, lease_duration_seconds=5.0)
     made = Kinesumer("app", table=TABLE, client_id="c1", config=config)
     async with made as client:
         async for _ in client.consume("orders", start=Start.TRIM_HORIZON):

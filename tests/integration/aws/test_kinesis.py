@@ -15,8 +15,8 @@ from kinesumer.errors import (
     CredentialsError,
     ExpiredIteratorError,
     FatalError,
+    InvalidPositionError,
     KinesumerError,
-    PositionRefusedError,
     ShardMissingError,
     ShardThrottledError,
     SlowAnswerError,
@@ -469,7 +469,7 @@ async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
     )
     with pytest.raises(TrimmedPositionError):
         await source.get_iterator(SHARD, Position("7"))
-    with pytest.raises(PositionRefusedError, match="did not come from"):
+    with pytest.raises(InvalidPositionError, match="did not come from"):
         await source.get_iterator(SHARD, Position("7"))
 
 

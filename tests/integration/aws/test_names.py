@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinesumer import Config, Kinesumer, Start
-from kinesumer.errors import PositionsNotStoredError
+from kinesumer.errors import CommitTimeoutError
 from kinesumer.local import EmbeddedAws
 from kinesumer.local.runner import background
 
@@ -47,7 +47,11 @@ def test_leaving_waits_for_no_name_server(
     environment: pytest.MonkeyPatch, names: NameServer
 ) -> None:
     aws = EmbeddedAws()
-    config = Config(heartbeat_seconds=0.2, lease_seconds=1.0, drain_timeout=1.0)
+    config = Config(
+        heartbeat_interval_seconds=0.2,
+        lease_duration_seconds=1.0,
+        drain_timeout_seconds=1.0,
+    )
 
     async def live(running: contextlib.ExitStack) -> None:
         made = Kinesumer("app", table="kinesumer-state-store", config=config)
@@ -66,7 +70,7 @@ def test_leaving_waits_for_no_name_server(
         aws.create_table()
         aws.create_stream("orders")
         aws.put("orders", b"data")
-        with contextlib.suppress(PositionsNotStoredError):
+        with contextlib.suppress(CommitTimeoutError):
             asyncio.run(live(running))
     # asyncio.run() has returned, and with it asyncio's own threads have ended.
     assert not names.given_up.is_set()

@@ -151,14 +151,14 @@ async def test_all_arrives_over_a_link_that_carries_no_page_in_the_time_of_an_an
         context = Context(
             app="app",
             client_id="one",
-            config=Config(degraded_seconds=2.0),
+            config=Config(unreachable_after_seconds=2.0),
             store=MemoryStore(clock),
             clock=clock,
             random=Random(1),
             new_id=lambda: next(ids),
             health=Health(clock),
         )
-        delivery = Delivery(clock, marks_by_asking=True)
+        delivery = Delivery(clock, acks_by_asking=True)
         group = Group(
             context,
             lambda stream: kinesis.open_source(clients, stream),

@@ -17,8 +17,8 @@ from kinesumer.dead_letters.file import FileLetters
 from kinesumer.dead_letters.targets import open_target
 from kinesumer.errors import (
     ConfigurationError,
+    DeadLetterTooLargeError,
     FatalError,
-    LetterTooLargeError,
 )
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 
@@ -209,7 +209,7 @@ def test_a_stream_does_not_keep_its_own_letters_nor_what_is_too_large(
         aws.create_stream(name)
     with pytest.raises(ConfigurationError, match="can't keep its own dead letters"):
         keep("kinesis:orders", letter(1))
-    with pytest.raises(LetterTooLargeError, match="too large for stream"):
+    with pytest.raises(DeadLetterTooLargeError, match="too large for stream"):
         keep("kinesis:letters", letter(1, data=bytes(1 << 20)))
 
 

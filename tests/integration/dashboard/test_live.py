@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 
 TABLE = "kinesumer-state-store"
-QUICK = Config(heartbeat_seconds=0.3, lease_seconds=2)
+QUICK = Config(heartbeat_interval_seconds=0.3, lease_duration_seconds=2)
 
 
 @asynccontextmanager

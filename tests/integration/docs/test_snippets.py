@@ -231,7 +231,7 @@ async def test_marks_by_hand(aws: EmbeddedAws) -> None:
     text = snippet("docs/quickstart.md", "queue.put")
     task = asyncio.ensure_future(play(text, names, asyncio.Event()))
     await asyncio.wait_for(taken.enough.wait(), PATIENCE_SECONDS)
-    marks = snippet("docs/quickstart.md", "client.mark")
+    marks = snippet("docs/quickstart.md", "client.ack")
     for record in taken.seen:
         await evaluated(marks, {"client": names["client"], "record": record})
     await names["client"].leave()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+ERRORS = (ROOT / "docs" / "errors.md").read_text()
 LEVELS = {"warning", "error", "exception", "critical"}
 LOGGERS = {"logger", "log"}
 NOT_OURS = {"demo", "local", "testing"}
@@ -70,11 +71,19 @@ CLASSES = [
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_error_is_on_the_page(name: str) -> None:
-    cells = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("|")]
+    cells = [line.split("|")[1] for line in ERRORS.splitlines() if line.startswith("|")]
     assert any(f"`{name}`" in cell for cell in cells)
 
 
 def test_no_error_is_on_the_page_that_there_is_not() -> None:
-    named = set(re.findall(r"`(\w+Error)`", PAGE)) - set(dir(builtins))
+    named = set(re.findall(r"`(\w+Error)`", PAGE + ERRORS)) - set(dir(builtins))
     assert named <= set(CLASSES)
     assert {name for name in kinesumer.__all__ if name.endswith("Error")} <= named
+
+
+def test_at_most_18_errors_are_exported_and_each_is_said_in_one_line() -> None:
+    exported = {name for name in kinesumer.__all__ if name in CLASSES}
+    table = ERRORS.partition("## Exported errors")[2].partition("\n`GroupBusy")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", table, re.MULTILINE)
+    assert len(exported) <= 18
+    assert sorted(rows) == sorted(exported)

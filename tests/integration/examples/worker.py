@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     Work = Callable[..., Awaitable[None]]
 
 QUICK = Config(
-    heartbeat_seconds=0.4,
-    lease_seconds=2.0,
-    leader_seconds=0.2,
-    gather_seconds=0.2,
-    listing_seconds=1.0,
+    heartbeat_interval_seconds=0.4,
+    lease_duration_seconds=2.0,
+    leader_interval_seconds=0.2,
+    rebalance_delay_seconds=0.2,
+    listing_interval_seconds=1.0,
     # Nothing but a planned hand-over stores a position: each kill repeats all it can.
-    commit_seconds=3600.0,
-    page_records=20,
+    commit_interval_seconds=3600.0,
+    max_records_per_read=20,
 )
 
 

@@ -29,10 +29,10 @@ now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 STORM_SECONDS = 40.0
 PATIENCE_SECONDS = 300.0
 TIMES: dict[str, dict[str, Any]] = {
-    "quick": QUICK | {"drain_timeout": 2.0, "max_processing_time": 6.0},
-    "default": {"drain_timeout": 4.0, "max_processing_time": 12.0},
+    "quick": QUICK | {"drain_timeout_seconds": 2.0, "max_processing_seconds": 6.0},
+    "default": {"drain_timeout_seconds": 4.0, "max_processing_seconds": 12.0},
 }
-CONFIG: dict[str, Any] = {"max_uncommitted": 40, "buffer_bytes": 1 << 20}
+CONFIG: dict[str, Any] = {"max_uncommitted_records": 40, "buffer_bytes": 1 << 20}
 
 
 class Plan(NamedTuple):

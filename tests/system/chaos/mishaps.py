@@ -52,7 +52,8 @@ def restart(storm: Storm) -> str:
 def block(storm: Storm) -> str:
     victim = storm.any()
     victim.order(
-        block=storm.chance.uniform(0.2, 1.3) * storm.fleet.config["max_processing_time"]
+        block=storm.chance.uniform(0.2, 1.3)
+        * storm.fleet.config["max_processing_seconds"]
     )
     return victim.client_id
 
@@ -222,7 +223,7 @@ def break_service(storm: Storm) -> str:
 
 def lose_the_store(storm: Storm) -> str:
     """Let the state store answer nobody for one to three leases."""
-    lease = storm.fleet.config["lease_seconds"]
+    lease = storm.fleet.config["lease_duration_seconds"]
     seconds = storm.chance.uniform(1, 3) * lease
     storm.fleet.aws.fault(
         "refuse", service="dynamodb", user_agent="kinesumer/", seconds=seconds

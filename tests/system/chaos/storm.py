@@ -86,7 +86,7 @@ class Storm:
         leases = self.chance.choice(
             (self.chance.uniform(0.1, 1.0), self.chance.uniform(1.5, 4.0))
         )
-        at = now() + leases * self.fleet.config["lease_seconds"]
+        at = now() + leases * self.fleet.config["lease_duration_seconds"]
         self._undo.append((at, undo))
 
     def note(self, what: str, whom: str) -> None:
@@ -161,7 +161,7 @@ class Storm:
                 self.join(successor)
             # Who leaves while the store is down says so; who is asked before it can
             # listen dies of the signal.
-            if status in (0, 3, -15) or failure.startswith("PositionsNotStoredError: "):
+            if status in (0, 3, -15) or failure.startswith("CommitTimeoutError: "):
                 return
         if client.has("squeezed"):
             self.note("died of memory pressure", f"{client.client_id} {failure}")

@@ -53,13 +53,18 @@ class Sample(NamedTuple):
 
 def crash_bound(config: dict[str, Any], *, led: bool) -> float:
     """Return section 7's bound with a configuration."""
-    heartbeat, lease = config["heartbeat_seconds"], config["lease_seconds"]
-    return float(config["leader_seconds"] + lease + (1 + led) * heartbeat + EPSILON)
+    heartbeat, lease = (
+        config["heartbeat_interval_seconds"],
+        config["lease_duration_seconds"],
+    )
+    return float(
+        config["leader_interval_seconds"] + lease + (1 + led) * heartbeat + EPSILON
+    )
 
 
 def settled_bound(config: dict[str, Any]) -> float:
     """Return L2's bound, as long as the lease is in proportion to the default."""
-    return float(SETTLED * config["lease_seconds"] / DEFAULT_LEASE)
+    return float(SETTLED * config["lease_duration_seconds"] / DEFAULT_LEASE)
 
 
 def starved(
@@ -70,8 +75,8 @@ def starved(
     Who wasn't run for a while watches for a whole lease again (section 5): it can't
     know whether the others could beat.
     """
-    lapses = canary.lapses(began, ended, config["leader_seconds"])
-    again = config["lease_seconds"] * lapses
+    lapses = canary.lapses(began, ended, config["leader_interval_seconds"])
+    again = config["lease_duration_seconds"] * lapses
     return float(canary.lost(began, ended) + again)
 
 

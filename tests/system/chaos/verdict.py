@@ -118,8 +118,8 @@ def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
     yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
     for what, broken in found.broken.items():
         yield nothing(what, broken)
-    permitted = allowance(run, config["drain_timeout"])
-    limit = config["max_uncommitted"]
+    permitted = allowance(run, config["drain_timeout_seconds"])
+    limit = config["max_uncommitted_records"]
     total = limit * permitted.forced.total() + permitted.overdue.total()
     allowed = {s: permitted.records(s, limit) for s in found.repeated}
     too_many = [

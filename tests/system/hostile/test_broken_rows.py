@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.errors import CorruptRowError, PositionRefusedError
+from kinesumer.errors import CorruptRowError, InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
 from kinesumer.wire import rows
@@ -111,7 +111,7 @@ class Refusing(FaultySource):
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         if isinstance(after, Position) and after.sequence_number == "7" * 60:
-            raise PositionRefusedError("it did not come from this stream")
+            raise InvalidPositionError("it did not come from this stream")
         return await super().get_iterator(shard_id, after)
 
 

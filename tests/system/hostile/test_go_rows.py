@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.errors import GoFleetAliveError
+from kinesumer.errors import GroupBusyError
 from kinesumer.model.rows import Foreign
 from kinesumer.ports import Test, Write
 from kinesumer.wire import rows
@@ -71,7 +71,7 @@ async def test_a_living_go_client_with_an_odd_row_beside_it_is_still_refused(
     put(world, {"pk": f"client#{APP}", "sk": "odd", "last_update": Foreign("{}")})
     client = world.client("c1")
     await asyncio.wait([client.task], timeout=10)
-    assert isinstance(client.task.exception(), GoFleetAliveError)
+    assert isinstance(client.task.exception(), GroupBusyError)
 
 
 @in_virtual_time

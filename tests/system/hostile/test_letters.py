@@ -14,7 +14,7 @@ from kinesumer.admin.redrive import Filter, StoredLetter, shard_order, to_entry
 from kinesumer.cli import dlq
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.errors import ConfigurationError, CorruptLetterError
+from kinesumer.errors import ConfigurationError, CorruptDeadLetterError
 from kinesumer.wire.put_records import refusal
 from tests.integration.cli.conftest import environment, run
 from tests.system.hostile.pages import scraps
@@ -66,7 +66,7 @@ def test_what_is_read_as_a_letter_can_be_shown_sorted_and_put_back(
 ) -> None:
     try:
         letter = decode_letter(json.dumps({**SOUND, name: value}))
-    except CorruptLetterError:
+    except CorruptDeadLetterError:
         return
     read(letter)
 
@@ -77,7 +77,7 @@ def test_what_is_read_as_a_letter_can_be_shown_sorted_and_put_back(
 @example(b'{"version":1,"attempts":' + b"9" * 10_000 + b"}")
 @given(st.binary() | st.text().map(str.encode))
 def test_what_is_no_letter_is_refused(content: bytes) -> None:
-    with pytest.raises(CorruptLetterError):
+    with pytest.raises(CorruptDeadLetterError):
         decode_letter(content)
 
 

@@ -58,7 +58,7 @@ def test_a_label_that_is_no_short_text_is_refused(value: Any) -> None:
         Config(label=value)
 
 
-@pytest.mark.parametrize("name", ["max_uncommitted", "buffer_bytes", "weight"])
+@pytest.mark.parametrize("name", ["max_uncommitted_records", "buffer_bytes", "weight"])
 def test_half_of_what_is_counted_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Config(**{name: 1.5})  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_what_config_accepts_can_be_worked_with(values: dict[str, Any]) -> None:
     except ConfigurationError as error:
         assert any(name in str(error) for name in FIELDS)
         return
-    pair = config.heartbeat_seconds, config.lease_seconds
+    pair = config.heartbeat_interval_seconds, config.lease_duration_seconds
     assert 0 < lease_ms(pair, 1) < 10**12
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import (
     CorruptRowError,
-    StateStoreReplacedError,
-    StreamReplacedError,
+    StateStoreRecreatedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.rows import Foreign, Key
 from tests.support.clients import spread
@@ -26,7 +26,7 @@ VALUES: list[Any] = [
     *(frozenset({"x"}), frozenset({"a" * 5000})),
 ]
 OF_OPERATORS = ("paused", "pause_reason", "drained", "notice")
-ENDS = (CorruptRowError, StateStoreReplacedError, StreamReplacedError)
+ENDS = (CorruptRowError, StateStoreRecreatedError, StreamRecreatedError)
 """What may end a client whose own row, or its group's or stream's, was changed."""
 
 

@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     holding(
         "a hand-over drains for ever",
-        "7 drain_timeout; K4, K14",
+        "7 drain_timeout_seconds; K4, K14",
         "Holding.drained",
         replace("seconds", "None"),
         OF_ROUNDS,
@@ -151,8 +151,8 @@ MUTANTS = (
         drop("self._next_read = ... + pause"),
     ),
     holding(
-        "reading doesn't pause at max_uncommitted",
-        "7 max_uncommitted",
+        "reading doesn't pause at max_uncommitted_records",
+        "7 max_uncommitted_records",
         "Holding.room",
         never(
             "self._outstanding + count > self._max_uncommitted and self._outstanding"

@@ -59,7 +59,7 @@ MUTANTS = (
     group(
         "what is done before a seek is lost",
         "a seek holds",
-        "Group.mark",
+        "Group.ack",
         drop("if ... and self.session.rounds.is_sought_away(...): ..."),
     ),
     writes(

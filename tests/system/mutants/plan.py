@@ -245,7 +245,7 @@ MUTANTS = (
         "a live fleet of Go isn't refused",
         "3 migration; Go 6",
         "refuse_go_fleet",
-        replace("if fresh: ...", "if not found: raise GoFleetAliveError"),
+        replace("if fresh: ...", "if not found: raise GroupBusyError"),
         simulated=False,
     ),
     keeper(

@@ -195,7 +195,10 @@ MUTANTS = (
         "a shard is read as often as it answers",
         "9 at most 5 calls/s; K11, Go 22",
         "Pacing.__init__",
-        replace("max(pace_seconds, CALL_SECONDS)", "min(pace_seconds, 0.01)"),
+        replace(
+            "max(min_read_interval_seconds, CALL_SECONDS)",
+            "min(min_read_interval_seconds, 0.01)",
+        ),
         f"{KNOWN}::test_a_shard_is_read_about_five_times_a_second_and_not_more",
     ),
     fair_share(

@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     heartbeat(
         "user code that is stuck keeps its shards",
-        "5 max_processing_time; K3",
+        "5 max_processing_seconds; K3",
         "Heart._stuck",
         replace("work if ... else None", "None"),
         "tests/unit/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
@@ -245,13 +245,15 @@ MUTANTS = (
         "a large fleet beats as often as a small one",
         "5 above 250 clients",
         "interval_seconds",
-        replace("max(...)", "heartbeat_seconds"),
+        replace("max(...)", "heartbeat_interval_seconds"),
     ),
     config(
         "a lease shorter than three heartbeats is taken",
         "5 L < 3 H is refused",
         "Config.__post_init__",
-        replace("3 * self.heartbeat_seconds", "self.heartbeat_seconds"),
+        replace(
+            "3 * self.heartbeat_interval_seconds", "self.heartbeat_interval_seconds"
+        ),
         simulated=False,
     ),
     # --- who reads no more

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesumer import Batch, Middleware, Record, Retries
+from kinesumer import Batch, Middleware, Record, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Calls:
             start=start,
             concurrency=settings.concurrency,
             dead_letters=self.bury,
-            retries=Retries(attempts=2, first_seconds=0.05),
+            retries=RetryPolicy(max_attempts=2, initial_delay_seconds=0.05),
             middleware=[Middleware()],
         )
 

@@ -36,14 +36,14 @@ PATIENCE_SECONDS = 90.0
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 QUICK: dict[str, Any] = {
-    "heartbeat_seconds": 0.5,
-    "lease_seconds": 3.0,
-    "leader_seconds": 0.3,
-    "gather_seconds": 0.6,
-    "listing_seconds": 1.0,
-    "commit_seconds": 0.5,
-    "degraded_seconds": 3.0,
-    "max_uncommitted": 500,
+    "heartbeat_interval_seconds": 0.5,
+    "lease_duration_seconds": 3.0,
+    "leader_interval_seconds": 0.3,
+    "rebalance_delay_seconds": 0.6,
+    "listing_interval_seconds": 1.0,
+    "commit_interval_seconds": 0.5,
+    "unreachable_after_seconds": 3.0,
+    "max_uncommitted_records": 500,
 }
 """The defaults' proportions at a fraction of their length."""
 

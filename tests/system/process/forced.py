@@ -25,14 +25,16 @@ class Allowance(NamedTuple):
     overdue: Counter[ShardKey]
     """Records that were in user code for longer than a hand-over waits."""
 
-    def records(self, shard: ShardKey, max_uncommitted: int) -> int:
+    def records(self, shard: ShardKey, max_uncommitted_records: int) -> int:
         """Return how many records of a shard may be handled again."""
-        return max_uncommitted * self.forced[shard] + self.overdue[shard]
+        return max_uncommitted_records * self.forced[shard] + self.overdue[shard]
 
 
-def allowance(run: Run, drain_timeout: float) -> Allowance:
+def allowance(run: Run, drain_timeout_seconds: float) -> Allowance:
     """Count what permits repeats in a run."""
-    overdue = Counter(h.shard for h in run.handled if h.ended - h.began > drain_timeout)
+    overdue = Counter(
+        h.shard for h in run.handled if h.ended - h.began > drain_timeout_seconds
+    )
     return Allowance(Counter(forced(run)), overdue)
 
 

@@ -35,8 +35,13 @@ def takeover(fleet: Fleet, victim: Client) -> float:
 def bound(fleet: Fleet, *, led: bool) -> float:
     """Return section 7's bound of the protocol with the fleet's configuration."""
     config = fleet.config
-    heartbeat, lease = config["heartbeat_seconds"], config["lease_seconds"]
-    return float(config["leader_seconds"] + lease + (1 + led) * heartbeat + 0.5)
+    heartbeat, lease = (
+        config["heartbeat_interval_seconds"],
+        config["lease_duration_seconds"],
+    )
+    return float(
+        config["leader_interval_seconds"] + lease + (1 + led) * heartbeat + 0.5
+    )
 
 
 def crash(fleet: Fleet, *, of_leader: bool) -> None:
@@ -57,7 +62,9 @@ def crash(fleet: Fleet, *, of_leader: bool) -> None:
     fleet.note(f"taken over after {took:.1f} s, the bound is {limit:.1f} s")
     fleet.note(f"repeated: {sum(repeats.values())} records")
     assert took < SLACK * limit
-    assert all(count <= fleet.config["max_uncommitted"] for count in repeats.values())
+    assert all(
+        count <= fleet.config["max_uncommitted_records"] for count in repeats.values()
+    )
 
 
 @scenario
@@ -75,6 +82,10 @@ def test_takeover_with_the_default_configuration(fleet: Fleet) -> None:
     defaults = Config()
     fleet.config = {
         name: getattr(defaults, name)
-        for name in ("heartbeat_seconds", "lease_seconds", "leader_seconds")
-    } | {"max_uncommitted": 1000}
+        for name in (
+            "heartbeat_interval_seconds",
+            "lease_duration_seconds",
+            "leader_interval_seconds",
+        )
+    } | {"max_uncommitted_records": 1000}
     crash(fleet, of_leader=True)

@@ -44,8 +44,8 @@ def test_a_stream_that_is_made_anew_ends_all(fleet: Fleet) -> None:
     fleet.aws.delete_stream(arn)
     fleet.aws.create_stream(arn.rpartition("/")[2], 3)
 
-    assert_all_end(fleet, clients, "StreamReplacedError: ")
-    assert_all_end(fleet, fleet.start("c"), "StreamReplacedError: ")
+    assert_all_end(fleet, clients, "StreamRecreatedError: ")
+    assert_all_end(fleet, fleet.start("c"), "StreamRecreatedError: ")
 
 
 @scenario
@@ -64,7 +64,7 @@ def test_a_table_that_is_made_anew_ends_all(fleet: Fleet) -> None:
     delete_table(fleet)
     fleet.aws.create_table(fleet.table)
 
-    assert_all_end(fleet, clients, "StateStoreReplacedError: ")
+    assert_all_end(fleet, clients, "StateStoreRecreatedError: ")
 
 
 @scenario
@@ -92,7 +92,7 @@ def test_a_live_fleet_of_kinesumer_for_go_is_left_alone(fleet: Fleet) -> None:
         },
     )
 
-    assert_all_end(fleet, fleet.start("a"), "GoFleetAliveError: ")
+    assert_all_end(fleet, fleet.start("a"), "GroupBusyError: ")
     assert not fleet.look().members
 
 

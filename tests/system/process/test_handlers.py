@@ -16,7 +16,7 @@ def test_slow_handlers_keep_their_shards_and_hand_them_over(fleet: Fleet) -> Non
     for client in fleet.started("a", "b"):
         client.order(delay=0.3)
     fleet.producer.put(arn, 120)
-    fleet.pause(2 * fleet.config["lease_seconds"])
+    fleet.pause(2 * fleet.config["lease_duration_seconds"])
     [c] = fleet.start("c")
     fleet.settle("a", "b", "c")
     fleet.until(lambda: c.handled, "the third one has its share")
@@ -33,7 +33,7 @@ def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
     before = fleet.sessions()
     fleet.produce()
     for client in (a, b):
-        client.order(block=2.5 * fleet.config["lease_seconds"])
+        client.order(block=2.5 * fleet.config["lease_duration_seconds"])
     for client in (a, b):
         fleet.until(lambda c=client: c.has("unblocked"), "it ends")  # type: ignore[misc]
     fleet.pause(1)
@@ -48,7 +48,7 @@ def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
 def test_handlers_that_never_await_let_commits_and_hand_overs_through(
     fleet: Fleet,
 ) -> None:
-    fleet.config["max_uncommitted"] = 10_000
+    fleet.config["max_uncommitted_records"] = 10_000
     arn = fleet.stream("orders", 2)
     [a] = fleet.started("a")
     a.order(spin=0.01)
@@ -95,7 +95,7 @@ def test_a_shard_falls_to_a_client_whose_handlers_block_for_long(fleet: Fleet) -
 @scenario
 def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
     fleet.stream("orders", 6)
-    fleet.config["max_processing_time"] = 4.0
+    fleet.config["max_processing_seconds"] = 4.0
     a, b, _ = fleet.started("a", "b", "c")
     fleet.produce()
     fleet.pause(1)
@@ -110,12 +110,14 @@ def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
 
     fleet.note(f"a third client owned everything {took:.1f} s after two hung")
     repeated = fleet.verdict().repeated
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
 
 
 @scenario
 def test_a_hand_over_waits_for_user_code_no_longer_than_told(fleet: Fleet) -> None:
-    fleet.config["drain_timeout"] = 1.0
+    fleet.config["drain_timeout_seconds"] = 1.0
     fleet.stream("orders", 4)
     [a] = fleet.started("a")
     fleet.produce()
@@ -152,7 +154,9 @@ def test_a_hand_over_of_which_either_side_dies_is_done_by_others(fleet: Fleet) -
     fleet.leave()
 
     repeated = fleet.verdict().repeated
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
 
 
 def has_range(fleet: Fleet, client_id: str) -> bool:
@@ -187,7 +191,7 @@ def test_a_record_whose_handler_raised_is_delivered_again(fleet: Fleet) -> None:
 @scenario
 def test_a_crash_repeats_no_more_than_max_uncommitted(fleet: Fleet) -> None:
     limit = 40
-    fleet.config |= {"commit_seconds": 60.0, "max_uncommitted": limit}
+    fleet.config |= {"commit_interval_seconds": 60.0, "max_uncommitted_records": limit}
     fleet.stream("orders")
     clients = {c.client_id: c for c in fleet.started("a", "b", "c")}
     fleet.produce(200)
@@ -207,7 +211,7 @@ def test_a_crash_repeats_no_more_than_max_uncommitted(fleet: Fleet) -> None:
 def test_a_client_that_lost_its_shards_is_told_so_when_it_commits(
     fleet: Fleet,
 ) -> None:
-    fleet.config |= {"commit": "manual", "commit_seconds": 60.0}
+    fleet.config |= {"commit": "manual", "commit_interval_seconds": 60.0}
     fleet.stream("orders")
     a, _ = fleet.started("a", "b")
     fleet.produce(30)

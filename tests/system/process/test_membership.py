@@ -83,7 +83,7 @@ def test_a_frozen_client_wakes_up_without_delivering_as_a_zombie(fleet: Fleet) -
         incarnation = fleet.look().members[frozen].incarnation
         clients[frozen].freeze()
         fleet.settle(*(clients.keys() - {frozen}))
-        fleet.pause(fleet.config["lease_seconds"])
+        fleet.pause(fleet.config["lease_duration_seconds"])
         clients[frozen].thaw()
         back = fleet.settle(*clients)
         fleet.note(f"a client that was frozen is back after {back:.1f} s")
@@ -93,7 +93,9 @@ def test_a_frozen_client_wakes_up_without_delivering_as_a_zombie(fleet: Fleet) -
 
     repeated = fleet.verdict().repeated
     fleet.note(f"repeated: {sum(repeated.values())} records")
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
 
 
 @scenario
@@ -104,7 +106,7 @@ def test_a_short_freeze_costs_nothing(fleet: Fleet) -> None:
     fleet.produce()
     for _ in range(3):
         a.freeze()
-        fleet.pause(fleet.config["lease_seconds"] / 3)
+        fleet.pause(fleet.config["lease_duration_seconds"] / 3)
         a.thaw()
         fleet.pause(1)
     fleet.drain()
@@ -135,7 +137,7 @@ def test_a_whole_fleet_is_killed_and_started_again_with_a_backlog(
     repeated = fleet.verdict().repeated
     fleet.note(f"a killed fleet consumes again {took:.1f} s after its start")
     fleet.note(f"repeated: {sum(repeated.values())} records")
-    assert all(n <= fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(n <= fleet.config["max_uncommitted_records"] for n in repeated.values())
 
 
 @scenario
@@ -146,7 +148,7 @@ def test_a_second_process_with_a_live_id_is_refused(fleet: Fleet) -> None:
     before = epochs(fleet)
     [second] = fleet.start("a")
     fleet.until(lambda: second.process.poll() is not None, "the second one ends")
-    fleet.pause(fleet.config["lease_seconds"])
+    fleet.pause(fleet.config["lease_duration_seconds"])
 
     assert second.process.poll() == 1
     assert second.failure.startswith("ClientIdInUseError: client id 'a'")
@@ -224,7 +226,7 @@ def test_streams_are_added_and_removed_while_others_go_on(fleet: Fleet) -> None:
 
 @scenario
 def test_latest_is_resolved_once_though_the_first_owner_dies(fleet: Fleet) -> None:
-    fleet.config |= {"commit_seconds": 60.0}
+    fleet.config |= {"commit_interval_seconds": 60.0}
     arn = fleet.stream("orders")
     fleet.aws.put(arn, b"-1 too-early", "too-early")
     a, b = fleet.start("a", "b", start="LATEST")

@@ -142,7 +142,7 @@ def permitted(*events: Event, died_at: float | None) -> int:
         looks.append(seen(died_at, row(1, owner="old"), dead, NEW))
     looks.append(seen(9, row(2, owner="new"), *looks[-1].members.values()))
     run = Run([], [], looks, {}, events)
-    return allowance(run, drain_timeout=1).records(PARENT, 40)
+    return allowance(run, drain_timeout_seconds=1).records(PARENT, 40)
 
 
 def test_a_fenced_owner_permits_repeats() -> None:
@@ -167,5 +167,5 @@ def test_another_session_of_the_same_client_that_left_changes_nothing() -> None:
 
 def test_a_record_that_took_longer_than_hand_overs_wait_permits_one() -> None:
     slow = handled(0, at=1)._replace(ended=3)
-    found = allowance(Run([], [slow], [seen(1, row())], {}), drain_timeout=1)
+    found = allowance(Run([], [slow], [seen(1, row())], {}), drain_timeout_seconds=1)
     assert found.records(PARENT, 40) == 1

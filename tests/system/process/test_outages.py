@@ -26,7 +26,7 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
     before = fleet.sessions()
     for kind in ("refuse", "drop", "error", "throttle"):
         number = fleet.aws.fault(kind, service="dynamodb", resource=fleet.table)
-        fleet.pause(2 * fleet.config["lease_seconds"])
+        fleet.pause(2 * fleet.config["lease_duration_seconds"])
         fleet.aws.clear_faults(number)
         fleet.pause(0.5)
     restored = fleet.look().at
@@ -34,7 +34,7 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
         lambda: all(handled_after(client, restored) for client in clients),
         "all go on",
     )
-    fleet.pause(fleet.config["lease_seconds"])
+    fleet.pause(fleet.config["lease_duration_seconds"])
     fleet.drain()
 
     assert fleet.sessions() == before
@@ -102,7 +102,9 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
 
     repeated = fleet.verdict().repeated
     fleet.note(f"repeated: {sum(repeated.values())} records")
-    assert all(n <= 3 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 3 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
 
 
 @scenario
@@ -164,5 +166,5 @@ def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
 
     fleet.note(f"without a store it took {took:.1f} s to leave")
     assert a.process.poll() == 1
-    assert a.failure.startswith("PositionsNotStoredError: the state store")
+    assert a.failure.startswith("CommitTimeoutError: the state store")
     fleet.verdict()

@@ -71,7 +71,9 @@ def test_reshards_during_a_failover_lose_nothing_and_keep_the_order(
 
     repeated = fleet.verdict().repeated
     fleet.note(f"repeated: {sum(repeated.values())} records")
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
 
 
 @scenario

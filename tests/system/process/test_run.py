@@ -33,7 +33,9 @@ def test_handlers_called_by_run_lose_nothing_when_processes_die(fleet: Fleet) ->
     fleet.leave()
 
     repeated = fleet.verdict().repeated
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )
     letters = [e for k in fleet.clients for e in k.events if e.name == "dead letter"]
     fleet.note(f"{len(letters)} records became dead letters")
     assert letters
@@ -57,4 +59,6 @@ def test_keys_handled_side_by_side_keep_their_order_when_processes_die(
     fleet.leave()
 
     repeated = fleet.verdict(by_key=True).repeated
-    assert all(n <= 2 * fleet.config["max_uncommitted"] for n in repeated.values())
+    assert all(
+        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
+    )

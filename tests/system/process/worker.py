@@ -217,7 +217,7 @@ class Worker:
                 await self._handle(record, orders)
                 self._journal.record(record, began)
                 if settings.config.get("commit") == "manual":
-                    self._client.mark(record)
+                    self._client.ack(record)
                 if orders.leave_block:
                     break
 

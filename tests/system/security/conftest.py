@@ -31,12 +31,12 @@ READING = {USER: "consumer", ROLE: "reader-role"}
 WRITING = {USER: "producer", ROLE: "writer-role"}
 INITIALIZING = {USER: "init"}
 QUICK = Config(
-    heartbeat_seconds=0.2,
-    lease_seconds=5.0,  # busy machines stand still for a second
-    leader_seconds=0.2,
-    gather_seconds=0.1,
-    listing_seconds=0.5,
-    commit_seconds=0.2,
+    heartbeat_interval_seconds=0.2,
+    lease_duration_seconds=5.0,  # busy machines stand still for a second
+    leader_interval_seconds=0.2,
+    rebalance_delay_seconds=0.1,
+    listing_interval_seconds=0.5,
+    commit_interval_seconds=0.2,
 )
 
 

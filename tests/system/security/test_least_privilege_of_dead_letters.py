@@ -21,7 +21,7 @@ from kinesumer import (
     Kinesumer,
     KinesumerError,
     Record,
-    Retries,
+    RetryPolicy,
     Start,
 )
 from kinesumer.aws.session import Clients
@@ -176,7 +176,7 @@ async def bury(accounts: Accounts, target: str) -> None:
                 "orders",
                 handle,
                 start=Start.TRIM_HORIZON,
-                retries=Retries(attempts=1),
+                retries=RetryPolicy(max_attempts=1),
                 dead_letters=target,
             )
         finally:

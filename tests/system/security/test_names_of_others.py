@@ -15,8 +15,7 @@ from kinesumer.cli.status_tables import show
 from kinesumer.coordination.startup_checks import refuse_go_fleet, refuse_query
 from kinesumer.errors import (
     FatalError,
-    GoFleetAliveError,
-    GroupHeldError,
+    GroupBusyError,
     shown,
 )
 from kinesumer.model.rows import (
@@ -105,10 +104,10 @@ async def test_errors_escape_what_stands_in_the_table(world: World) -> None:
         Key(f"client#{APP}", FORGED), Test("pk", "absent"), {"last_update": moment}
     )
     await world.table.write(go)
-    with pytest.raises(GoFleetAliveError, match="alive") as alive:
+    with pytest.raises(GroupBusyError, match="alive") as alive:
         await refuse_go_fleet(world.context())
     await Fleet(world).join(QUERY_ID, session=FORGED, kind=QUERY)
-    with pytest.raises(GroupHeldError, match="holds app") as held:
+    with pytest.raises(GroupBusyError, match="holds app") as held:
         await refuse_query(world.context())
     for raised in (alive, held):
         assert HARMLESS in str(raised.value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from kinesumer import Kinesumer, Record, Retries, Start, blocking
+from kinesumer import Kinesumer, Record, RetryPolicy, Start, blocking
 from kinesumer.admin.connect import connect, parse_roles
 from kinesumer.dashboard.actions import ActionHandler
 from kinesumer.dashboard.auth import TOKEN_HEADER, Guard
@@ -65,7 +65,7 @@ async def handle_until(accounts: Accounts, letters: Path, evidence: Evidence) ->
             await asyncio.sleep(1.0)
         raise ValueError(f"{client!r} {record!r} {accounts.streams!r}")
 
-    config = replace(QUICK, max_processing_time=0.3)
+    config = replace(QUICK, max_processing_seconds=0.3)
     client = Kinesumer("app", table=STATE_STORE, config=config)
     accounts.put(3)
     with pytest.raises(KinesumerError) as raised:
@@ -75,7 +75,7 @@ async def handle_until(accounts: Accounts, letters: Path, evidence: Evidence) ->
                     accounts.streams,
                     handle,
                     start=Start.TRIM_HORIZON,
-                    retries=Retries(attempts=1),
+                    retries=RetryPolicy(max_attempts=1),
                     dead_letters=f"file:{letters}",
                 )
             )

@@ -14,11 +14,9 @@ from kinesumer.admin.health import check_client
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PAUSES_SECONDS
 from kinesumer.errors import (
-    GoFleetAliveError,
-    GroupHeldError,
-    GroupResetError,
-    StateStoreReplacedError,
-    StreamReplacedError,
+    GroupBusyError,
+    StateStoreRecreatedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
@@ -154,14 +152,14 @@ async def test_a_forged_identity_ends_clients(world: World) -> None:
     client = await reading(world, "a")
     await forge(world, rows.group_key(APP), group_id="forged")
     await forge(world, rows.member_key(APP, "c1"), dead=True)
-    assert await ends(client, StateStoreReplacedError)
+    assert await ends(client, StateStoreRecreatedError)
 
 
 @in_virtual_time
 async def test_a_stream_with_another_date_ends_clients(world: World) -> None:
     client = await reading(world, "a")
     await forge(world, rows.stream_key(APP, ARN), stream_created_at="1.0")
-    assert await ends(client, StreamReplacedError)
+    assert await ends(client, StreamRecreatedError)
 
 
 @in_virtual_time
@@ -170,10 +168,10 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
 ) -> None:
     go = Key(f"client#{APP}", "forged")
     await forge(world, go, last_update=rows.timestamp_text(world.clock.wall()))
-    assert await ends(world.client("c1"), GoFleetAliveError)
+    assert await ends(world.client("c1"), GroupBusyError)
     await world.table.write(Write(go, Test("pk", "exists"), delete=True))
     await Fleet(world).join(QUERY_ID, session="forged", kind=QUERY)
-    assert await ends(world.client("c2"), GroupHeldError)
+    assert await ends(world.client("c2"), GroupBusyError)
 
 
 @in_virtual_time
@@ -215,11 +213,11 @@ async def test_a_reset_that_never_ends_keeps_clients_from_starting(
 ) -> None:
     client = await reading(world, "a")
     await forge(world, rows.group_key(APP), resetting=True)
-    assert await ends(world.client("c2"), GroupResetError)
+    assert await ends(world.client("c2"), GroupBusyError)
     world.put("b")
     await world.until(lambda: client.texts == ["a", "b"])
     await forge(world, rows.member_key(APP, "c1"), dead=True)
-    assert await ends(client, GroupResetError)
+    assert await ends(client, GroupBusyError)
 
 
 @in_virtual_time

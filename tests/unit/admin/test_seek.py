@@ -11,7 +11,7 @@ from kinesumer.coordination.shard_sync import keep
 from kinesumer.core import lineage
 from kinesumer.errors import (
     ConfigurationError,
-    StreamReplacedError,
+    StreamRecreatedError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
@@ -339,5 +339,5 @@ async def test_a_stream_made_anew_isnt_sought(world: World) -> None:
     key = rows.stream_key(APP, ARN)
     made = {"stream_created_at": "5.0"}
     await world.table.write(Write(key, Test("pk", "exists"), made))
-    with pytest.raises(StreamReplacedError):
+    with pytest.raises(StreamRecreatedError):
         await desk.seek(Start.TRIM_HORIZON)

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
-QUICK: dict[str, Any] = {"heartbeat_seconds": 0.3, "lease_seconds": 1.5}
-QUICK |= {"gather_seconds": 0.1, "leader_seconds": 0.1}
+QUICK: dict[str, Any] = {
+    "heartbeat_interval_seconds": 0.3,
+    "lease_duration_seconds": 1.5,
+}
+QUICK |= {"rebalance_delay_seconds": 0.1, "leader_interval_seconds": 0.1}
 OLDEST = Start.TRIM_HORIZON
 
 
@@ -85,7 +88,7 @@ def test_the_next_client_goes_on_after_what_was_done(
         records = second.consume("orders", start=OLDEST)
         in_hand = [next(records), next(records)]
         assert [record.data for record in in_hand] == [b"2", b"3"]
-        second.mark(in_hand[0])
+        second.ack(in_hand[0])
         second.commit()
         raise KeyboardInterrupt
     with client() as third:

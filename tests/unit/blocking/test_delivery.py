@@ -31,12 +31,12 @@ PATIENCE_SECONDS = 30.0
 class Desk:
     """What a client does for a thread, without a client: batches are put by hand."""
 
-    def __init__(self, marks_by_asking: bool = True) -> None:
-        self.marked: list[str] = []
+    def __init__(self, acks_by_asking: bool = True) -> None:
+        self.acked: list[str] = []
         self.delivery = ThreadDelivery(
             SystemClock(),
-            marks_by_asking=marks_by_asking,
-            mark=lambda record: self.marked.append(record.sequence_number),
+            acks_by_asking=acks_by_asking,
+            ack=lambda record: self.acked.append(record.sequence_number),
         )
         self.buffer = Buffer(1 << 20)
         self.crossing = Crossing(self)
@@ -312,7 +312,7 @@ def test_iterating_ends_with_the_block_and_needs_it() -> None:
 
 
 def test_marks_come_over_together_from_any_thread() -> None:
-    with open_desk(marks_by_asking=False) as desk:
+    with open_desk(acks_by_asking=False) as desk:
         shard = hold()
         desk.put(shard, *range(100))
         records = [next(desk.records) for _ in range(100)]
@@ -321,12 +321,12 @@ def test_marks_come_over_together_from_any_thread() -> None:
 
         def mark() -> None:
             for record in records:
-                desk.delivery.mark_soon(record, loop)
+                desk.delivery.ack_soon(record, loop)
 
         with thread(mark):
-            until(lambda: len(desk.marked) == 100)
+            until(lambda: len(desk.acked) == 100)
         assert desk.crossings == before
-        assert list(map(int, desk.marked)) == list(range(100))
+        assert list(map(int, desk.acked)) == list(range(100))
 
 
 def test_the_watchdog_is_told_where_the_thread_is() -> None:

@@ -35,7 +35,7 @@ class Desk:
         self.world = world
         self.store = FaultyStore(world.table)
         self.stocks = 0
-        limit = config.get("max_uncommitted", 100_000)
+        limit = config.get("max_uncommitted_records", 100_000)
         self.holdings = [
             hold(shard_row()._replace(key=ShardKey(ARN, f"s{n:03}")), limit)
             for n in range(shards)
@@ -114,7 +114,7 @@ async def test_one_write_a_shard_and_interval_whatever_was_done(world: World) ->
 async def test_shards_with_much_to_store_do_not_wait_for_the_interval(
     world: World,
 ) -> None:
-    desk = await Desk(world, shards=2, max_uncommitted=8).begin()
+    desk = await Desk(world, shards=2, max_uncommitted_records=8).begin()
     desk.holdings[0].progress.done_through(4)
     desk.holdings[1].progress.done_through(3)
     desk.checkpointer.hurry()
@@ -125,7 +125,7 @@ async def test_shards_with_much_to_store_do_not_wait_for_the_interval(
 
 @in_virtual_time
 async def test_shards_in_a_hurry_do_not_put_off_the_others_turn(world: World) -> None:
-    desk = await Desk(world, shards=2, max_uncommitted=4).begin()
+    desk = await Desk(world, shards=2, max_uncommitted_records=4).begin()
     desk.holdings[1].progress.done_through(1)
     for count in range(2, 9, 2):
         desk.holdings[0].progress.done_through(count)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kinesumer.consuming.delivery import Records
-from kinesumer.errors import StreamReplacedError
+from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
 from tests.support.delivery import Desk
 from tests.support.world import World, hold, in_virtual_time, shard_row
@@ -237,21 +237,21 @@ async def test_closing_ends_a_pause(world: World) -> None:
 @in_virtual_time
 async def test_a_fatal_fault_ends_the_iteration_with_its_reason(world: World) -> None:
     desk = Desk(world)
-    why = StreamReplacedError("made anew")
+    why = StreamRecreatedError("made anew")
     world.loop.call_later(1, desk.delivery.close, why)
-    with pytest.raises(StreamReplacedError, match="made anew"):
+    with pytest.raises(StreamRecreatedError, match="made anew"):
         await desk.next()
-    with pytest.raises(StreamReplacedError, match="made anew"):
+    with pytest.raises(StreamRecreatedError, match="made anew"):
         await desk.next()
 
 
 @in_virtual_time
 async def test_the_first_reason_stays(world: World) -> None:
     desk = Desk(world)
-    desk.delivery.close(StreamReplacedError("made anew"))
+    desk.delivery.close(StreamRecreatedError("made anew"))
     desk.delivery.close()
     desk.delivery.close(ValueError())
-    with pytest.raises(StreamReplacedError):
+    with pytest.raises(StreamRecreatedError):
         await desk.next()
 
 
@@ -276,7 +276,7 @@ async def test_a_start_that_fails_is_tried_again(world: World) -> None:
 
 @in_virtual_time
 async def test_half_of_max_uncommitted_done_is_stored_at_once(world: World) -> None:
-    desk, holding = Desk(world), hold(max_uncommitted=4)
+    desk, holding = Desk(world), hold(max_uncommitted_records=4)
     desk.put(holding, 1)
     desk.put(holding, 2)
     await desk.next()

@@ -57,7 +57,7 @@ class Worker:
             self.batch = None
             if self.marks:
                 for record in batch.records:
-                    batch.holding.mark(record.position)
+                    batch.holding.ack(record.position)
 
 
 async def two_with_a_batch_each(
@@ -139,7 +139,7 @@ async def test_what_a_failed_task_had_in_hand_goes_to_the_next_that_asks(
     holding = hold()
     desk, a, b = await two_with_a_batch_each(world, holding, holding)
     assert a.batch is not None
-    holding.mark(a.batch.records[0].position)
+    holding.ack(a.batch.records[0].position)
     await a.fail(ValueError("broken"))
     assert "ValueError('broken')) with 1 records in hand" in caplog.text
     await b.go_on()
@@ -211,7 +211,7 @@ async def test_what_a_task_handed_on_is_neither_repeated_nor_counted(
     assert not holding.is_idle
     assert numbers(await world.loop.create_task(first())) == [3]
     for record in handed_on.records:
-        holding.mark(record.position)
+        holding.ack(record.position)
     assert desk.done(holding) == Position("2")
 
 

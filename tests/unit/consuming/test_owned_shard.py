@@ -1,4 +1,4 @@
-"""One shard while it is held: room under max_uncommitted, and what a release awaits."""
+"""One shard while it is owned: its capacity, and what a release awaits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_is_known_by_its_shard_and_epoch() -> None:
 async def test_reading_pauses_at_max_uncommitted_and_goes_on_after_a_commit(
     world: World,
 ) -> None:
-    holding = hold(max_uncommitted=4)
+    holding = hold(max_uncommitted_records=4)
     await holding.room(2)
     fetch(holding, 1, 2)
     await holding.room(2)
@@ -56,7 +56,7 @@ async def test_reading_pauses_at_max_uncommitted_and_goes_on_after_a_commit(
 
 @in_virtual_time
 async def test_a_commit_that_frees_too_little_keeps_it_waiting(world: World) -> None:
-    holding = hold(max_uncommitted=4)
+    holding = hold(max_uncommitted_records=4)
     fetch(holding, 1, 2, 3, 4)
     waiting = world.loop.create_task(holding.room(2))
     for done in (1, 2):
@@ -69,7 +69,7 @@ async def test_a_commit_that_frees_too_little_keeps_it_waiting(world: World) -> 
 
 @in_virtual_time
 async def test_a_batch_larger_than_the_limit_passes_alone(world: World) -> None:
-    holding = hold(max_uncommitted=1)
+    holding = hold(max_uncommitted_records=1)
     await holding.room(5)
     fetch(holding, 1, 2, 3, 4, 5)
     waiting = world.loop.create_task(holding.room(1))
@@ -85,14 +85,14 @@ async def test_a_batch_larger_than_the_limit_passes_alone(world: World) -> None:
     [(1, 0, False), (1, 1, True), (4, 1, False), (4, 2, True), (5, 2, False)],
 )
 def test_half_the_limit_done_wants_a_commit(limit: int, done: int, wants: bool) -> None:
-    holding = hold(max_uncommitted=limit)
+    holding = hold(max_uncommitted_records=limit)
     fetch(holding, 1, 2, 3, 4)
     holding.progress.done_through(done)
     assert holding.wants_commit is wants
 
 
 def test_a_commit_wants_no_other() -> None:
-    holding = hold(max_uncommitted=2)
+    holding = hold(max_uncommitted_records=2)
     fetch(holding, 1, 2)
     holding.progress.done_through(2)
     commit(holding)

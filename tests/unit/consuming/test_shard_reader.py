@@ -17,7 +17,7 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
     StreamMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
@@ -234,7 +234,7 @@ async def test_a_wait_for_a_connection_is_not_held_against_kinesis(
 @in_virtual_time
 async def test_a_loop_that_was_held_changes_nothing_of_the_pace(world: World) -> None:
     world.put(*map(str, range(50)))
-    desk = ReaderDesk(world, page_records=1)
+    desk = ReaderDesk(world, max_records_per_read=1)
     # User code held the event loop for half a minute.
     desk.reader._context.loop_clock._due_and_held = math.inf, 30.0
     desk.start()
@@ -245,7 +245,7 @@ async def test_a_loop_that_was_held_changes_nothing_of_the_pace(world: World) ->
 @in_virtual_time
 async def test_five_reads_a_second_at_most(world: World) -> None:
     world.put(*map(str, range(50)))
-    desk = ReaderDesk(world, page_records=1)
+    desk = ReaderDesk(world, max_records_per_read=1)
     desk.start()
     await desk.read(50)
     assert len(desk.source.reads) / world.clock.now() <= 5.2
@@ -356,7 +356,7 @@ async def test_a_start_by_time_skips_every_page_of_early_records(
     moment = world.clock.wall()
     world.put("on time", "later")
     start = Start(type="AT_TIMESTAMP", timestamp=moment)
-    desk = ReaderDesk(world, page_records=1, start=start)
+    desk = ReaderDesk(world, max_records_per_read=1, start=start)
     desk.start()
     assert await desk.read(2) == ["on time", "later"]
 
@@ -466,7 +466,7 @@ async def test_a_shard_missing_because_the_stream_was_made_anew_is_fatal(
     world.kinesis.delete_stream("orders")
     world.kinesis.create_stream("orders")
     desk.start()
-    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+    with pytest.raises(StreamRecreatedError, match=r"orders .* made anew"):
         await desk.task
 
 
@@ -484,7 +484,7 @@ async def test_of_a_stream_made_anew_no_record_is_read_from_a_start(
     world.kinesis.create_stream("orders")
     world.put("of the new stream")
     desk.source.errors.append(error)
-    with pytest.raises(StreamReplacedError, match=r"orders .* made anew"):
+    with pytest.raises(StreamRecreatedError, match=r"orders .* made anew"):
         await desk.task
     assert desk.texts == []
 
@@ -529,7 +529,7 @@ async def test_a_page_is_cut_so_that_half_of_max_uncommitted_can_be_stored(
     world: World,
 ) -> None:
     world.put(*"abcdefg")
-    desk = ReaderDesk(world, max_uncommitted=4)
+    desk = ReaderDesk(world, max_uncommitted_records=4)
     desk.start()
     await asyncio.sleep(60)
     assert [len(batch) for batch in desk.batches] == [2, 2]
@@ -543,7 +543,7 @@ async def test_a_page_is_cut_so_that_half_of_max_uncommitted_can_be_stored(
 @in_virtual_time
 async def test_max_uncommitted_of_one_delivers_record_by_record(world: World) -> None:
     world.put(*"abc")
-    desk = ReaderDesk(world, max_uncommitted=1)
+    desk = ReaderDesk(world, max_uncommitted_records=1)
     desk.start()
     for count in (1, 2, 3):
         await asyncio.sleep(10)
@@ -566,7 +566,7 @@ async def test_a_reader_cancelled_while_it_waits_gives_everything_back(
     world: World,
 ) -> None:
     world.put(*"abcdefg")
-    desk = ReaderDesk(world, max_uncommitted=4)
+    desk = ReaderDesk(world, max_uncommitted_records=4)
     desk.start()
     await asyncio.sleep(10)
     desk.holding.revoke()

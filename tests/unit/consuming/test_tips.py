@@ -162,7 +162,7 @@ async def quiet_for(world: World, seconds: float) -> Client:
     """
     world.kinesis.stream("orders").retention_hours = 1
     world.put("a")
-    client = world.client("c1", Stream("orders", pace_seconds=10))
+    client = world.client("c1", Stream("orders", min_read_interval_seconds=10))
     await world.until(lambda: client.texts == ["a"])
     await asyncio.sleep(seconds)
     client.kill()

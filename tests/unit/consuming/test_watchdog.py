@@ -74,7 +74,7 @@ async def test_a_handler_that_awaits_for_ever_is_reported_and_loses_its_shards(
 
     world.put("a")
     stuck = world.client(
-        "c1", handle=waits_for_what_never_comes, max_processing_time=60
+        "c1", handle=waits_for_what_never_comes, max_processing_seconds=60
     )
     await world.until(lambda: stuck.seen)
     healthy = world.client("c2")
@@ -91,7 +91,7 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
     world.put("a")
-    client = world.client("c1", source=lambda _: source, max_processing_time=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
     await world.until(lambda: client.held)
     [holding] = client.group.holdings()
     await world.until(lambda: holding.revoked, seconds=90)
@@ -112,7 +112,7 @@ async def test_a_request_that_hangs_while_user_code_goes_on_is_what_is_reported(
     source.hangs = False
     world.put(*map(str, range(40)))
     client = world.client(
-        "c1", source=lambda _: source, handle=Thinking(7), max_processing_time=60
+        "c1", source=lambda _: source, handle=Thinking(7), max_processing_seconds=60
     )
     await world.until(lambda: client.seen)
     source.hangs = True
@@ -127,7 +127,7 @@ async def test_requests_that_fail_and_are_tried_again_are_no_hang(
     source = FaultySource(world.kinesis.source("orders"))
     source.errors.extend(SourceUnavailableError("reset") for _ in range(40))
     world.put("a")
-    client = world.client("c1", source=lambda _: source, max_processing_time=10)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=10)
     await world.until(lambda: client.texts == ["a"], seconds=600)
     assert world.clock.now() > 30
     assert not reports(caplog)
@@ -138,7 +138,7 @@ async def test_an_outage_of_kinesis_is_no_hang(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = FaultySource(world.kinesis.source("orders"))
-    client = world.client("c1", source=lambda _: source, max_processing_time=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
     await world.until(lambda: client.held)
     source.down = True
     await asyncio.sleep(600)
@@ -154,7 +154,7 @@ async def test_user_code_that_makes_progress_is_left_alone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.put(*map(str, range(10)))
-    client = world.client("c1", handle=Thinking(50), max_processing_time=60)
+    client = world.client("c1", handle=Thinking(50), max_processing_seconds=60)
     await world.until(lambda: len(client.seen) == 10, seconds=600)
     await asyncio.sleep(600)
     assert not reports(caplog)
@@ -168,7 +168,11 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
     store, kinesis = MemoryStore(clock), MemoryKinesis(clock)
     kinesis.create_stream("orders")
     kinesis.put("orders", b"a", explicit_hash_key=0)
-    config = Config(heartbeat_seconds=0.1, lease_seconds=5.0, max_processing_time=0.5)
+    config = Config(
+        heartbeat_interval_seconds=0.1,
+        lease_duration_seconds=5.0,
+        max_processing_seconds=0.5,
+    )
     ids = map(str, range(1000))
 
     @asynccontextmanager
@@ -195,7 +199,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         while not reports(caplog) and time.monotonic() < give_up_at:
             time.sleep(0.01)
 
-    delivery = Delivery(clock, marks_by_asking=True)
+    delivery = Delivery(clock, acks_by_asking=True)
     heart = ThreadHeart(context, thread)
     group = Group(context, open_source, heart, delivery)
 
@@ -220,7 +224,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
 async def test_shards_of_who_stopped_asking_go_to_others_until_it_asks_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = world.client("c1", max_processing_time=60)
+    left = world.client("c1", max_processing_seconds=60)
     await world.until(lambda: left.held)
     left.task.cancel()  # and its program goes on with something else
     other = world.client("c2")
@@ -238,7 +242,7 @@ async def test_shards_of_who_stopped_asking_go_to_others_until_it_asks_again(
 async def test_who_asks_now_and_then_with_a_timeout_keeps_its_shards(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = world.client("c1", max_processing_time=60)
+    client = world.client("c1", max_processing_seconds=60)
     await world.until(lambda: client.held)
     client.task.cancel()
     for _ in range(10):
@@ -254,7 +258,7 @@ async def test_who_asks_now_and_then_with_a_timeout_keeps_its_shards(
 async def test_what_else_holds_the_loop_is_reported_when_seen_for_too_long(
     world: World,
 ) -> None:
-    client = world.client("c1", max_processing_time=60)
+    client = world.client("c1", max_processing_seconds=60)
     await world.until(lambda: client.held)
     loop_clock = client.context.loop_clock
 
@@ -281,7 +285,7 @@ async def test_a_request_is_no_hang_while_user_code_holds_the_loop(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
-    client = world.client("c1", source=lambda _: source, max_processing_time=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
     await world.until(lambda: client.held)
     [holding] = client.group.holdings()
     for _ in range(3):

@@ -65,7 +65,7 @@ def start(
 ) -> tuple[list[Client], list[Way]]:
     ways = [Way(world) for _ in client_ids]
     # Read seldom: what is read here is of no interest.
-    stream = Stream("big", pace_seconds=60.0)
+    stream = Stream("big", min_read_interval_seconds=60.0)
     clients = [
         world.client(client_id, stream, store=way, **config)
         for client_id, way in zip(client_ids, ways, strict=True)

@@ -155,10 +155,10 @@ async def test_a_client_told_dead_drops_everything_and_comes_back(
     await world.until(lambda: len(client.seen) == 4)
     assert client.texts == ["a", "b", "a", "b"]
     assert world.members()["c1"].session != session
-    client.group.mark(client.seen[0])
+    client.group.ack(client.seen[0])
     with pytest.raises(ShardsLostError):
         await client.run(client.group.commit())
-    client.group.mark(client.seen[2])
+    client.group.ack(client.seen[2])
     await client.run(client.group.commit())
     assert world.shard_rows()[P].position == client.seen[0].position
 
@@ -183,7 +183,7 @@ async def test_marks_of_a_session_that_died_are_told_as_lost(world: World) -> No
     world.put("a", "b")
     client = world.client("c1", commit="manual")
     await world.until(lambda: len(client.seen) == 2)
-    client.group.mark(client.seen[0])
+    client.group.ack(client.seen[0])
     await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
     await world.until(lambda: world.shard_rows()[P].epoch == 2)
     with pytest.raises(ShardsLostError, match=f"orders/{P}"):
@@ -231,7 +231,7 @@ async def test_user_code_without_progress_loses_its_shards_and_cannot_commit(
         await asyncio.sleep(200)
 
     world.put("a", "b")
-    stuck = world.client("c1", handle=hang, max_processing_time=60)
+    stuck = world.client("c1", handle=hang, max_processing_seconds=60)
     await world.until(lambda: stuck.seen)
     healthy = world.client("c2")
     await world.until(lambda: healthy.texts == ["a", "b"], seconds=90)

@@ -149,10 +149,10 @@ async def test_what_was_done_before_a_seek_is_no_loss(world: World) -> None:
     await world.until(lambda: client.texts == [*"ab"])
     await seek(world)
     await world.until(lambda: client.texts == [*"abab"], seconds=60)
-    client.group.mark(client.seen[0])
+    client.group.ack(client.seen[0])
     await client.run(client.group.commit())
     assert world.shard_rows()[P].position is None
-    client.group.mark(client.seen[2])
+    client.group.ack(client.seen[2])
     await client.run(client.group.commit())
     assert world.shard_rows()[P].position == client.seen[0].position
 
@@ -170,7 +170,7 @@ async def test_what_was_done_of_a_shard_that_others_own_is_a_loss_all_the_same(
     await world.until(lambda: "c2" in world.members())
     await drain(world, "c1")
     await world.until(lambda: other.held == [P])
-    client.group.mark(client.seen[2])
+    client.group.ack(client.seen[2])
     with pytest.raises(ShardsLostError):
         await client.run(client.group.commit())
 

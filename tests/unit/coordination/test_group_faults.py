@@ -11,8 +11,8 @@ from kinesumer.coordination.heartbeat import Failed
 from kinesumer.errors import (
     AccessDeniedError,
     StateStoreMissingError,
-    StateStoreReplacedError,
-    StreamReplacedError,
+    StateStoreRecreatedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.streams import Start
 from tests.support.clients import counts, numbers, settled, spread
@@ -171,7 +171,7 @@ async def test_a_slow_handler_does_not_count_as_a_kinesis_out_of_reach(
         await asyncio.sleep(60)
 
     world.kinesis.create_stream("orders", 3)
-    slow = world.client("c1", handle=crawl, max_uncommitted=2)
+    slow = world.client("c1", handle=crawl, max_uncommitted_records=2)
     others = [world.client(f"c{n}") for n in (2, 3)]
     await settled(world, slow, *others, shards=3)
     held = slow.held
@@ -230,7 +230,9 @@ async def test_a_stream_may_be_deleted_as_soon_as_it_isnt_consumed_any_more(
     def slow(name: str) -> FaultySource:
         return SlowSource(world.kinesis.source(name))
 
-    client = world.client("c1", "orders", "payments", source=slow, listing_seconds=3)
+    client = world.client(
+        "c1", "orders", "payments", source=slow, listing_interval_seconds=3
+    )
     await world.until(lambda: len(client.held) == 3)
     await asyncio.sleep(10 + seconds)
     await client.run(client.group.refresh("orders"))
@@ -314,7 +316,7 @@ async def test_of_a_stream_made_anew_no_client_delivers_anything(world: World) -
     spread(world, *numbers(0, 80), stream="many")
     await asyncio.wait([client.task for client in clients], timeout=60)
     for client in clients:
-        assert isinstance(client.task.exception(), StreamReplacedError)
+        assert isinstance(client.task.exception(), StreamRecreatedError)
         assert client.texts == []
 
 
@@ -331,7 +333,7 @@ async def test_a_client_that_finds_a_stream_made_anew_claims_nothing_of_it(
     others = [world.client(name) for name in ("c2", "c3")]
     await asyncio.wait([client.task for client in others], timeout=60)
     for client in others:
-        assert isinstance(client.task.exception(), StreamReplacedError)
+        assert isinstance(client.task.exception(), StreamRecreatedError)
         assert client.texts == []
     (row,) = world.shard_rows().values()
     assert row.epoch == 1
@@ -348,8 +350,8 @@ def deleted(world: World) -> None:
 @pytest.mark.parametrize(
     ("happens", "error"),
     [
-        (made_anew, StreamReplacedError),
-        (emptied, StateStoreReplacedError),
+        (made_anew, StreamRecreatedError),
+        (emptied, StateStoreRecreatedError),
         (deleted, StateStoreMissingError),
     ],
 )

@@ -348,7 +348,7 @@ async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
 async def test_user_code_without_progress_gives_its_shards_up(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body = Body(world, max_processing_time=60)
+    body = Body(world, max_processing_seconds=60)
     row = await body.registered()
     body.busy_since = world.clock.now()
     await asyncio.sleep(59)
@@ -360,12 +360,12 @@ async def test_user_code_without_progress_gives_its_shards_up(
         beat=body.row.beat,
         last_update=body.row.last_update,
     )
-    assert "no progress for max_processing_time=60 s" in caplog.text
+    assert "no progress for max_processing_seconds=60 s" in caplog.text
 
 
 @in_virtual_time
 async def test_it_registers_anew_once_user_code_goes_on(world: World) -> None:
-    body = Body(world, max_processing_time=60)
+    body = Body(world, max_processing_seconds=60)
     row = await body.registered()
     body.busy_since = world.clock.now()
     await asyncio.sleep(300)

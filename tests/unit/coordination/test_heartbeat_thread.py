@@ -32,7 +32,7 @@ async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
     context = Context(
         app="app",
         client_id="c1",
-        config=Config(heartbeat_seconds=0.1, lease_seconds=1.0),
+        config=Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0),
         store=await thread.start(),
         clock=clock,
         random=Random(1),

@@ -231,7 +231,7 @@ async def test_a_release_stores_the_position_in_the_same_write(world: World) -> 
 async def test_a_release_waits_for_user_code_but_not_for_ever(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    owner = await own(world, drain_timeout=10.0)
+    owner = await own(world, drain_timeout_seconds=10.0)
     owner.finishes = False
     world.put("a")
     await world.until(lambda: owner.texts)
@@ -247,7 +247,7 @@ async def test_a_release_waits_for_user_code_but_not_for_ever(
 async def test_what_is_fetched_but_not_delivered_is_the_next_owners(
     world: World,
 ) -> None:
-    first = await own(world, max_uncommitted=4)
+    first = await own(world, max_uncommitted_records=4)
     first.finishes = False
     world.put(*"abcdef")
     await world.until(lambda: len(first.texts) == 4)
@@ -280,7 +280,7 @@ async def test_a_release_whose_answer_is_lost_is_settled(
 async def test_what_is_done_while_the_release_is_under_way_is_told_as_lost(
     world: World,
 ) -> None:
-    owner = await own(world, drain_timeout=1.0)
+    owner = await own(world, drain_timeout_seconds=1.0)
     owner.finishes = False
     world.put("a")
     await world.until(lambda: owner.texts)

@@ -175,7 +175,7 @@ async def test_a_release_of_a_shard_that_was_read_to_its_end_is_settled_too(
     world: World,
 ) -> None:
     """It is a release all the same: the shard hasn't ended."""
-    owner = await own(world, max_uncommitted=4)
+    owner = await own(world, max_uncommitted_records=4)
     world.put("a", "b", "c", "d")
     world.kinesis.split("orders", P)
     owner.finishes = False

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from anyio import move_on_after
 
-from kinesumer.errors import PositionsNotStoredError
+from kinesumer.errors import CommitTimeoutError
 from tests.support.world import World, in_virtual_time
 from tests.unit.test_client import OLDEST, InMemory, consume, place, shard
 
@@ -105,7 +105,7 @@ async def test_leaving_from_beside_the_loop_waits_for_the_handler(
 async def test_leaving_while_the_store_is_down_says_so_in_time(world: World) -> None:
     world.put("a", "b")
     began = 0.0
-    with pytest.raises(PositionsNotStoredError, match="positions may not be stored"):
+    with pytest.raises(CommitTimeoutError, match="positions may not be stored"):
         async with InMemory(world) as client:
             await consume(client, 2)
             client.store.down = True

@@ -13,7 +13,7 @@ from kinesumer.admin.wait import wait_until_free
 from kinesumer.coordination import pauses, store_queries
 from kinesumer.errors import (
     ConfigurationError,
-    GroupHeldError,
+    GroupBusyError,
     KinesumerError,
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, StreamRow
@@ -204,7 +204,7 @@ async def test_nothing_is_changed_while_a_query_lives(world: World) -> None:
         drain.drain(context, "c1"),
         seek.plan_seek(context, desk.stream, Start.LATEST),
     ):
-        with pytest.raises(GroupHeldError, match="stop the query first"):
+        with pytest.raises(GroupBusyError, match="stop the query first"):
             await work
     assert desk.rows == before
 

@@ -11,7 +11,7 @@ from kinesumer.consuming.streams import Failing
 from kinesumer.coordination.reachability import Reachability
 from kinesumer.errors import (
     ExpiredIteratorError,
-    PositionRefusedError,
+    InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -97,7 +97,7 @@ async def test_streams_whose_shards_are_gone_are_probed(world: World) -> None:
     "answer",
     [
         ExpiredIteratorError,
-        PositionRefusedError,
+        InvalidPositionError,
         ShardMissingError,
         TrimmedPositionError,
     ],
@@ -150,14 +150,14 @@ async def test_who_never_gets_records_is_given_no_shards_until_it_does(
     world: World, *, hangs: bool
 ) -> None:
     world.kinesis.create_stream("orders", 2)
-    orders = Stream("orders", pace_seconds=2)
+    orders = Stream("orders", min_read_interval_seconds=2)
     routes: list[BadRoute] = []
 
     def badly(name: str) -> BadRoute:
         routes.append(BadRoute(world.kinesis.source(name)))
         return routes[-1]
 
-    cut_off = world.client("c1", orders, source=badly, max_processing_time=60)
+    cut_off = world.client("c1", orders, source=badly, max_processing_seconds=60)
     other = world.client("c2", orders)
     await settled(world, cut_off, other, shards=2)
     for route in routes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import HandlerFailedError
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from tests.support.world import World, in_virtual_time
 from tests.unit.test_client import OLDEST, InMemory
 
@@ -31,7 +31,7 @@ async def test_shards_of_who_stopped_at_a_failing_handler_go_to_others(
                 "orders",
                 fail,
                 start=OLDEST,
-                retries=Retries(attempts=1),
+                retries=RetryPolicy(max_attempts=1),
                 on_failure="stop-client",
             )
         assert world.members()["c1"].dead
@@ -62,7 +62,9 @@ async def test_run_tells_why_it_ended_though_the_store_is_down(world: World) -> 
     world.put("a")
     with pytest.raises(HandlerFailedError):
         async with InMemory(world) as client:
-            await client.run("orders", fail, start=OLDEST, retries=Retries(attempts=1))
+            await client.run(
+                "orders", fail, start=OLDEST, retries=RetryPolicy(max_attempts=1)
+            )
 
 
 @in_virtual_time

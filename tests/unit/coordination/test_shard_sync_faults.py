@@ -10,7 +10,7 @@ from kinesumer.coordination.shard_sync import write_all
 from kinesumer.errors import (
     AccessDeniedError,
     StateStoreMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.rows import Key
 from kinesumer.ports import Test, Write
@@ -48,7 +48,7 @@ async def test_a_stream_made_anew_is_fatal(world: World) -> None:
     await asyncio.sleep(60)
     world.kinesis.delete_stream("orders")
     world.kinesis.create_stream("orders")
-    with pytest.raises(StreamReplacedError) as caught:
+    with pytest.raises(StreamRecreatedError) as caught:
         await keeper.keep()
     assert keeper.stream.arn in str(caught.value)
     assert "2027-01-15T08:01:00" in str(caught.value)

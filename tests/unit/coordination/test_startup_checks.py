@@ -12,9 +12,8 @@ from kinesumer.coordination.startup_checks import (
     refuse_query,
 )
 from kinesumer.errors import (
-    GoFleetAliveError,
-    GroupHeldError,
-    StateStoreReplacedError,
+    GroupBusyError,
+    StateStoreRecreatedError,
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, Key
 from kinesumer.ports import Test, Write
@@ -48,11 +47,11 @@ async def test_a_table_emptied_or_replaced_is_told(world: World) -> None:
     context = world.context()
     known = await check_group(context, None)
     world.table.create_table("table-2")
-    with pytest.raises(StateStoreReplacedError, match="no such group"):
+    with pytest.raises(StateStoreRecreatedError, match="no such group"):
         await check_group(context, known)
     await check_group(context, None)
     with pytest.raises(
-        StateStoreReplacedError, match=f"group {known.group_id}; now table-2, id-"
+        StateStoreRecreatedError, match=f"group {known.group_id}; now table-2, id-"
     ):
         await check_group(context, known)
 
@@ -69,7 +68,7 @@ async def test_live_go_clients_are_named(world: World) -> None:
     for name, age in (("go-1", 3), ("go-2", 59), ("go-3", 61), ("ahead", -20)):
         await go_client(world, name, rows.timestamp_text(world.clock.wall() - age))
     await go_client(world, "unreadable", "yesterday")
-    with pytest.raises(GoFleetAliveError) as caught:
+    with pytest.raises(GroupBusyError) as caught:
         await refuse_go_fleet(world.context())
     assert "ahead, go-1, go-2; stop them" in str(caught.value)
 
@@ -91,7 +90,7 @@ async def query_in(world: World) -> Fleet:
 async def test_a_live_query_is_named(world: World) -> None:
     await query_in(world)
     with pytest.raises(
-        GroupHeldError, match="'app': member spark-query, session on host-7; stop the"
+        GroupBusyError, match="'app': member spark-query, session on host-7; stop the"
     ):
         await refuse_query(world.context())
 
@@ -126,7 +125,7 @@ async def test_an_outage_of_the_store_is_no_death_of_a_query(world: World) -> No
     store.down = False
     await asyncio.sleep(7.0)
     fleet.unavailable = False
-    with pytest.raises(GroupHeldError):
+    with pytest.raises(GroupBusyError):
         await asking
     assert not fleet.row(QUERY_ID).dead
 

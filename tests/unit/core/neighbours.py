@@ -64,8 +64,8 @@ class FixedSecond:
 class Foreign:
     """A consumer that reads at a fixed pace, and never slows down."""
 
-    def __init__(self, pace_seconds: float, retry_seconds: float) -> None:
-        self._pace, self._retry = pace_seconds, retry_seconds
+    def __init__(self, min_read_interval_seconds: float, retry_seconds: float) -> None:
+        self._pace, self._retry = min_read_interval_seconds, retry_seconds
 
     def after_page(self, started: float, **_: object) -> float:
         return started + self._pace

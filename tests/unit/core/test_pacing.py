@@ -87,15 +87,15 @@ def test_an_idle_shard_that_is_behind_is_read_fast() -> None:
 
 @pytest.mark.parametrize("behind", [0, 1])
 def test_a_streams_own_pace_is_never_exceeded(behind: int) -> None:
-    pacing = Pacing(START, pace_seconds=2.0)
+    pacing = Pacing(START, min_read_interval_seconds=2.0)
     assert wait(pacing, behind=behind) == 2.0
     assert pacing.after_failure(START, 0.0) == START + 2.0
 
 
 def test_no_pace_is_faster_than_aws_allows() -> None:
-    assert wait(Pacing(START, pace_seconds=0.01), behind=1) == pytest.approx(
-        CALL_SECONDS
-    )
+    assert wait(
+        Pacing(START, min_read_interval_seconds=0.01), behind=1
+    ) == pytest.approx(CALL_SECONDS)
 
 
 def test_failures_in_a_row_double_the_longest_wait_up_to_its_limit() -> None:
@@ -178,7 +178,7 @@ def test_a_share_is_kept_for_a_long_time_then_grows_ever_faster() -> None:
 
 
 def test_the_share_of_a_reader_that_does_not_need_it_does_not_grow() -> None:
-    pacing = Pacing(START, pace_seconds=2.0)
+    pacing = Pacing(START, min_read_interval_seconds=2.0)
     pacing.after_throttle(START, 0.5)
     for _ in range(1000):
         wait(pacing)
@@ -235,7 +235,7 @@ def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
 
 
 def test_a_pace_of_the_users_own_holds_for_refused_reads_too() -> None:
-    pacing = Pacing(START, pace_seconds=2.0)
+    pacing = Pacing(START, min_read_interval_seconds=2.0)
     for _ in range(50):
         assert pacing.after_throttle(START, 0.0) == START + 2.0
 

@@ -21,7 +21,7 @@ JOINED = member("c2")
 
 def agenda(*, moving_until: float = 0.0) -> Agenda:
     """Return an agenda whose last plan, at 0, was for a reader and an idler."""
-    made = Agenda(gather_seconds=2.0)
+    made = Agenda(rebalance_delay_seconds=2.0)
     made.planned([READER, IDLER], moving_until)
     return made
 

@@ -10,7 +10,7 @@ from kinesumer.core.write_rate import (
     LONGEST_PAUSE_SECONDS,
     UNITS_PER_SECOND,
     WriteRate,
-    commit_seconds,
+    commit_interval_seconds,
     share_of,
 )
 from kinesumer.model.streams import HASH_KEYS, Interval
@@ -101,9 +101,9 @@ def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:
 
 
 def test_commits_of_all_clients_keep_to_what_a_streams_partition_takes() -> None:
-    assert commit_seconds({}, {}) == 0
-    assert commit_seconds({"a": 800, "b": 80}, {"a": 1.0, "b": 0.5}) == 1.0
-    assert commit_seconds({"a": 800, "b": 800}, {"a": 1.0, "b": 0.1}) == 10.0
+    assert commit_interval_seconds({}, {}) == 0
+    assert commit_interval_seconds({"a": 800, "b": 80}, {"a": 1.0, "b": 0.5}) == 1.0
+    assert commit_interval_seconds({"a": 800, "b": 800}, {"a": 1.0, "b": 0.1}) == 10.0
 
 
 def test_a_client_has_a_part_of_the_commits_as_of_the_hash_keys() -> None:

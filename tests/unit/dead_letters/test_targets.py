@@ -14,8 +14,8 @@ from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import (
     ConfigurationError,
+    DeadLetterTooLargeError,
     FatalError,
-    LetterTooLargeError,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> Non
             **{n: getattr(LETTER, n) for n in LETTER.__struct_fields__}
             | {"data": bytes(size)}
         )
-        with pytest.raises(LetterTooLargeError, match="keep letters in S3"):
+        with pytest.raises(DeadLetterTooLargeError, match="keep letters in S3"):
             await letters.put(large)
 
 

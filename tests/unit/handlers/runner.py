@@ -55,7 +55,7 @@ class Runner:
             app=self.context.app,
             clock=self.machine,
             random=Random(2),
-            drain=self.context.config.drain_timeout,
+            drain=self.context.config.drain_timeout_seconds,
         )
         if terms.on_failure == "dead-letter":
             self.handling.letters = self.letters

@@ -150,7 +150,7 @@ class AsyncHook(Middleware):
             {"dead_letters": "file:x", "on_failure": "stop-shard"},
             "is never used with on_failure='stop-shard'",
         ),
-        ({"retries": 3}, "retries=3 is no kinesumer.Retries"),
+        ({"retries": 3}, "retries=3 is no kinesumer.RetryPolicy"),
         ({"middleware": [print]}, "is no kinesumer.Middleware"),
         ({"middleware": "hooks"}, "middleware='hooks' is not a list"),
         (
@@ -189,9 +189,9 @@ def test_a_target_of_dead_letters_is_used_and_without_one_the_client_stops() -> 
 
 
 @in_virtual_time
-async def test_manual_marks_are_refused_since_run_marks_by_itself(world: World) -> None:
+async def test_manual_acks_are_refused_since_run_acks_by_itself(world: World) -> None:
     async with InMemory(world, commit="manual") as client:
-        with pytest.raises(ConfigurationError, match="run\\(\\) marks records by"):
+        with pytest.raises(ConfigurationError, match="run\\(\\) acks records by"):
             await client.run("orders", of_record)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.consuming.prefetch import Batch, Buffer, memory_size
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.queues import ByKey
 from kinesumer.handlers.shard_queue import Lane
 from kinesumer.model.records import Record
@@ -79,7 +79,7 @@ async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
     keys = Keys()
     keys.slow = {"b 1": 200.0}
     put(world, "a 1", "b 1", "a 2", "c 1", "b 2", "a 3")
-    runner = Runner(world, keys.record, concurrency=2, commit_seconds=0.1)
+    runner = Runner(world, keys.record, concurrency=2, commit_interval_seconds=0.1)
     await world.until(lambda: keys.of("a") == ["1", "2", "3"])
     put(world, "a 4", "b 3", "c 2")
     await world.until(lambda: keys.of("c") == ["1", "2"])
@@ -123,7 +123,7 @@ async def test_what_is_done_behind_a_gap_is_done_again_by_the_next_owner(
     keys, again = Keys(), Keys()
     keys.slow = {"b 1": 200.0}
     put(world, "a 1", "b 1", "c 1", "a 2")
-    runner = Runner(world, keys.record, concurrency=3, drain_timeout=1.0)
+    runner = Runner(world, keys.record, concurrency=3, drain_timeout_seconds=1.0)
     await world.until(lambda: len(keys.done) == 3)
     await runner.leave()
     assert committed(world) == 1
@@ -172,7 +172,7 @@ async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
         if record.data == b"a 1" and calls.count("a 1") < 4:
             raise ValueError
 
-    retries = Retries(first_seconds=100, most_seconds=100)
+    retries = RetryPolicy(initial_delay_seconds=100, max_delay_seconds=100)
     put(world, "a 1", "a 2", "b 1", "c 1", "b 2")
     Runner(world, handle, concurrency=2, retries=retries)
     await world.until(lambda: {"b 2", "c 1"} <= {*calls})

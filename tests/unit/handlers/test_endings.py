@@ -11,7 +11,7 @@ import pytest
 from anyio import CancelScope
 
 from kinesumer.errors import HandlerFailedError, KinesumerError
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from tests.unit.handlers.test_threads import Client, nobody_else_joins
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["nobody_else_joins"]  # a fixture of all of them
 
-ONCE = Retries(attempts=1)
+ONCE = RetryPolicy(max_attempts=1)
 
 
 def row(client: Client) -> ShardRow:

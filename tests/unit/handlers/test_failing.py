@@ -10,12 +10,12 @@ import pytest
 
 from kinesumer.errors import (
     ConfigurationError,
+    DeadLetterNotStoredError,
+    DeadLettersUnavailableError,
+    DeadLetterTooLargeError,
     HandlerFailedError,
-    LetterNotStoredError,
-    LettersUnavailableError,
-    LetterTooLargeError,
 )
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
@@ -69,7 +69,7 @@ async def test_a_record_that_fails_is_tried_again_before_the_next_one(
 @in_virtual_time
 async def test_waits_double_and_are_shortened_by_chance(world: World) -> None:
     failing = Failing("a", times=6)
-    retries = Retries(attempts=7, first_seconds=1, most_seconds=10)
+    retries = RetryPolicy(max_attempts=7, initial_delay_seconds=1, max_delay_seconds=10)
     world.put("a")
     Runner(world, failing.record, retries=retries)
     await world.until(lambda: len(failing.calls) == 7)
@@ -79,7 +79,7 @@ async def test_waits_double_and_are_shortened_by_chance(world: World) -> None:
 
 
 def test_so_many_failures_that_doubling_overflows_wait_no_longer() -> None:
-    retries = Retries(most_seconds=10)
+    retries = RetryPolicy(max_delay_seconds=10)
     assert 5 <= retries.wait_seconds(100_000, Random(0)) <= 10
 
 
@@ -87,7 +87,7 @@ def test_so_many_failures_that_doubling_overflows_wait_no_longer() -> None:
 async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
-    runner = Runner(world, failing.record, retries=Retries(attempts=3), **BURY)
+    runner = Runner(world, failing.record, retries=RetryPolicy(max_attempts=3), **BURY)
     await world.until(lambda: ["c"] in failing.calls)
     [letter] = runner.letters.stored
     record = world.kinesis.stream("orders").shards["shardId-000000000000"].log[1]
@@ -113,7 +113,7 @@ async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
     failing = Failing("5")
     texts = list(map(str, range(8)))
     world.put(*texts)
-    runner = Runner(world, failing.batch, retries=Retries(attempts=2), **BURY)
+    runner = Runner(world, failing.batch, retries=RetryPolicy(max_attempts=2), **BURY)
     await world.until(lambda: runner.letters.stored)
     await world.until(lambda: failing.calls[-1] == ["6", "7"])
     assert failing.calls == [
@@ -137,7 +137,7 @@ async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
 async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> None:
     failing = Failing("0", "3", "4", "9")
     world.put(*map(str, range(10)))
-    runner = Runner(world, failing.batch, retries=Retries(attempts=1), **BURY)
+    runner = Runner(world, failing.batch, retries=RetryPolicy(max_attempts=1), **BURY)
     await world.until(lambda: len(runner.letters.stored) == 4)
     assert runner.letters.texts == ["0", "3", "4", "9"]
     await runner.leave()
@@ -151,7 +151,7 @@ async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
     failing = Failing("b")
     failing.error = KeyError
     world.put("a", "b", "c")
-    retries = Retries(permanent=(LookupError,))
+    retries = RetryPolicy(non_retryable=(LookupError,))
     runner = Runner(world, failing.record, retries=retries, **BURY)
     await world.until(lambda: ["c"] in failing.calls)
     assert failing.calls == [["a"], ["b"], ["c"]]
@@ -162,9 +162,11 @@ async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
 async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
-    retries = Retries(attempts=1)
-    runner = Runner(world, failing.record, retries=retries, commit_seconds=0.1, **BURY)
-    runner.letters.errors = [LettersUnavailableError("no answer")] * 4
+    retries = RetryPolicy(max_attempts=1)
+    runner = Runner(
+        world, failing.record, retries=retries, commit_interval_seconds=0.1, **BURY
+    )
+    runner.letters.errors = [DeadLettersUnavailableError("no answer")] * 4
     await world.until(lambda: runner.letters.tries == 4)
     await asyncio.sleep(0.3)
     assert committed(world) == 1
@@ -176,9 +178,9 @@ async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) ->
 @pytest.mark.parametrize(
     ("error", "tries"),
     [
-        (LettersUnavailableError("no answer"), 10),
+        (DeadLettersUnavailableError("no answer"), 10),
         (RuntimeError("a callable's bug"), 10),
-        (LetterTooLargeError("too large"), 1),
+        (DeadLetterTooLargeError("too large"), 1),
         (ConfigurationError("its own stream"), 1),
     ],
 )
@@ -189,9 +191,11 @@ def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
     async def case(world: World) -> None:
         failing = Failing("b")
         world.put("a", "b", "c")
-        runner = Runner(world, failing.record, retries=Retries(attempts=1), **BURY)
+        runner = Runner(
+            world, failing.record, retries=RetryPolicy(max_attempts=1), **BURY
+        )
         runner.letters.errors = [error] * 100
-        with pytest.raises(LetterNotStoredError, match=str(error)) as caught:
+        with pytest.raises(DeadLetterNotStoredError, match=str(error)) as caught:
             await runner.task
         assert caught.value.__cause__ is error
         assert runner.letters.tries == tries
@@ -209,7 +213,7 @@ async def test_a_stopped_shard_stands_still_and_the_others_go_on(
     failing = Failing("b")
     world.put("a", "b", "c", stream="two")
     world.put("x", stream="two", hash_key=2**127)
-    retries = Retries(attempts=2)
+    retries = RetryPolicy(max_attempts=2)
     runner = Runner(
         world, failing.record, "c1", "two", retries=retries, on_failure="stop-shard"
     )
@@ -237,7 +241,9 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
     failing, other = Failing("a", "b"), Failing()
     for hash_key, text in ((0, "a"), (2**127, "b")):
         world.put(text, stream="two", hash_key=hash_key)
-    retries = Retries(attempts=9, first_seconds=3600, most_seconds=3600)
+    retries = RetryPolicy(
+        max_attempts=9, initial_delay_seconds=3600, max_delay_seconds=3600
+    )
     first = Runner(world, failing.record, "c1", "two", retries=retries)
     await world.until(lambda: len(failing.calls) == 2)
     Runner(world, other.record, "c2", "two")
@@ -250,7 +256,9 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
 @in_virtual_time
 async def test_leaving_ends_the_waiting_for_another_try(world: World) -> None:
     failing = Failing("b")
-    retries = Retries(attempts=9, first_seconds=3600, most_seconds=3600)
+    retries = RetryPolicy(
+        max_attempts=9, initial_delay_seconds=3600, max_delay_seconds=3600
+    )
     world.put("a", "b")
     runner = Runner(world, failing.record, retries=retries)
     await world.until(lambda: ["b"] in failing.calls)
@@ -275,7 +283,7 @@ async def test_other_shards_finish_what_they_have_when_one_ends_run(
 
     world.put("bad", stream="two")
     world.put("x", "y", stream="two", hash_key=2**127)
-    runner = Runner(world, handle, "c1", "two", retries=Retries(attempts=1))
+    runner = Runner(world, handle, "c1", "two", retries=RetryPolicy(max_attempts=1))
     with pytest.raises(HandlerFailedError):
         await runner.task
     assert done == ["x"]
@@ -284,17 +292,17 @@ async def test_other_shards_finish_what_they_have_when_one_ends_run(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"attempts": 0},
-        {"attempts": 1.5},
-        {"attempts": True},
-        {"first_seconds": 0},
-        {"most_seconds": -1},
-        {"most_seconds": "1"},
-        {"permanent": (7,)},
-        {"permanent": (KeyboardInterrupt,)},
+        {"max_attempts": 0},
+        {"max_attempts": 1.5},
+        {"max_attempts": True},
+        {"initial_delay_seconds": 0},
+        {"max_delay_seconds": -1},
+        {"max_delay_seconds": "1"},
+        {"non_retryable": (7,)},
+        {"non_retryable": (KeyboardInterrupt,)},
     ],
 )
 def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     [name] = wrong
     with pytest.raises(ConfigurationError, match=name):
-        Retries(**wrong)
+        RetryPolicy(**wrong)

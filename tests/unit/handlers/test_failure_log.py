@@ -10,11 +10,11 @@ import pytest
 from kinesumer import Config, Start
 from kinesumer.blocking import Kinesumer as Blocking
 from kinesumer.errors import (
+    DeadLetterNotStoredError,
+    DeadLettersUnavailableError,
     HandlerFailedError,
-    LetterNotStoredError,
-    LettersUnavailableError,
 )
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner
 from tests.unit.handlers.test_failing import BURY, Failing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 
 SECRET = "payload-of-the-record"
-TWO = Retries(attempts=2, first_seconds=0.01)
+TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -77,7 +77,7 @@ async def test_each_dead_letter_is_logged(
 ) -> None:
     failing = Failing("b", "d")
     world.put("a", "b", "c", "d")
-    runner = Runner(world, failing.record, retries=Retries(attempts=3), **BURY)
+    runner = Runner(world, failing.record, retries=RetryPolicy(max_attempts=3), **BURY)
     await world.until(lambda: len(runner.letters.stored) == 2)
     await runner.leave()
     assert levels(caplog) == ["WARNING"] * 4
@@ -97,7 +97,7 @@ async def test_the_traceback_is_logged_once_for_each_type_of_error(
         raise {b"a": ValueError, b"b": ValueError, b"c": KeyError}[record.data]
 
     world.put("a", "b", "c")
-    runner = Runner(world, handle, retries=Retries(attempts=1), **BURY)
+    runner = Runner(world, handle, retries=RetryPolicy(max_attempts=1), **BURY)
     await world.until(lambda: len(runner.letters.stored) == 3)
     await runner.leave()
     failures = [line for line in lines(caplog) if "failed at" in line.getMessage()]
@@ -110,7 +110,7 @@ async def test_a_batch_is_logged_as_a_whole_and_then_the_record_that_fails(
 ) -> None:
     failing = Failing("5")
     world.put(*map(str, range(8)))
-    runner = Runner(world, failing.batch, retries=Retries(attempts=2), **BURY)
+    runner = Runner(world, failing.batch, retries=RetryPolicy(max_attempts=2), **BURY)
     await world.until(lambda: runner.letters.stored)
     await runner.leave()
     batch, record, letter = lines(caplog)
@@ -150,14 +150,14 @@ async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(
 ) -> None:
     world.put("a")
     runner = Runner(world, Failing("a").record, retries=TWO, **BURY)
-    runner.letters.errors = [LettersUnavailableError("it is full")] * 10
-    with pytest.raises(LetterNotStoredError):
+    runner.letters.errors = [DeadLettersUnavailableError("it is full")] * 10
+    with pytest.raises(DeadLetterNotStoredError):
         await runner.task
     await runner.run(runner.group.stop(wait_for_user=False))
     assert levels(caplog) == ["WARNING", "WARNING", "ERROR"]
     assert "couldn't be stored, trying again" in lines(caplog)[1].getMessage()
     assert fields(lines(caplog)[1], "error") == {
-        "error": "LettersUnavailableError: it is full"
+        "error": "DeadLettersUnavailableError: it is full"
     }
 
 
@@ -208,7 +208,7 @@ async def test_handlers_in_threads_are_logged_alike(
         take(item.records[0].data)
 
     handler = {"record": record, "batch": batch}[takes]
-    client = Client(handler, retries=TWO, page_records=1, **BURY)
+    client = Client(handler, retries=TWO, max_records_per_read=1, **BURY)
     client.put("a", "b")
     await client.run()
     assert seen == [b"a", b"a", b"b"]
@@ -228,7 +228,11 @@ def test_the_blocking_client_logs_the_same(
     def handle(record: Record) -> None:
         raise ValueError("a")
 
-    config = Config(heartbeat_seconds=0.3, lease_seconds=1.5, gather_seconds=0.1)
+    config = Config(
+        heartbeat_interval_seconds=0.3,
+        lease_duration_seconds=1.5,
+        rebalance_delay_seconds=0.1,
+    )
     start = Start.TRIM_HORIZON
     with (
         Blocking("app", table="kinesumer-state-store", config=config) as client,

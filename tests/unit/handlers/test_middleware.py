@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.handlers import Middleware, Retries
+from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.options import read_terms
 from kinesumer.handlers.signature import read_handler
@@ -120,7 +120,7 @@ async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
         said.append(f"handler {len(batch)}")
 
     world.put("x", "y")
-    retries = Retries(attempts=2)
+    retries = RetryPolicy(max_attempts=2)
     Runner(world, handle, middleware=[Refusing("a", said)], retries=retries)
     await world.until(lambda: said.count("a after") == 2)
     assert said == [

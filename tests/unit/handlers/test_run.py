@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import HandlerFailedError, StreamMissingError
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.shard_queue import Lane
 from tests.support.world import FaultyStore, World, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
@@ -17,7 +17,7 @@ from tests.unit.handlers.runner import Runner, committed
 if TYPE_CHECKING:
     from kinesumer import Batch, Record
 
-ONCE = Retries(attempts=1)
+ONCE = RetryPolicy(max_attempts=1)
 
 
 class Seen:
@@ -98,7 +98,7 @@ async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
     large = "x" * 500_000
     for slow in range(4):
         world.put(*[large] * 40, stream="large", hash_key=slow * 2**126)
-    options = {"max_processing_time": 10_000, "buffer_bytes": 64 << 20}
+    options = {"max_processing_seconds": 10_000, "buffer_bytes": 64 << 20}
     runner = Runner(world, handle, "c1", "large", **options)
     await world.until(lambda: runner.group.buffer.used > 30 << 20)
     await asyncio.sleep(10)
@@ -223,7 +223,7 @@ async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
 async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> None:
     seen = Seen()
     world.put("a", "b")
-    runner = Runner(world, seen, listing_seconds=1.0)
+    runner = Runner(world, seen, listing_interval_seconds=1.0)
     await world.until(lambda: seen.texts == ["a", "b"])
     world.kinesis.split("orders", "shardId-000000000000")
     world.put("c")
@@ -307,7 +307,7 @@ async def test_records_go_on_after_a_session_died_under_a_slow_handler(
 ) -> None:
     seen = Seen(seconds=100)
     world.put("a")
-    Runner(world, seen, max_processing_time=60)
+    Runner(world, seen, max_processing_seconds=60)
     await world.until(lambda: seen.texts == ["a", "a"] or len(seen.begun) > 1, 400)
     assert world.members()["c1"].incarnation == 1
 

@@ -18,7 +18,7 @@ from kinesumer.coordination.heartbeat_thread import ThreadHeart
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError, HandlerFailedError
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.options import read_terms
 from kinesumer.handlers.runner import Handling
 from kinesumer.model.streams import Start, Stream
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kinesumer import Batch, Record
 
-QUICK = Retries(attempts=2, first_seconds=0.01)
+QUICK = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 
 
 class Client:
@@ -46,10 +46,10 @@ class Client:
         self.kinesis.create_stream("orders")
         ids = map(str, range(1000))
         times = {
-            "heartbeat_seconds": 0.1,
-            "lease_seconds": 5.0,
-            "leader_seconds": 0.05,
-            "gather_seconds": 0.0,
+            "heartbeat_interval_seconds": 0.1,
+            "lease_duration_seconds": 5.0,
+            "leader_interval_seconds": 0.05,
+            "rebalance_delay_seconds": 0.0,
         }
         self.context = Context(
             app=APP,
@@ -62,7 +62,7 @@ class Client:
             health=Health(clock),
         )
         terms = read_terms(handler, **asked)
-        drain = self.context.config.drain_timeout
+        drain = self.context.config.drain_timeout_seconds
         self.handling = Handling(
             terms, app=APP, clock=clock, random=Random(1), drain=drain
         )
@@ -201,7 +201,9 @@ async def test_a_failing_batch_of_a_plain_function_is_parted() -> None:
         if b"d" in calls[-1]:
             client.close()
 
-    client = Client(handle, retries=Retries(attempts=1), dead_letters="file:unused")
+    client = Client(
+        handle, retries=RetryPolicy(max_attempts=1), dead_letters="file:unused"
+    )
     client.put("a", "b", "c", "d")
     await client.run()
     assert calls == [
@@ -276,7 +278,7 @@ async def test_a_thread_that_hangs_is_reported_and_its_shard_is_given_up(
     def hangs(_: object) -> None:
         reported.wait(15)
 
-    client = Client(hangs, batch=takes == "batch", max_processing_time=0.3)
+    client = Client(hangs, batch=takes == "batch", max_processing_seconds=0.3)
     client.put("a")
     running = asyncio.get_running_loop().create_task(client.run())
     async with asyncio.timeout(15):

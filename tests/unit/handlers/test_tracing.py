@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry import trace
 
-from kinesumer.handlers import Retries
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
 from kinesumer.telemetry import api
@@ -149,7 +149,11 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
 
     world.put("a", "b", "c")
     runner = Traced(
-        world, Sdk(), handle, retries=Retries(attempts=3), dead_letters="file:unused"
+        world,
+        Sdk(),
+        handle,
+        retries=RetryPolicy(max_attempts=3),
+        dead_letters="file:unused",
     )
     await world.until(lambda: runner.letters.stored)
     await runner.leave()
@@ -180,7 +184,7 @@ async def test_what_finds_the_traceparent_may_fail_like_the_handler(
         Sdk(),
         handle,
         traceparent=find,
-        retries=Retries(attempts=1),
+        retries=RetryPolicy(max_attempts=1),
         dead_letters="file:unused",
     )
     await world.until(lambda: runner.letters.stored)

@@ -7,7 +7,7 @@ import pytest
 from kinesumer.errors import (
     CorruptRowError,
     KinesumerError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.migration.apply import write
 from kinesumer.migration.plan import Draft, draft
@@ -93,7 +93,7 @@ async def test_a_stream_made_anew_is_no_place_for_positions() -> None:
     world = World()
     await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
     world.kinesis.stream("orders").created_at += 60
-    with pytest.raises(StreamReplacedError):
+    with pytest.raises(StreamRecreatedError):
         await drafted(world, first=Mark(OLD))
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kinesumer.errors import (
-    ClientsAliveError,
     ConfigurationError,
+    GroupBusyError,
     KinesumerError,
 )
 from kinesumer.migration.apply import write as write_rows
@@ -156,7 +156,7 @@ async def test_a_fleet_that_lives_gets_nothing() -> None:
     world = await consumed(_0=Mark(), _1=Mark())
     table = leases("kclsingle")
     table.before_scan = [lambda: None, lambda: table.beat(S0)]
-    with pytest.raises(ClientsAliveError, match="KCL fleet of table kclsingle"):
+    with pytest.raises(GroupBusyError, match="KCL fleet of table kclsingle"):
         await exported(world, table)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kinesumer.errors import (
-    ClientsAliveError,
     ConfigurationError,
+    GroupBusyError,
+    InvalidPositionError,
     KinesumerError,
-    PositionRefusedError,
     StoreUnavailableError,
 )
 from kinesumer.migration.kcl_import import LeaseImport
@@ -149,7 +149,7 @@ async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
 async def test_a_fleet_whose_counters_move_is_refused() -> None:
     world, table = World(), leases("kclsingle")
     table.before_scan = [lambda: None, lambda: table.beat(S1)]
-    with pytest.raises(ClientsAliveError, match=f"1 rows of 4 .* {S1} among them"):
+    with pytest.raises(GroupBusyError, match=f"1 rows of 4 .* {S1} among them"):
         await importing(table, "orders").draft(world.context(), world.open)
 
 
@@ -157,7 +157,7 @@ async def test_a_worker_that_only_tells_its_metrics_is_alive_too() -> None:
     world, table = World(), leases("kclsingle")
     beat = {"lut": {"N": "1795265031"}}
     table.before_scan = [lambda: None, lambda: table.rows["worker-1"].update(beat)]
-    with pytest.raises(ClientsAliveError, match="worker-1 among them"):
+    with pytest.raises(GroupBusyError, match="worker-1 among them"):
         await importing(table, "orders").draft(world.context(), world.open)
 
 
@@ -166,7 +166,7 @@ async def test_a_fleet_that_comes_back_meanwhile_is_told_of() -> None:
     context = world.context()
     takeover = await importing(table, "orders").draft(context, world.open)
     table.beat(S0)
-    with pytest.raises(ClientsAliveError, match="have changed meanwhile"):
+    with pytest.raises(GroupBusyError, match="have changed meanwhile"):
         await takeover.write(context)
     assert not stored(world)
 
@@ -190,7 +190,7 @@ async def test_clients_of_the_app_must_be_stopped_and_the_dead_do_not_count() ->
         return await query(pk, **options)  # type: ignore[arg-type]
 
     world.store.query = beating  # type: ignore[method-assign, assignment]
-    with pytest.raises(ClientsAliveError, match="clients of app 'a' are alive: c1"):
+    with pytest.raises(GroupBusyError, match="clients of app 'a' are alive: c1"):
         await takeover.write(context)
     world.store.query = query  # type: ignore[method-assign]
     await takeover.write(context)
@@ -242,7 +242,7 @@ async def test_a_position_of_another_stream_is_a_problem() -> None:
 
     class Foreign(MemorySource):
         async def get_iterator(self, shard_id: str, after: object) -> str:
-            raise PositionRefusedError("no")
+            raise InvalidPositionError("no")
 
     async def open_(name: str) -> MemorySource:
         return Foreign(world.kinesis, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Retries
+from kinesumer import RetryPolicy
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.arguments import several
 from kinesumer.testing.handlers import simulate_handler
@@ -27,11 +27,11 @@ def test_text_and_single_values_are_refused(given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])
 def test_permanent_errors_are_a_list_of_types(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="permanent"):
-        Retries(permanent=given)
+    with pytest.raises(ConfigurationError, match="non_retryable"):
+        RetryPolicy(non_retryable=given)
     with pytest.raises(ConfigurationError, match="restarts_after"):
         simulate_handler(lambda record: None, batch=False, restarts_after=given)
 
 
 def test_a_list_of_permanent_errors_works_as_a_tuple_does() -> None:
-    assert Retries(permanent=[ValueError]).permanent == (ValueError,)  # type: ignore[arg-type]
+    assert RetryPolicy(non_retryable=[ValueError]).non_retryable == (ValueError,)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.loop = VirtualLoop(random.Random(0))
-        self.judge = Judge(self.loop, max_uncommitted=5)
+        self.judge = Judge(self.loop, max_uncommitted_records=5)
         self.store = MemoryStore(self.loop.services)
         self.store.on_write.append(self.judge.applied)
         self.a, self.b = self.loop.machine("a"), self.loop.machine("b")

@@ -28,7 +28,7 @@ def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Out
         concurrency=concurrency,
         batches=batches,
         aggregated=0.2,
-        config={"max_processing_time": 20.0},
+        config={"max_processing_seconds": 20.0},
     )
     return carry_out(draw_run(shape, 3, minutes, parse_rates(FAULTS)))
 

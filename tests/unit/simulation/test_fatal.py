@@ -11,9 +11,9 @@ from kinesumer.errors import (
     ClientIdInUseError,
     FatalError,
     StateStoreMissingError,
-    StateStoreReplacedError,
+    StateStoreRecreatedError,
     StreamMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from tests.unit.simulation.scenario import simulate, steady
 
@@ -47,7 +47,7 @@ def test_a_table_that_is_deleted_ends_every_client() -> None:
     everybody_ends(
         lambda sim: sim.store.delete_table(),
         StateStoreMissingError,
-        StateStoreReplacedError,
+        StateStoreRecreatedError,
         within=30,
     )
 
@@ -55,7 +55,7 @@ def test_a_table_that_is_deleted_ends_every_client() -> None:
 def test_a_table_made_anew_ends_every_client() -> None:
     everybody_ends(
         lambda sim: sim.store.create_table("table-2"),
-        StateStoreReplacedError,
+        StateStoreRecreatedError,
         within=60,
     )
 
@@ -74,7 +74,7 @@ def remake_stream(sim: Simulation) -> None:
 
 
 def test_a_stream_made_anew_ends_every_client() -> None:
-    everybody_ends(remake_stream, StreamReplacedError, within=60)
+    everybody_ends(remake_stream, StreamRecreatedError, within=60)
 
 
 def test_a_stream_made_anew_while_nobody_consumes_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_a_stream_made_anew_while_nobody_consumes_is_refused() -> None:
         remake_stream(sim)
         process = sim.start_process()
         await asyncio.sleep(30)
-        assert isinstance(process.ended_with, StreamReplacedError)
+        assert isinstance(process.ended_with, StreamRecreatedError)
 
     simulate(play, shards=(4,))
 
@@ -105,7 +105,7 @@ def test_a_table_restored_from_a_backup_ends_every_client() -> None:
         sim.store.restore(backup, "table-2")
         await asyncio.sleep(60)
         for process in sim.processes:
-            assert isinstance(process.ended_with, StateStoreReplacedError)
+            assert isinstance(process.ended_with, StateStoreRecreatedError)
 
     simulate(play, shards=(4,))
 

@@ -79,7 +79,7 @@ def test_a_shard_whose_user_code_is_stuck_goes_to_another_client() -> None:
         assert all(owner_of(sim, trace) is not stuck for trace in held)
         await finish(sim, 1)
 
-    simulate(play, config={"max_processing_time": 60.0})
+    simulate(play, config={"max_processing_seconds": 60.0})
 
 
 @pytest.mark.parametrize("step", range(0, 90, 3))
@@ -174,7 +174,7 @@ def test_a_shard_is_read_about_five_times_a_second_and_not_more() -> None:
         # Reads start 0.2 s apart; those that overtake each other may be refused.
         assert sim.kinesis.throttled - throttled <= 0.05 * 300
 
-    simulate(play, config={"page_records": 50}, shards=(4,))
+    simulate(play, config={"max_records_per_read": 50}, shards=(4,))
 
 
 def test_the_whole_fleet_comes_back_to_a_backlog() -> None:

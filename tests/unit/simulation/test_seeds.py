@@ -78,6 +78,10 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
 
 def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:
     shape = Shape(
-        "large", members=50, shards=(300, 200), pace_seconds=5.0, together=True
+        "large",
+        members=50,
+        shards=(300, 200),
+        min_read_interval_seconds=5.0,
+        together=True,
     )
     assert not carry_out(Run(shape, 1, 0.1, ())).violation

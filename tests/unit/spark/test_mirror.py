@@ -14,9 +14,9 @@ from kinesumer.admin.status import report
 from kinesumer.coordination import pauses
 from kinesumer.errors import (
     CorruptRowError,
-    GroupHeldError,
+    GroupBusyError,
     StateStoreMissingError,
-    StreamReplacedError,
+    StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID
@@ -194,7 +194,7 @@ async def test_a_restart_after_a_crash_waits_for_the_lease(world: World) -> None
 @in_virtual_time
 async def test_a_second_query_is_refused(world: World) -> None:
     query = await reading(world, "a")
-    with pytest.raises(GroupHeldError, match="another Spark query holds app 'app'"):
+    with pytest.raises(GroupBusyError, match="another Spark query holds app 'app'"):
         await Query(world).start()
     await query.batch()
     assert not world.members()[QUERY_ID].dead
@@ -212,12 +212,12 @@ async def test_a_query_doesnt_start_while_something_of_it_is_paused(
     await query.stop()
     operator = world.context("operator")
     await pauses.pause(operator, *target)
-    with pytest.raises(GroupHeldError, match=f"is paused \\({named}\\).*resume"):
+    with pytest.raises(GroupBusyError, match=f"is paused \\({named}\\).*resume"):
         await Query(world, query.log).start()
     assert world.members()[QUERY_ID].dead
     await pauses.resume(operator, *target)
     await Query(world, query.log).start()
-    with pytest.raises(GroupHeldError, match="stop the query first"):
+    with pytest.raises(GroupBusyError, match="stop the query first"):
         await pauses.pause(operator, *target)
 
 
@@ -228,7 +228,7 @@ async def test_a_stream_made_anew_stops_the_start(world: World) -> None:
     await asyncio.sleep(1.0)
     world.kinesis.delete_stream("orders")
     world.kinesis.create_stream("orders")
-    with pytest.raises(StreamReplacedError):
+    with pytest.raises(StreamRecreatedError):
         await Query(world).start()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.errors import ConfigurationError, GroupHeldError
+from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.offsets import END, After
@@ -31,7 +31,7 @@ async def stopped(client: Client) -> Client:
 async def read_some(world: World, *texts: str) -> Client:
     """Return a client that has read some records and stored so."""
     world.put(*texts)
-    client = world.client("c1", commit_seconds=0.5)
+    client = world.client("c1", commit_interval_seconds=0.5)
     await world.until(lambda: len(client.texts) == len(texts))
     await asyncio.sleep(1.0)
     return client
@@ -91,7 +91,7 @@ async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
     query = await Query(world).start()
     await query.batch()
     client = world.client("c1")
-    with pytest.raises(GroupHeldError, match="member spark-query"):
+    with pytest.raises(GroupBusyError, match="member spark-query"):
         await client.task
     assert "c1" not in world.members()
 
@@ -100,7 +100,7 @@ async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
 async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     client = await read_some(world, "a")
     with pytest.raises(
-        GroupHeldError, match="clients of app 'app' are alive: c1; stop"
+        GroupBusyError, match="clients of app 'app' are alive: c1; stop"
     ):
         await Query(world).start()
     world.put("b")
@@ -116,7 +116,7 @@ async def test_clients_that_live_take_no_notice_of_a_query_refused(
     world.kinesis.split("orders", P)
     await world.until(lambda: first.held and second.held, 90.0)
     plans = world.members()["c1"].plan, world.members()["c2"].plan
-    with pytest.raises(GroupHeldError):
+    with pytest.raises(GroupBusyError):
         await Query(world).start()
     await asyncio.sleep(10.0)
     assert (world.members()["c1"].plan, world.members()["c2"].plan) == plans
@@ -134,7 +134,7 @@ async def test_of_both_started_at_once_one_at_most_goes_on(world: World) -> None
         if task.done() and task.exception() is not None
     ]
     assert refused
-    assert {type(error) for error in refused} == {GroupHeldError}
+    assert {type(error) for error in refused} == {GroupBusyError}
 
 
 @in_virtual_time
@@ -144,7 +144,7 @@ async def test_a_client_suspended_while_a_query_took_over_ends(world: World) -> 
     query = await Query(world).start(checkpoint=True)
     world.put("b")
     await query.batch()
-    with pytest.raises(GroupHeldError):
+    with pytest.raises(GroupBusyError):
         await client.task
     assert client.texts + query.log.texts == ["a", "b"]
 
@@ -160,7 +160,7 @@ async def test_a_query_suspended_while_clients_took_over_ends(world: World) -> N
     world.put("b")
     await world.until(lambda: client.texts == ["b"])
     await asyncio.sleep(60.0)
-    with pytest.raises(GroupHeldError, match="c1"):
+    with pytest.raises(GroupBusyError, match="c1"):
         await query.batch()
     assert world.members()[QUERY_ID].dead
     assert _owner(world, P) == "c1"
@@ -217,7 +217,7 @@ async def test_a_query_takes_over_in_the_middle_of_a_reshard(
         if len(client.seen) == 3:
             await handled.wait()
 
-    client = world.client("c1", commit_seconds=0.5, handle=handle)
+    client = world.client("c1", commit_interval_seconds=0.5, handle=handle)
     spread(world, *numbers(0, 4))
     await world.until(lambda: len(client.seen) == 3)
     await asyncio.sleep(2.0)
@@ -272,7 +272,7 @@ async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:
         if len(client.seen) == 3:
             await held.wait()
 
-    client = world.client("c1", commit_seconds=0.5, handle=handle)
+    client = world.client("c1", commit_interval_seconds=0.5, handle=handle)
     parts = [UserRecord(text.encode(), "k") for text in numbers(0, 6)]
     world.kinesis.put("orders", aggregate(parts), explicit_hash_key=0)
     world.put("6")

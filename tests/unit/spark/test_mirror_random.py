@@ -34,7 +34,9 @@ class Side:
     async def _client(self) -> None:
         self.log = None
         name = f"c{self.random.randrange(3)}"
-        client = self.world.client(name, start=Start.LATEST, commit_seconds=1.0)
+        client = self.world.client(
+            name, start=Start.LATEST, commit_interval_seconds=1.0
+        )
         self.read.append([])
         await self._happenings(self.random.uniform(10.0, 40.0))
         if self.random.random() < 0.5:
@@ -47,7 +49,9 @@ class Side:
         log = self.log or Log()
         self.log = log
         before = len(log.texts)
-        query = await Query(self.world, log, commit_seconds=1.0).start(checkpoint=True)
+        query = await Query(self.world, log, commit_interval_seconds=1.0).start(
+            checkpoint=True
+        )
         for _ in range(self.random.randrange(1, 12)):
             await query.batch(self.random.choice([1, 3, 1000]))
             await self._happenings(self.random.uniform(0.0, 4.0))

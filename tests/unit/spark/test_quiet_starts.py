@@ -41,7 +41,7 @@ async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
     """
     group.kinesis.stream("orders").retention_hours = 1
     group.put("a")
-    client = group.client("c1", Stream("orders", pace_seconds=10))
+    client = group.client("c1", Stream("orders", min_read_interval_seconds=10))
     await group.until(lambda: client.texts == ["a"])
     await asyncio.sleep(seconds)
     await client.stop()

@@ -132,7 +132,7 @@ class Client:
             health=Health(clock, tells),
             telemetry=tells,
         )
-        self.delivery = Delivery(clock, marks_by_asking=True)
+        self.delivery = Delivery(clock, acks_by_asking=True)
         heart = TaskHeart(context)
         self.group = Group(context, self._open_source, heart, self.delivery)
         self._task = asyncio.get_running_loop().create_task(self._consume())
