@@ -20,9 +20,9 @@ from kinesumer.spark.runtime.event_loop import each, patiently
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
+    from kinesumer.spark.planning.context import Context
     from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.probe import Look
-    from kinesumer.spark.planning.shard_plan import Context
     from kinesumer.spark.planning.stream_state import Watched
 
 Ending = Start | StreamOffset | None

@@ -12,6 +12,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.options.parser import FromStore
 from kinesumer.spark.planning.bounds import Ending, bounds
+from kinesumer.spark.planning.context import Context
 from kinesumer.spark.planning.data_loss import (
     DataLoss,
     is_whole,
@@ -24,7 +25,6 @@ from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.offsets import After, At, StreamOffset
 from kinesumer.spark.planning.packing import pack
 from kinesumer.spark.planning.planner import Planner
-from kinesumer.spark.planning.shard_plan import Context
 from kinesumer.spark.planning.start_offsets import (
     anchor,
     given_for,

@@ -19,10 +19,11 @@ from kinesumer.spark.runtime.event_loop import each, patiently
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from kinesumer.spark.planning.context import Context
     from kinesumer.spark.planning.offsets import Place, StreamOffset
     from kinesumer.spark.planning.probe import Look
     from kinesumer.spark.planning.shard_order import Readable
-    from kinesumer.spark.planning.shard_plan import Advance, Context
+    from kinesumer.spark.planning.shard_plan import Advance
     from kinesumer.spark.planning.stream_state import Watched
 
 

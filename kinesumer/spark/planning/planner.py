@@ -10,7 +10,7 @@ from kinesumer.spark.planning.horizon import horizon
 from kinesumer.spark.planning.limits import Limits, admit
 from kinesumer.spark.planning.offsets import BEGINNING, End, StreamOffset
 from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
-from kinesumer.spark.planning.shard_plan import Advance, Context
+from kinesumer.spark.planning.shard_plan import Advance
 from kinesumer.spark.planning.start_offsets import anchor
 from kinesumer.spark.runtime.event_loop import each
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kinesumer.model.streams import Start
+    from kinesumer.spark.planning.context import Context
     from kinesumer.spark.planning.limits import Share
     from kinesumer.spark.planning.offsets import Offset, Place
     from kinesumer.spark.planning.stream_state import Watched
@@ -45,6 +46,9 @@ class Planner:
 
         None if there is nothing new.
         """
+        most = max((stream.retention_seconds for stream in streams), default=inf)
+        if self.context.skew_seconds > most:
+            self.context = self.context._replace(skew_seconds=inf)
         before = {}
         for stream in streams:
             before[stream.info.arn] = self._begin(start, stream, starting)

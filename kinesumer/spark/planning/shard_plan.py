@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -20,14 +20,12 @@ from kinesumer.spark.planning.tip_search import Bound, Reached, reach
 from kinesumer.spark.runtime.event_loop import patiently
 
 if TYPE_CHECKING:
-    from kinesumer.ports import Clock
-    from kinesumer.spark.planning.data_loss import DataLoss
+    from kinesumer.spark.planning.context import Context
     from kinesumer.spark.planning.limits import Limits, Share
     from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.probe import Found, Look, ShardProbe
     from kinesumer.spark.planning.shard_order import Readable
     from kinesumer.spark.planning.stream_state import Watched
-    from kinesumer.spark.runtime.service_clock import ServiceClock
 
 MOST_SAMPLED = 2_000
 JUMP_RECORDS = 3
@@ -40,18 +38,6 @@ STALE_SHARE = 1 / 24
 stops may stay away for the rest of it."""
 SEEN_SLACK_SECONDS = 60.0
 """A record's time of arrival and the clock that we know may differ by less."""
-
-
-class Context(NamedTuple):
-    """What planning needs besides the streams."""
-
-    clock: Clock
-    service: ServiceClock
-    loss: DataLoss
-    insist: bool = False
-    """Never leave a shard out because Kinesis refuses for now."""
-    skew_seconds: float = math.inf
-    """How far apart shards may get in arrival time; inf: as far as they do."""
 
 
 class Advance:

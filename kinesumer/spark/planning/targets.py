@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.model.streams import Shard
+    from kinesumer.spark.planning.context import Context
     from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.probe import Found, Look
-    from kinesumer.spark.planning.shard_plan import Context
     from kinesumer.spark.planning.stream_state import Watched
 
 AGES = (1.0, 300.0, 21_600.0)

@@ -276,6 +276,23 @@ async def test_a_wider_skew_takes_fewer_batches(world: World) -> None:
 
 
 @simulated
+async def test_a_skew_longer_than_the_retention_lets_each_shard_go_to_its_tip(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders", 4)
+    await two_splits(world, 1)
+    there = arrivals(world)
+    query = world.query(starting=Start.TRIM_HORIZON, max_skew_per_batch=25 * HOUR)
+    first = await query.trigger()
+    assert first is not None
+    newest = max(there[row] for row in first)
+    assert newest > world.clock.wall() - 10
+    assert max(late_seconds(world, query)) == 0
+    await query.drain()
+    assert max(late_seconds(world, query)) > HOUR / 3
+
+
+@simulated
 async def test_streams_of_one_query_advance_together(world: World) -> None:
     world.kinesis.create_stream("orders", 2)
     world.kinesis.create_stream("payments").next_number += 10**6

@@ -10,10 +10,10 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
+from kinesumer.spark.planning.context import Context
 from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.offsets import BEGINNING, After
 from kinesumer.spark.planning.probe import Found
-from kinesumer.spark.planning.shard_plan import Context
 from kinesumer.spark.planning.stream_state import Watched
 from kinesumer.spark.planning.targets import is_near, targets
 from kinesumer.spark.runtime.service_clock import ServiceClock
