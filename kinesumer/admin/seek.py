@@ -93,7 +93,8 @@ async def plan_seek(
     info = await context.until_available(stream.source.describe, stream.label)
     check_identity(row, info)
     if to == Start.LATEST:
-        to = Start(type="AT_TIMESTAMP", timestamp=info.now)
+        listed = await context.until_available(stream.source.list_shards, stream.label)
+        to = await stream.latest_start(context, info, listed)
     if shard_id is not None:
         known = await read_all(context, stream.arn)
         await _check_shard(context, stream, find_shard(known, stream.arn, shard_id), to)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.clock_bounds import ClockBounds
 from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.core.lineage import leaves
 from kinesumer.errors import (
     ConfigurationError,
     StreamMissingError,
@@ -16,6 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.arguments import several
 from kinesumer.model.streams import Start, Stream, stream_name
 from kinesumer.runtime.context import logger
+from kinesumer.runtime.service_time import reached_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -103,6 +105,16 @@ class OpenStream:
     def retention_seconds(self) -> float:
         """How long the stream keeps its records."""
         return self.info.retention_hours * 3600.0
+
+    async def latest_start(
+        self, context: Context, info: StreamInfo, shards: Sequence[Shard]
+    ) -> Start:
+        """Return the start that LATEST meant when ``info`` was told."""
+        open_ids = [shard.shard_id for shard in leaves(shards)]
+        moment = await context.until_available(
+            lambda: reached_time(self.source, open_ids, info.now), self.label
+        )
+        return Start(type="AT_TIMESTAMP", timestamp=moment)
 
     def read_answered(self, page: Page, now: float) -> None:
         """Note a read that Kinesis answered."""

@@ -211,7 +211,7 @@ async def _lay_baseline(
             open_ids = {shard.shard_id for shard in lineage.leaves(shards)}
             closed = frozenset(s.shard_id for s in shards) - open_ids
             info = await context.until_available(stream.source.describe, stream.label)
-            start = Start(type="AT_TIMESTAMP", timestamp=info.now)
+            start = await stream.latest_start(context, info, shards)
         mine = StreamRow(stream.arn, info.created_at, start)
         written = await context.write(writes.create_stream(context.app, mine))
         assert written.row is not None

@@ -13,6 +13,7 @@ from kinesumer.migration.apply import compare
 from kinesumer.migration.shard_positions import lay_out
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.runtime.service_time import reached_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,10 @@ async def draft(
             f"stream {info.arn}: its listing has holes, as in the middle of a reshard; "
             "try again in a minute"
         )
+    if any(mark.start == Start.LATEST for mark in marks.values()):
+        open_ids = [shard.shard_id for shard in lineage.leaves(shards)]
+        now = await reached_time(source, open_ids, info.now)
+        info = info._replace(now=now)
     checked = await _check(info, source, marks, {s.shard_id for s in shards})
     layout = lay_out(
         info.arn, shards, {id_: mark for id_, (mark, _) in checked.items()}

@@ -333,6 +333,19 @@ class FaultySource:
             raise SourceUnavailableError("timed out")
 
 
+class DateAhead(FaultySource):
+    """A way to a stream through a proxy that writes the Date by a clock ahead."""
+
+    def __init__(self, source: MemorySource, ahead_seconds: float) -> None:
+        super().__init__(source)
+        self.ahead_seconds = ahead_seconds
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream, with the proxy's time."""
+        info = await super().describe()
+        return info._replace(now=info.now + self.ahead_seconds)
+
+
 def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRow:
     """Return the row of a shard over the whole hash space, as just claimed."""
     row = ShardRow(ShardKey(ARN, shard_id), 0, HASH_KEYS - 1, Start.TRIM_HORIZON)

@@ -97,6 +97,8 @@ class Driver:
         if isinstance(self.options.starting, FromStore) and self.stored is not None:
             if any(stream.info.arn not in start for stream in streams):
                 self._stored = await self.stored()
+        new = [stream for stream in streams if stream.info.arn not in start]
+        await asyncio.gather(*(s.reach_now() for s in new if self._begins_now(s)))
         return await Planner(context).plan(
             start, streams, self._starting, limits, self._targets
         )
@@ -193,6 +195,9 @@ class Driver:
         self._require_known("startingPosition", positions)
         given = positions and given_for(positions, [asked.name], arn)
         return given or asked.start or starting
+
+    def _begins_now(self, stream: Watched) -> bool:
+        return self._starting(stream) == Start.LATEST
 
     def _require_known(self, option: str, positions: Start | Offset | None) -> None:
         if isinstance(positions, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.offsets import After
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import PATIENCE_SECONDS, patiently
@@ -71,6 +72,16 @@ class Watched:
         info = await self.source.describe()
         self._service.heard(info.now, asked_at)
         return info
+
+    async def reach_now(self) -> None:
+        """Make sure that a query that begins now begins at a time Kinesis has reached.
+
+        The Date of an answer may be a proxy's, whose clock is ahead.
+        """
+        source, told = self.source, self.info.now
+        open_ids = [shard.shard_id for shard in self.shards if not shard.closed]
+        now = await patiently(lambda: reached_time(source, open_ids, told), self._clock)
+        self.info = self.info._replace(now=now)
 
     def reshards(self) -> None:
         """Look at the shards again at the next trigger."""

@@ -152,13 +152,16 @@ MUTANTS = (
         "LATEST is resolved by each shard",
         "8 LATEST is resolved once; Go 3",
         "_lay_baseline",
-        replace("Start(type='AT_TIMESTAMP', timestamp=info.now)", "Start.LATEST"),
+        replace("await stream.latest_start(context, info, shards)", "Start.LATEST"),
     ),
     keeper(
         "LATEST is the client's time",
         "8 from the Kinesis response; Go 11",
         "_lay_baseline",
-        replace("info.now", "context.clock.wall()"),
+        replace(
+            "await stream.latest_start(context, info, shards)",
+            "Start(type='AT_TIMESTAMP', timestamp=context.clock.wall())",
+        ),
         "tests/unit/coordination/test_shard_sync_latest.py",
     ),
     keeper(

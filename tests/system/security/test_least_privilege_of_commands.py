@@ -53,7 +53,11 @@ COMMANDS = [
     Command("tail orders --start=TRIM_HORIZON --limit=1", "viewer", LISTED | READ),
     Command("pause --app=app --all", "consumer", CHANGED),
     Command("resume --app=app --all", "consumer", CHANGED),
-    Command("seek --app=app --to=LATEST --yes --all", "consumer", CHANGED | LISTED),
+    Command(
+        "seek --app=app --to=LATEST --yes --all",
+        "consumer",
+        CHANGED | LISTED | {"kinesis:GetShardIterator"},
+    ),
     Command("drain one --app=app --wait=0 --yes", "consumer", CHANGED),
     Command("import positions --app=other --yes", "consumer", CHANGED | LISTED),
     Command("reset --app=other --yes", "consumer", DELETED),

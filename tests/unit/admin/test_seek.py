@@ -20,7 +20,14 @@ from kinesumer.model.streams import Start
 from kinesumer.ports import Test, Write
 from kinesumer.wire import rows, writes
 from tests.support.operator import HIGH, LOW, MERGED, Desk, Meanwhile, P, resharded
-from tests.support.world import APP, ARN, FaultyStore, World, in_virtual_time
+from tests.support.world import (
+    APP,
+    ARN,
+    DateAhead,
+    FaultyStore,
+    World,
+    in_virtual_time,
+)
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow
@@ -75,6 +82,17 @@ async def test_a_seek_to_latest_leaves_what_has_ended(world: World) -> None:
     assert (sought.ready, sought.ended, sought.epoch) == (True, False, 5)
     for shard_id in (P, LOW, HIGH):
         assert after[shard_id] == before[shard_id]
+
+
+@in_virtual_time
+async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
+    world: World,
+) -> None:
+    desk = await resharded(world)
+    desk.stream.source = DateAhead(world.kinesis.source("orders"), 5.0)
+    [sought] = await desk.seek(Start.LATEST)
+    assert sought.start.timestamp is not None
+    assert sought.start.timestamp <= world.clock.wall()
 
 
 @in_virtual_time

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.coordination.shard_sync import keep
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
-from tests.support.world import APP, FaultySource, World, in_virtual_time
+from tests.support.world import APP, DateAhead, FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
@@ -68,3 +69,26 @@ async def test_what_came_while_shards_were_listed_is_before_the_start(
     await keeping
     assert world.shard_rows()[P].ended  # nobody will read that record …
     assert (start_time(world) or 0.0) > split_at  # … nor has anybody asked for it
+
+
+@pytest.mark.parametrize("ahead", [0.5, 5.0, 50.0])
+@in_virtual_time
+async def test_what_comes_after_the_start_is_read_though_the_date_is_ahead(
+    world: World, ahead: float
+) -> None:
+    source = DateAhead(world.kinesis.source("orders"), ahead)
+    client = world.client("c1", start=Start.LATEST, source=lambda name: source)
+    group = f"group#{APP}"
+    await world.until(
+        lambda: any(row.get("baseline") for row in world.table.rows(group))
+    )
+    world.put("just after")
+    await world.until(lambda: client.texts == ["just after"])
+
+
+@in_virtual_time
+async def test_a_date_that_is_minutes_ahead_is_refused(world: World) -> None:
+    source = DateAhead(world.kinesis.source("orders"), 500.0)
+    stream = world.open(source, start=Start.LATEST)
+    with pytest.raises(ConfigurationError, match="more than 100 s ahead"):
+        await keep(world.context(), stream)

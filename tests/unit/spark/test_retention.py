@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import DataLossError
-from kinesumer.model.streams import Start
-from tests.support.spark_query import in_a_world, simulated
+from kinesumer.model.streams import Start, Stream
+from tests.support.spark_query import AwsSource, in_a_world, simulated
 
 if TYPE_CHECKING:
+    from kinesumer.model.streams import StreamInfo
     from tests.support.spark_query import Query, World
 
 HOUR = 3600.0
@@ -199,3 +200,31 @@ async def test_a_start_some_seconds_ahead_of_kinesis_is_awaited(world: World) ->
     wanted = world.put()
     await query.drain()
     assert query.rows == wanted
+
+
+@pytest.mark.parametrize("ahead", [0.5, 5.0, 50.0])
+def test_what_comes_after_latest_is_read_though_the_date_is_ahead(
+    ahead: float,
+) -> None:
+    class DateAhead(AwsSource):
+        async def describe(self) -> StreamInfo:
+            info = self.describe_now()
+            return info._replace(now=(info.now + ahead) // 1)
+
+    async def story(world: World) -> None:
+        async def open_source(stream: Stream) -> DateAhead:
+            return DateAhead(world.kinesis, stream.name)
+
+        world.kinesis.create_stream("orders")
+        world.open = open_source  # type: ignore[method-assign]
+        await asyncio.sleep(0.6)
+        query = world.query(starting=Start.LATEST)
+        planning = asyncio.create_task(query.plan())
+        await asyncio.sleep(0.3)
+        wanted = world.put(5)
+        await planning
+        await asyncio.sleep(100)
+        await query.drain()
+        assert query.rows == wanted
+
+    in_a_world(story)
