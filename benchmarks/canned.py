@@ -22,7 +22,8 @@ from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream, StreamInfo
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.telemetry.otel import OpenTelemetry
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.delivery import Taker
     from kinesumer.model.positions import Position
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 PAGES_PER_SHARD = 8
 STREAMS = 200
@@ -64,7 +65,7 @@ class CannedSource:
         return iterator(0) if shard_id == "shard-0" else iterator(len(self._bodies))
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page, decoded from its body."""
         number = int(iterator)
@@ -95,7 +96,7 @@ class Engine:
         self._bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
         telemetry = OpenTelemetry("benchmark", clock)
         self.store = MemoryStore(clock)
-        context = Context(
+        context = ClientContext(
             app="benchmark",
             client_id="one",
             config=Config(),
@@ -103,7 +104,7 @@ class Engine:
             clock=clock,
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
-            health=Health(clock, telemetry),
+            failure_log=FailureLog(clock, telemetry),
             telemetry=telemetry,
         )
         self._group = Group(context, self._open, TaskHeart(context), taker)

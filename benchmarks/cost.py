@@ -24,7 +24,8 @@ from kinesumer import Config, Start, Stream
 from kinesumer.consuming.delivery import Delivery, Records
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 
@@ -157,7 +158,7 @@ class World:
             await asyncio.sleep(2.5)
 
     async def _consume(self, client_id: str) -> None:
-        context = Context(
+        context = ClientContext(
             app="app",
             client_id=client_id,
             config=Config(),
@@ -165,7 +166,7 @@ class World:
             clock=self.clock,
             random=random.Random(client_id),
             new_id=lambda: f"id-{next(self._ids)}",
-            health=Health(self.clock),
+            failure_log=FailureLog(self.clock),
         )
 
         async def open_source(stream: Stream) -> MemorySource:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
-from kinesumer.wire.aggregation import MAGIC, Opened, open_records
+from kinesumer.wire.aggregation import MAGIC, OpenedRecords, open_records
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def report(name: str, body: bytes, count: int) -> None:
     print(f"{name:>28} {count / ours:12,.0f} {theirs / ours:6.1f}")
 
 
-def read(body: bytes) -> Opened:
+def read(body: bytes) -> OpenedRecords:
     """Do what the reader does with an answer."""
     return open_records(decode_page(body).records, SOURCE)
 

@@ -22,17 +22,18 @@ from kinesumer.errors import (
     KinesumerError,
 )
 from kinesumer.handlers import RetryPolicy
-from kinesumer.model.arguments import checked_name
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
+from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health, logger
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.delivery import Taker
     from kinesumer.consuming.prefetch import Batch
     from kinesumer.consuming.streams import StreamLike
@@ -69,20 +70,20 @@ class Kinesumer:
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
     ) -> None:
-        self.app = checked_name("app", app)
+        self.app = validate_name("app", app)
         if client_id is None:
             client_id = _new_client_id()
-        self.client_id = checked_name("client_id", client_id)
+        self.client_id = validate_name("client_id", client_id)
         if client_id == QUERY_ID:
             raise ConfigurationError(
                 f"client_id={client_id!r} is what Spark queries are called: choose "
                 "another one"
             )
-        self.table = checked_name("table", table)
+        self.table = validate_name("table", table)
         self.config = config
         self._region = region
         self._session = session
-        self._clients: Clients | None = None
+        self._clients: ClientFactory | None = None
         self._thread: StoreThread | None = None
         self._group: Group | None = None
         self._records: Records | None = None
@@ -337,23 +338,25 @@ class Kinesumer:
 
     async def _wire(self, delivery: Taker) -> Group:
         # Heavy, and not needed by who only imports the package.
-        from kinesumer.aws.dynamodb import borrowed_store
+        from kinesumer.aws.dynamodb import open_borrowed_store
         from kinesumer.aws.kinesis import open_source
-        from kinesumer.aws.session import Clients
+        from kinesumer.aws.session import ClientFactory
         from kinesumer.coordination.gauges import read_gauges
         from kinesumer.telemetry.otel import OpenTelemetry
 
-        clients = self._clients = Clients(
+        clients = self._clients = ClientFactory(
             self._session,
             region=self._region,
             role_session_name=f"kinesumer-{self.app}",
             max_connections=self.config.max_connections,
         )
         loan = await clients.lend()
-        thread = self._thread = StoreThread(lambda: borrowed_store(loan, self.table))
+        thread = self._thread = StoreThread(
+            lambda: open_borrowed_store(loan, self.table)
+        )
         clock = SystemClock()
         telemetry = self._telemetry = OpenTelemetry(self.app, clock)
-        context = Context(
+        context = ClientContext(
             app=self.app,
             client_id=self.client_id,
             config=self.config,
@@ -361,7 +364,7 @@ class Kinesumer:
             clock=clock,
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
-            health=Health(clock, telemetry),
+            failure_log=FailureLog(clock, telemetry),
             telemetry=telemetry,
         )
         heart = ThreadHeart(context, thread)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Start, StreamInfo
 
 
-class Test(NamedTuple):
+class Compare(NamedTuple):
     """One comparison of a stored attribute; false where the attribute is absent.
 
     ``size<`` and ``size=`` compare a string's length. ``exists`` and ``absent``
@@ -26,22 +26,22 @@ class Test(NamedTuple):
     value: Value = ""
 
 
-Test.__test__ = False  # type: ignore[attr-defined]  # pytest, it's no test class
+Compare.__test__ = False  # type: ignore[attr-defined]  # pytest, it's no test class
 
 
-class All(NamedTuple):
+class AllOf(NamedTuple):
     """True if every part is."""
 
     parts: tuple[Condition, ...]
 
 
-class Either(NamedTuple):
+class AnyOf(NamedTuple):
     """True if at least one part is."""
 
     parts: tuple[Condition, ...]
 
 
-Condition = Test | All | Either
+Condition = Compare | AllOf | AnyOf
 
 
 class Write(NamedTuple):
@@ -56,7 +56,7 @@ class Write(NamedTuple):
     delete: bool = False
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What came of a write."""
 
     applied: bool
@@ -80,7 +80,7 @@ class StateStore(Protocol):
         """
         ...
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries of its own.
 
         Raises StoreThrottledError when it surely didn't happen, and
@@ -88,7 +88,7 @@ class StateStore(Protocol):
         """
         ...
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of a partition whose ``last_update`` is at or before moment.
 
         Reads the index ``index-client-key-last-update``.
@@ -103,7 +103,7 @@ class StateStore(Protocol):
         ...
 
 
-class Room(Protocol):
+class Reservation(Protocol):
     """Memory that is set aside for an answer whose size is not known beforehand."""
 
     def covers(self, size: int | None) -> bool:
@@ -152,7 +152,7 @@ class StreamSource(Protocol):
         ...
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError.
 

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kinesumer.admin.seek_counts import total
-from kinesumer.errors import ConfigurationError, shown
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, stream_name
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def describe_count(count: Count) -> str:
     ]
     if count.problem:
         told = f"{', '.join(parts)}; " if parts else ""
-        return f"{told}not all could be counted: {shown(count.problem)}"
+        return f"{told}not all could be counted: {escape_unprintable(count.problem)}"
     return ", ".join(parts) or "skips and repeats nothing"
 
 
@@ -120,7 +121,7 @@ def describe_seek(
     steps = plan.steps
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""
-    name = shown(stream_name(plan.stream_arn))
+    name = escape_unprintable(stream_name(plan.stream_arn))
     head = (
         f"stream {name}: {shards_text(len(steps))} to {position_text(plan.to)}{ended}"
     )
@@ -140,5 +141,5 @@ def _from(step: Step) -> str:
     state = (
         "ended" if row.ended else f"now at {position_text(row.position or row.start)}"
     )
-    owner = f", owned by {shown(row.owner_id)}" if row.owner_id else ""
+    owner = f", owned by {escape_unprintable(row.owner_id)}" if row.owner_id else ""
     return f"{state}{owner}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def parse_roles(texts: Sequence[str], external_id: str | None) -> Roles:
 @asynccontextmanager
 async def connect(
     table: str, region: str | None
-) -> AsyncIterator[tuple[Clients, DynamoStateStore]]:
+) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
     """Open the state store, verified, and the clients that streams are read with."""
     # Heavy, and not needed by who asks for help.
     from kinesumer.aws.dynamodb import open_store
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         store = await open_store(clients, table)
         await store.verify()
         yield clients, store

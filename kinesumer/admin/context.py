@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_living
-from kinesumer.errors import (
-    ConfigurationError,
-    GroupBusyError,
-    KinesumerError,
-    shown,
-)
-from kinesumer.model.arguments import checked_name
+from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
+from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health, logger
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.model.rows import Pulse
+    from kinesumer.model.rows import LivenessRow
     from kinesumer.ports import StateStore
 
 OPERATOR = "operator"
@@ -33,19 +30,19 @@ RETRY_SECONDS = 30.0
 """A command ends when AWS hasn't answered for so long; somebody waits for it."""
 
 
-def operator_context(app: str, store: StateStore) -> Context:
+def operator_context(app: str, store: StateStore) -> ClientContext:
     """Return the context of a command. Raises ConfigurationError for a bad name."""
     clock, draws = SystemClock(), random.Random()
-    return Context(
-        app=checked_name("app", app),
+    return ClientContext(
+        app=validate_name("app", app),
         client_id=OPERATOR,
         config=Config(),
         store=PacedStore(store, clock, draws),
         clock=clock,
         random=draws,
         new_id=lambda: uuid.uuid4().hex,
-        health=Health(clock),
-        patience_seconds=RETRY_SECONDS,
+        failure_log=FailureLog(clock),
+        retry_seconds=RETRY_SECONDS,
     )
 
 
@@ -66,20 +63,20 @@ def report_partial_failure(left: str) -> Iterator[None]:
         raise KinesumerError(f"{error}; {left}") from error
 
 
-async def require_no_clients(context: Context) -> None:
+async def require_no_clients(context: ClientContext) -> None:
     """Raise GroupBusyError while clients or a query consume under the app.
 
     Those that died without a word are marked dead, which takes their lease (8 s).
     """
 
-    found: list[Pulse] = []
+    found: list[LivenessRow] = []
 
-    async def members() -> list[Pulse]:
+    async def members() -> list[LivenessRow]:
         partition = rows.member_key(context.app, "").pk
         answer = await context.until_available(
             lambda: context.store.query(partition, consistent=True)
         )
-        found[:] = [rows.read_pulse(row) for row in answer]
+        found[:] = [rows.read_liveness(row) for row in answer]
         return found
 
     if living := await find_living(context, members):
@@ -89,6 +86,7 @@ async def require_no_clients(context: Context) -> None:
         names += f", and perhaps {', '.join(rest)}" if rest else ""
         raise GroupBusyError(
             "clients",
-            f"clients of app {context.app!r} are alive: {shown(names)}; stop them "
+            f"clients of app {context.app!r} are alive: {escape_unprintable(names)}; "
+            "stop them "
             "first",
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore
@@ -159,7 +159,7 @@ def _sum(shards: Iterable[ShardLoad]) -> float | None:
 
 
 async def read_distribution(
-    clients: Clients,
+    clients: ClientFactory,
     store: StateStore,
     app: str,
     roles: Roles = NO_ROLES,
@@ -200,7 +200,7 @@ def _weight(member: MemberRow) -> int:
 
 
 async def _measure(
-    clients: Clients,
+    clients: ClientFactory,
     rows: Mapping[str, Sequence[ShardRow]],
     roles: Roles,
     rates: dict[ShardKey, float],

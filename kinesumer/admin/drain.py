@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING
 from kinesumer.coordination.pauses import QUERY_ADVICE, _live_members
 from kinesumer.coordination.startup_checks import refuse_query
 from kinesumer.core import plan
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 async def drain(
-    context: Context, client_id: str, *, undo: bool = False, even_last: bool = False
+    context: ClientContext,
+    client_id: str,
+    *,
+    undo: bool = False,
+    even_last: bool = False,
 ) -> MemberRow:
     """Take a client's shards away for as long as it runs, or let it have some again.
 
@@ -33,18 +38,21 @@ async def drain(
     found = {member.client_id: member for member in members}
     member = found.pop(client_id, None)
     if member is None:
-        names = shown(", ".join(found)) or "none"
+        names = escape_unprintable(", ".join(found)) or "none"
         raise ConfigurationError(
             f"no client {client_id!r} of app {context.app!r} is alive; there is {names}"
         )
     if not (undo or even_last or plan.takers(list(found.values()))):
         raise ConfigurationError(
-            f"{shown(client_id)} is the last client that takes shards: without it "
+            f"{escape_unprintable(client_id)} is the last client that takes shards: "
+            "without it "
             "nothing is consumed; start another one first, or pause the app"
         )
     written = await context.write(
         admin_writes.drain(context.app, member, drained=not undo)
     )
     if not written.applied:
-        raise KinesumerError(f"{shown(client_id)} has just died or begun anew")
+        raise KinesumerError(
+            f"{escape_unprintable(client_id)} has just died or begun anew"
+        )
     return member

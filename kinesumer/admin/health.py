@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.errors import StoreUnavailableError, shown
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
-    from kinesumer.model.rows import Pulse, Row
+    from kinesumer.model.rows import LivenessRow, Row
     from kinesumer.ports import Clock, StateStore
 
 LOOKS_PER_LEASE = 8
@@ -45,7 +46,7 @@ async def check_client(
         return _unknown(error)
     if first is None:
         return ClientHealth(False, False, None, "no client of this id has registered")
-    before = rows.read_pulse(first)
+    before = rows.read_liveness(first)
     lease = before.lease_ms / 1000
     began, pause = clock.now(), 2 * lease / LOOKS_PER_LEASE
     missed: StoreUnavailableError | None = None
@@ -57,7 +58,7 @@ async def check_client(
         except StoreUnavailableError as error:
             missed = error
             continue
-        now = rows.read_pulse(row) if row is not None else None
+        now = rows.read_liveness(row) if row is not None else None
         if row is not None and now is not None and not now.dead:
             if (now.session, now.beat) != (before.session, before.beat):
                 return _beating(row)
@@ -77,12 +78,12 @@ def _beating(row: Row) -> ClientHealth:
     )
 
 
-def _silent(pulse: Pulse, lease: float) -> ClientHealth:
+def _silent(pulse: LivenessRow, lease: float) -> ClientHealth:
     if pulse.dead:
         why = f"it left or was fenced, and wasn't back in {lease:g} s"
         return ClientHealth(False, False, "dead", why)
     why = f"no heartbeat for its lease of {lease:g} s"
-    return ClientHealth(False, False, shown(pulse.state), why)
+    return ClientHealth(False, False, escape_unprintable(pulse.state), why)
 
 
 def _unknown(error: StoreUnavailableError) -> ClientHealth:

@@ -19,13 +19,13 @@ from kinesumer.admin.sampling import count_lag, sample_lag
 from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
 from kinesumer.admin.snapshot import state
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
-from kinesumer.runtime.tasks import together
+from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StreamSource
@@ -43,7 +43,7 @@ class Lags(NamedTuple):
 
 
 async def read_lags(
-    clients: Clients,
+    clients: ClientFactory,
     shards: Mapping[str, Sequence[ShardRow]],
     roles: Roles = NO_ROLES,
 ) -> Lags:
@@ -60,7 +60,9 @@ async def read_lags(
         retention[arn] = info.retention_hours
         clock = ServiceClock(info.now)
         rows = [row for row in shards[arn] if not row.ended]
-        found = await together(_of_shard(asking, source, r, clock) for r in rows)
+        found = await gather_or_cancel(
+            _of_shard(asking, source, r, clock) for r in rows
+        )
         for row, waited in zip(rows, found, strict=True):
             if waited is not None:
                 millis[row.key] = waited
@@ -88,7 +90,7 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore, StreamSource
@@ -123,12 +125,12 @@ class LagMonitor:
         self._roles = roles
         self._seen: deque[dict[ShardKey, LagSample]] = deque()
 
-    async def begin(self, clients: Clients, store: StateStore) -> None:
+    async def begin(self, clients: ClientFactory, store: StateStore) -> None:
         """Look for the first time, without counting. Raises KinesumerError."""
         found = await snapshot.take_known(store, self.app, self.table)
         self._before((await _look(clients, found, self._roles, sample_lag)).looks)
 
-    async def answer(self, clients: Clients, store: StateStore) -> dict[str, Any]:
+    async def answer(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Look again, and compare with before; return it as JSON."""
         found = await snapshot.take_known(store, self.app, self.table)
         seen = await _look(clients, found, self._roles, count_lag)
@@ -149,7 +151,7 @@ def _age(looks: dict[ShardKey, LagSample], now: float) -> float:
 
 
 async def _look(
-    clients: Clients, found: Snapshot, roles: Roles, at: LookAt
+    clients: ClientFactory, found: Snapshot, roles: Roles, at: LookAt
 ) -> LagObservation:
     asking = PacedReader()
     seen = LagObservation(found, {}, {}, {})
@@ -159,7 +161,7 @@ async def _look(
         seen.retention_hours[arn] = info.retention_hours
         clock = ServiceClock(info.now)
         rows = [row for row in found.shards[arn] if not row.ended]
-        looks = await together(at(asking, source, r, clock) for r in rows)
+        looks = await gather_or_cancel(at(asking, source, r, clock) for r in rows)
         seen.looks.update({r.key: one for r, one in zip(rows, looks, strict=True)})
 
     faults = await for_each_stream(clients, found.shards, of_stream, roles)

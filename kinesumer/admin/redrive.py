@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.targets import ReadableLetters, Stored
 
@@ -108,7 +108,7 @@ class Redrive:
 
     def __init__(
         self,
-        clients: Clients,
+        clients: ClientFactory,
         target: ReadableLetters,
         *,
         chance: random.Random,

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.admin.context import report_partial_failure, require_no_clients
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import refuse_go_fleet
-from kinesumer.errors import GroupBusyError, shown
+from kinesumer.errors import GroupBusyError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer.model.rows import Row
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class StreamRows(NamedTuple):
@@ -63,7 +64,7 @@ class Inventory(NamedTuple):
         return self.shards + sum(map(len, (self.group, self.members, self.leader)))
 
 
-async def read_inventory(context: Context) -> Inventory:
+async def read_inventory(context: ClientContext) -> Inventory:
     """Read all that an app has stored."""
     app = context.app
     group, members, leader = await asyncio.gather(
@@ -80,7 +81,7 @@ async def read_inventory(context: Context) -> Inventory:
     return Inventory(list(streams), group, members, leader)
 
 
-async def _stream(context: Context, arn: str) -> StreamRows:
+async def _stream(context: ClientContext, arn: str) -> StreamRows:
     return StreamRows(
         arn,
         await _query(context, rows.shard_partition(context.app, arn)),
@@ -88,13 +89,13 @@ async def _stream(context: Context, arn: str) -> StreamRows:
     )
 
 
-async def _query(context: Context, partition: str) -> list[Row]:
+async def _query(context: ClientContext, partition: str) -> list[Row]:
     return await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )
 
 
-async def require_idle(context: Context, *, with_go: bool) -> None:
+async def require_idle(context: ClientContext, *, with_go: bool) -> None:
     """Raise GroupBusyError while anybody uses the rows.
 
     Clients that died without a word are marked dead, which takes their lease (8 s).
@@ -104,7 +105,7 @@ async def require_idle(context: Context, *, with_go: bool) -> None:
         await refuse_go_fleet(context)
 
 
-async def reset(context: Context, *, with_go: bool) -> Inventory:
+async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
     """Delete all rows of an app at rest, and return what they were.
 
     Raises GroupBusyError, with nothing deleted, if a client has started since
@@ -121,10 +122,10 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
     with report_partial_failure(left):
         await context.write(admin_writes.begin_reset(app))
         found = await read_inventory(context)
-    living = [p for p in map(rows.read_pulse, found.members) if not p.dead]
+    living = [p for p in map(rows.read_liveness, found.members) if not p.dead]
     if living:
         await context.write(admin_writes.give_up_reset(app))
-        names = shown(", ".join(pulse.client_id for pulse in living))
+        names = escape_unprintable(", ".join(pulse.client_id for pulse in living))
         raise GroupBusyError(
             "clients",
             f"clients of app {app!r} have just started: {names}; nothing was deleted",
@@ -134,7 +135,9 @@ async def reset(context: Context, *, with_go: bool) -> Inventory:
     return found
 
 
-async def _delete_all(context: Context, found: Inventory, *, with_go: bool) -> None:
+async def _delete_all(
+    context: ClientContext, found: Inventory, *, with_go: bool
+) -> None:
     for stream in found.streams:
         await _delete(context, stream.go if with_go else ())
         await _delete(context, stream.shards)
@@ -145,6 +148,6 @@ async def _delete_all(context: Context, found: Inventory, *, with_go: bool) -> N
     await context.write(admin_writes.delete(own))
 
 
-async def _delete(context: Context, found: Iterable[Row]) -> None:
+async def _delete(context: ClientContext, found: Iterable[Row]) -> None:
     keys = [Key(str(row["pk"]), str(row["sk"])) for row in found]
     await write_all(context, [admin_writes.delete(key) for key in keys])

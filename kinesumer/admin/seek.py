@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesumer.admin.connect import Roles
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.core.seek import Step
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class SeekPlan(NamedTuple):
@@ -69,7 +69,7 @@ class SeekPlan(NamedTuple):
 
 
 async def plan_seek(
-    context: Context,
+    context: ClientContext,
     stream: OpenStream,
     to: Position | Start,
     shard_id: str | None = None,
@@ -106,7 +106,7 @@ async def plan_seek(
 
 
 async def _plan_stream(
-    context: Context, stream: OpenStream, to: Position | Start, *, reopens: bool
+    context: ClientContext, stream: OpenStream, to: Position | Start, *, reopens: bool
 ) -> SeekPlan:
     known, listed = await read_with_listing(context, stream)
     new = lineage.repairs(stream.arn, known, listed).create
@@ -125,7 +125,7 @@ def _wanted(
 
 
 async def _check_shard(
-    context: Context, stream: OpenStream, row: ShardRow, to: Position | Start
+    context: ClientContext, stream: OpenStream, row: ShardRow, to: Position | Start
 ) -> None:
     shard_id = row.key.shard_id
     if row.ended:
@@ -139,7 +139,7 @@ async def _check_shard(
         )
 
 
-async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
+async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
     """Do what ``plan_seek()`` said, and return the rows of the shards sought.
 
     Shards that ended meanwhile stay so where the plan reopens none, and aren't
@@ -158,7 +158,7 @@ async def seek(context: Context, planned: SeekPlan) -> list[ShardRow]:
 
 
 async def conflicting_seeks(
-    context: Context, plans: Iterable[SeekPlan], sought: Iterable[ShardRow]
+    context: ClientContext, plans: Iterable[SeekPlan], sought: Iterable[ShardRow]
 ) -> list[ShardRow]:
     """Return the shards that another seek has moved or opened meanwhile, as they are.
 
@@ -174,7 +174,9 @@ async def conflicting_seeks(
     ]
 
 
-async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow], bool]:
+async def _seek_all(
+    context: ClientContext, planned: SeekPlan
+) -> tuple[list[ShardRow], bool]:
     """Return the rows sought, and whether a shard has ended since the plan was made."""
     met: list[ShardRow] = []
     for generation in planned.generations:
@@ -188,7 +190,7 @@ async def _seek_all(context: Context, planned: SeekPlan) -> tuple[list[ShardRow]
 
 
 async def _seek_one(
-    context: Context, to: Position | Start, step: Step
+    context: ClientContext, to: Position | Start, step: Step
 ) -> ShardRow | None:
     """Seek a shard unless it has ended since; return its row, if there is one still."""
     write = _first_write(context.app, to, step)
@@ -210,7 +212,7 @@ def _first_write(app: str, to: Position | Start, step: Step) -> Write:
     return writes.create_shard(app, row)
 
 
-async def _open_children(context: Context, arn: str) -> None:
+async def _open_children(context: ClientContext, arn: str) -> None:
     """Open shards whose parents have ended again before they were sought themselves.
 
     Their parents are read after them: what a seek beside this one reopens meanwhile
@@ -232,7 +234,7 @@ class SeekTarget(NamedTuple):
 
 
 async def plan_seeks(
-    context: Context, clients: Clients, place: SeekTarget, roles: Roles
+    context: ClientContext, clients: ClientFactory, place: SeekTarget, roles: Roles
 ) -> list[SeekPlan]:
     """Return what a seek will do in each stream; write nothing.
 

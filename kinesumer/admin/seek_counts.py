@@ -13,7 +13,7 @@ from kinesumer.admin.lag_trend import (
 from kinesumer.admin.sampling import TIP_SECONDS, read_more, sample_since
 from kinesumer.admin.shard_reads import PacedReader, ServiceClock
 from kinesumer.errors import KinesumerError
-from kinesumer.runtime.tasks import together
+from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ async def count_seek(
     """Return what a seek skips and repeats in each of its shards, by shard id."""
     source, clock = plan.stream.source, ServiceClock(plan.stream.info.now)
     asking = PacedReader(READ_INTERVAL_SECONDS) if asking is None else asking
-    counts = await together(
+    counts = await gather_or_cancel(
         _of_step(asking, source, step, plan.to, clock) for step in plan.steps
     )
     ids = [step.row.key.shard_id for step in plan.steps]

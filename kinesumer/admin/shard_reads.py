@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import ShardKey, Start
@@ -146,7 +146,7 @@ class PacedReader:
 
 
 async def for_each_stream(
-    clients: Clients,
+    clients: ClientFactory,
     arns: Iterable[str],
     ask: Callable[[str, KinesisSource], Awaitable[None]],
     roles: Roles = NO_ROLES,

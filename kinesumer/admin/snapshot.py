@@ -145,7 +145,7 @@ async def take(store: StateStore, app: str) -> Snapshot:
     corrupt: list[str] = []
 
     def said(read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
-        values, wrong = rows.readable(read, found)
+        values, wrong = rows.parse_rows(read, found)
         corrupt.extend(str(error) for _, error in wrong)
         return values
 
@@ -192,4 +192,4 @@ async def take_known(store: StateStore, app: str, table: str) -> Snapshot:
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:
     """Read the member rows only, without those that can't be read."""
     partition = rows.member_key(app, "").pk
-    return rows.readable(rows.read_member, await store.query(partition))[0]
+    return rows.parse_rows(rows.read_member, await store.query(partition))[0]

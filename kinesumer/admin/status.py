@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
     from kinesumer.model.streams import Range
     from kinesumer.ports import StateStore
@@ -36,7 +36,7 @@ class StatusQuery:
         self._lag = lag
         self._hearts = HeartbeatObserver(app)
 
-    async def answer(self, clients: Clients, store: StateStore) -> dict[str, Any]:
+    async def answer(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Read the rows, watch the hearts, ask for lags; return it as JSON."""
         found = await snapshot.take_known(store, self.app, self.table)
         lags = Lags({}, {})

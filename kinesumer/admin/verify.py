@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.sampling import Peek
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.errors import KinesumerError
     from kinesumer.model.rows import ShardRow, StreamRow
     from kinesumer.model.streams import Shard
@@ -219,7 +219,7 @@ class Verification:
         self._asking = PacedReader()
         self._streams: dict[str, dict[str, Any]] = {}
 
-    async def run(self, clients: Clients, store: StateStore) -> dict[str, Any]:
+    async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Compare all positions, and return the report. Raises KinesumerError."""
         found = await snapshot.take_known(store, self._app, self._table)
         rows = {stream.arn: stream for stream in found.streams}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.coordination.pauses import Target
     from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
     FindHeld = Callable[[Snapshot], list[ShardRow]]
 
@@ -54,7 +54,7 @@ def _owned(found: Snapshot) -> list[ShardRow]:
 
 
 async def wait_until_free(
-    context: Context, held: FindHeld, seconds: float
+    context: ClientContext, held: FindHeld, seconds: float
 ) -> list[ShardRow]:
     """Look until no shard is held any more; return those that are when time is over."""
     deadline = time.monotonic() + seconds

@@ -6,13 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesumer.aws.endpoints import service_time
-from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
     Answer = Mapping[str, Any]
     T = TypeVar("T")
@@ -22,7 +29,7 @@ ANSWER_SECONDS = 10.0
 """For a whole answer: one that comes byte by byte would never end."""
 
 
-class Caller(NamedTuple):
+class CallerIdentity(NamedTuple):
     """Whose credentials are in use."""
 
     arn: str
@@ -38,20 +45,22 @@ class AccountLimits(NamedTuple):
     shard_limit: int
 
 
-async def read_caller(clients: Clients) -> Caller:
+async def read_caller(clients: ClientFactory) -> CallerIdentity:
     """Ask STS who calls: everybody may. Raises CredentialsError."""
     client = (await clients.open("sts")).client
     return await _call("sts:GetCallerIdentity", client.get_caller_identity, _caller)
 
 
-async def read_limits(clients: Clients, region: str | None = None) -> AccountLimits:
+async def read_limits(
+    clients: ClientFactory, region: str | None = None
+) -> AccountLimits:
     """Ask Kinesis for the limits of one's own account in a region."""
     client = (await clients.open("kinesis", region)).client
     return await _call("kinesis:DescribeLimits", client.describe_limits, _limits)
 
 
-def _caller(answer: Answer) -> Caller:
-    return Caller(answer["Arn"], answer["Account"], service_time(answer))
+def _caller(answer: Answer) -> CallerIdentity:
+    return CallerIdentity(answer["Arn"], answer["Account"], service_time(answer))
 
 
 def _limits(answer: Answer) -> AccountLimits:
@@ -62,13 +71,13 @@ async def _call(
     action: str, call: Callable[[], Awaitable[Answer]], read: Callable[[Answer], T]
 ) -> T:
     # The parser fails, too, at what isn't an answer of AWS.
-    readable = understood(action.partition(":")[2], SourceUnavailableError)
+    readable = translated_errors(action.partition(":")[2], SourceUnavailableError)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             with readable:
                 return read(await call())
     except FOREIGN as error:
-        fault = fault_of(error)
+        fault = failure_of(error)
         if fault.kind in TRANSIENT:
-            raise SourceUnavailableError(f"{action}: {said(fault)}") from error
-        raise fatal(fault, action, "the account") from error
+            raise SourceUnavailableError(f"{action}: {describe(fault)}") from error
+        raise fatal_error(fault, action, "the account") from error

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
 
-from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -23,19 +30,19 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 
-LONGEST_EARLY = 15 * 60.0
+MAX_EARLY_SECONDS = 15 * 60.0
 """Renewal begins at half of the lifetime, but at most this long before the end."""
-LONGEST_PAUSE = 30.0
+MAX_PAUSE_SECONDS = 30.0
 """Failed renewals are tried again after a tenth of the lifetime, at most this."""
 DATE_SECONDS = 2.0
 """A clock that is off by more than this isn't used for lifetimes."""
-ASK_SECONDS = 1.0
+REQUEST_SECONDS = 1.0
 """How often another loop is asked for its credentials: not for each call."""
-LOAN_WAIT = 0.25
+BORROW_SECONDS = 0.25
 """How long another loop is waited for before its last credentials are used again."""
 
 
-class Frozen(NamedTuple):
+class FrozenCredentials(NamedTuple):
     """A set of keys at one moment (named as botocore's signers want it)."""
 
     access_key: str
@@ -48,14 +55,16 @@ class Frozen(NamedTuple):
         return f"Frozen(access_key={self.access_key!r}, …)"
 
 
-_USED: ContextVar[Frozen | None] = ContextVar("used", default=None)
+_NEEDED: ContextVar[FrozenCredentials | None] = ContextVar("used", default=None)
 """The keys of a role that the running task was given last."""
 
 
 class Credentials(Protocol):
     """What a client asks for each request that it signs."""
 
-    async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials: ...
+    async def get_frozen_credentials(
+        self,
+    ) -> FrozenCredentials | ReadOnlyCredentials: ...
 
 
 class StsClient(Protocol):
@@ -91,20 +100,20 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
     ) -> None:
         super().__init__("", "", method="assume-role")
         self._role, self._sts, self._now = role, sts, now
-        self._frozen: Frozen | None = None
+        self._frozen: FrozenCredentials | None = None
         self._renew_at = self._expires_at = 0.0
         self._pause = 0.0
         self._attempts = 0
         self._failure: KinesumerError | None = None
         self._lock = asyncio.Lock()
 
-    async def get_frozen_credentials(self) -> Frozen:
+    async def get_frozen_credentials(self) -> FrozenCredentials:
         """Return keys that are valid now, renewed if it is time to."""
         used = await self._valid()
-        _USED.set(used)
+        _NEEDED.set(used)
         return used
 
-    async def _valid(self) -> Frozen:
+    async def _valid(self) -> FrozenCredentials:
         frozen = self._frozen
         now = self._now()
         if frozen is not None and (now < self._renew_at or self._lock.locked()):
@@ -131,14 +140,14 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 
         Return True: there will be new ones. Keys that were renewed meanwhile stay.
         """
-        if _USED.get() is self._frozen:
+        if _NEEDED.get() is self._frozen:
             self._frozen = None
         return True
 
-    async def _renewed(self) -> Frozen:
+    async def _renewed(self) -> FrozenCredentials:
         self._failure = None
         try:
-            with understood("AssumeRole", SourceUnavailableError):
+            with translated_errors("AssumeRole", SourceUnavailableError):
                 answer = await self._assume()
                 lifetime, keys = _lifetime(answer), _keys(answer, self._role)
         except KinesumerError as error:
@@ -149,8 +158,8 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
             LOGGER.warning("%s; the credentials in use are still valid", error)
             return self._frozen
         self._expires_at = self._now() + lifetime
-        self._renew_at = self._expires_at - min(lifetime / 2, LONGEST_EARLY)
-        self._pause = min(lifetime / 10, LONGEST_PAUSE)
+        self._renew_at = self._expires_at - min(lifetime / 2, MAX_EARLY_SECONDS)
+        self._pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
         return keys
 
     async def _assume(self) -> Mapping[str, Any]:
@@ -162,16 +171,16 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
             async with self._sts() as sts:
                 return await sts.assume_role(**arguments)
         except FOREIGN as error:
-            fault = fault_of(error)
+            fault = failure_of(error)
             if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
-                text = f"sts:AssumeRole on {role.arn}: {said(fault)}"
+                text = f"sts:AssumeRole on {role.arn}: {describe(fault)}"
                 raise SourceUnavailableError(text) from error
-            raise fatal(fault, "sts:AssumeRole", role.arn) from error
+            raise fatal_error(fault, "sts:AssumeRole", role.arn) from error
 
 
-def _keys(answer: Mapping[str, Any], role: Role) -> Frozen:
+def _keys(answer: Mapping[str, Any], role: Role) -> FrozenCredentials:
     keys = answer["Credentials"]
-    return Frozen(
+    return FrozenCredentials(
         keys["AccessKeyId"],
         keys["SecretAccessKey"],
         keys["SessionToken"],
@@ -196,7 +205,7 @@ def _lifetime(answer: Mapping[str, Any]) -> float:
     return (expires - now).total_seconds()
 
 
-class LoanedCredentials(AioCredentials):  # type: ignore[misc]
+class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
     """Another event loop's credentials, for a thread that must not wait for it.
 
     Refreshable credentials hold locks of their loop, so they are asked there. If that
@@ -207,15 +216,15 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
     def __init__(
         self,
         owner: Credentials,
-        last: Frozen | ReadOnlyCredentials,
+        last: FrozenCredentials | ReadOnlyCredentials,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__("", "", method="loaned")
         self._owner, self._last, self._loop = owner, last, loop
-        self._asked: Future[Frozen | ReadOnlyCredentials] | None = None
+        self._asked: Future[FrozenCredentials | ReadOnlyCredentials] | None = None
         self._ask_at = 0.0
 
-    async def get_frozen_credentials(self) -> Frozen | ReadOnlyCredentials:
+    async def get_frozen_credentials(self) -> FrozenCredentials | ReadOnlyCredentials:
         """Return the owner's keys, or the last ones if its loop doesn't answer."""
         if self._loop.is_closed() or not renewable(self._owner):
             return self._last
@@ -223,11 +232,11 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
             now = asyncio.get_running_loop().time()
             if now < self._ask_at:
                 return self._last
-            self._ask_at = now + ASK_SECONDS
+            self._ask_at = now + REQUEST_SECONDS
             self._asked = asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
             answer = asyncio.wrap_future(self._asked)
-            answer.add_done_callback(_look_at)
-            await asyncio.wait([answer], timeout=LOAN_WAIT)
+            answer.add_done_callback(_expiry_of)
+            await asyncio.wait([answer], timeout=BORROW_SECONDS)
         # Else a call has waited for it: that others do so, too, brings no keys sooner.
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
@@ -238,11 +247,11 @@ class LoanedCredentials(AioCredentials):  # type: ignore[misc]
         """Return the account if the owner knows it."""
         return getattr(self._last, "account_id", None)
 
-    async def _fetch(self) -> Frozen | ReadOnlyCredentials:
+    async def _fetch(self) -> FrozenCredentials | ReadOnlyCredentials:
         return await self._owner.get_frozen_credentials()
 
 
-def _look_at(answer: asyncio.Future[Frozen | ReadOnlyCredentials]) -> None:
+def _expiry_of(answer: asyncio.Future[FrozenCredentials | ReadOnlyCredentials]) -> None:
     """Keep asyncio from complaining about an error that comes after the wait."""
     if not answer.cancelled():
         answer.exception()

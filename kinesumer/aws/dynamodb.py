@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kinesumer.aws import dynamodb_table
 from kinesumer.aws.dynamodb_table import RefusedError, TableCalls
-from kinesumer.aws.errors import understood
+from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
 from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
 from kinesumer.model.rows import Key
-from kinesumer.ports import Written
+from kinesumer.ports import WriteResult
 from kinesumer.wire.table_definition import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from kinesumer.aws.dynamodb_table import Answer, Call
-    from kinesumer.aws.session import Clients, Loan
+    from kinesumer.aws.session import BorrowedSession, ClientFactory
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
 
@@ -37,14 +37,16 @@ class DynamoDBClient(Protocol):
     async def create_table(self, **arguments: object) -> Answer: ...
 
 
-async def open_store(clients: Clients, table: str) -> DynamoStateStore:
+async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
     """Return the state store in a table, through the event loop's own client."""
     opened = await clients.open("dynamodb")
     return DynamoStateStore(opened.client, table, expired=opened.expired)
 
 
 @asynccontextmanager
-async def borrowed_store(loan: Loan, table: str) -> AsyncIterator[DynamoStateStore]:
+async def open_borrowed_store(
+    loan: BorrowedSession, table: str
+) -> AsyncIterator[DynamoStateStore]:
     """Open the state store on the running event loop, with a client of its own."""
     async with loan.open() as client:
         yield DynamoStateStore(client, table, expired=loan.expired)
@@ -77,7 +79,7 @@ class DynamoStateStore:
             {"Key": item_of(key, {}), "ConsistentRead": consistent},
         )
         item = answer.get("Item")
-        with understood("GetItem", StoreUnavailableError):
+        with translated_errors("GetItem", StoreUnavailableError):
             return None if item is None else row_of(item)
 
     async def query(
@@ -97,20 +99,20 @@ class DynamoStateStore:
         values |= {":first": first} if first else {}
         values |= {":last": last} if last else {}
         items = await self._query(condition, values, ConsistentRead=consistent)
-        with understood("Query", StoreUnavailableError):
+        with translated_errors("Query", StoreUnavailableError):
             return [row_of(item) for item in items]
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of rows whose ``last_update`` is at or before moment."""
         items = await self._query(
             "pk = :pk AND last_update <= :moment",
             {":pk": pk, ":moment": moment},
             IndexName=INDEX,
         )
-        with understood("Query", StoreUnavailableError):
+        with translated_errors("Query", StoreUnavailableError):
             return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries of its own.
 
         Raises StoreThrottledError when it surely didn't happen, and
@@ -124,13 +126,15 @@ class DynamoStateStore:
         try:
             answer = await self._metered(operation, call, request_of(write))
         except RefusedError as refused:
-            return Written(False, refused.row)
+            return WriteResult(False, refused.row)
         if write.delete:
-            return Written(True, None)
+            return WriteResult(True, None)
         if write.replace:
-            return Written(True, {"pk": write.key.pk, "sk": write.key.sk, **write.set})
-        with understood(operation, StoreUnavailableError):
-            return Written(True, row_of(answer["Attributes"]))
+            return WriteResult(
+                True, {"pk": write.key.pk, "sk": write.key.sk, **write.set}
+            )
+        with translated_errors(operation, StoreUnavailableError):
+            return WriteResult(True, row_of(answer["Attributes"]))
 
     async def verify(self) -> str:
         """Check that the table is there and has the keys and index; return its id.
@@ -138,7 +142,7 @@ class DynamoStateStore:
         Raises StateStoreMissingError or StateStoreSchemaError.
         """
         description = await self.describe()
-        with understood("DescribeTable", StoreUnavailableError):
+        with translated_errors("DescribeTable", StoreUnavailableError):
             return dynamodb_table.verified(self._table, description)
 
     async def describe(self) -> Answer | None:
@@ -147,7 +151,7 @@ class DynamoStateStore:
             answer = await self._call("DescribeTable", self._client.describe_table, {})
         except StateStoreMissingError:
             return None
-        with understood("DescribeTable", StoreUnavailableError):
+        with translated_errors("DescribeTable", StoreUnavailableError):
             return cast("Answer", answer["Table"])
 
     async def create(self, definition: Mapping[str, Any]) -> None:
@@ -171,7 +175,7 @@ class DynamoStateStore:
         }
         while True:
             answer = await self._metered("Query", self._client.query, arguments)
-            with understood("Query", StoreUnavailableError):
+            with translated_errors("Query", StoreUnavailableError):
                 items += answer["Items"]
             if not answer.get("LastEvaluatedKey"):
                 return items

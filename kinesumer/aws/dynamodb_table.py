@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
 from kinesumer.aws.expressions import row_of
 from kinesumer.errors import (
     KinesumerError,
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
     from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.errors import Fault
+    from kinesumer.aws.errors import AwsFailure
 
 
 POLL_SECONDS = 0.5
@@ -62,7 +69,7 @@ def verified(table: str, description: Mapping[str, Any] | None) -> str:
         raise missing(table)
     if description["TableStatus"] == "CREATING":
         raise StoreUnavailableError(f"table {table} is still being created")
-    faults = list(_faults(description))
+    faults = list(_schema_errors(description))
     if faults:
         raise StateStoreSchemaError(
             f"table {table} can't be a state store: {'; '.join(faults)}; use another "
@@ -93,7 +100,7 @@ def _keys(schema: list[Mapping[str, str]]) -> _Keys:
     return _Keys(names.get("HASH", ""), names.get("RANGE", ""))
 
 
-def _faults(description: Mapping[str, Any]) -> list[str]:
+def _schema_errors(description: Mapping[str, Any]) -> list[str]:
     faults = []
     keys = _keys(description["KeySchema"])
     if keys != _Keys("pk", "sk"):
@@ -169,7 +176,7 @@ class TableCalls:
         """Return the answer. Raises RefusedError for a condition that didn't hold."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                with understood(operation, StoreUnavailableError):
+                with translated_errors(operation, StoreUnavailableError):
                     return await call(TableName=self.table, **arguments)
         except FOREIGN as error:
             resource = f"table {self.table}"
@@ -181,12 +188,12 @@ class TableCalls:
     def _translated(
         self, error: Exception, operation: str, resource: str
     ) -> KinesumerError:
-        fault = fault_of(error)
+        fault = failure_of(error)
         if fault.code == "ConditionalCheckFailedException":
             response = cast("ClientError", error).response
             return RefusedError(cast("Answer", response).get("Item"))
         action = f"dynamodb:{operation}"
-        message = f"{action} on {resource}: {said(fault)}"
+        message = f"{action} on {resource}: {describe(fault)}"
         if fault.kind is Kind.THROTTLED:
             return StoreThrottledError(message)
         if fault.kind is Kind.UNAVAILABLE:
@@ -195,17 +202,19 @@ class TableCalls:
             return StoreUnavailableError(message)
         if fault.kind is Kind.OTHER:
             return self._of_dynamodb(fault, action, resource)
-        return fatal(fault, action, resource)
+        return fatal_error(fault, action, resource)
 
-    def _of_dynamodb(self, fault: Fault, action: str, resource: str) -> KinesumerError:
+    def _of_dynamodb(
+        self, fault: AwsFailure, action: str, resource: str
+    ) -> KinesumerError:
         if fault.code == "ResourceNotFoundException":
             return self._missing(self.table)
         if fault.code == "ValidationException" and _names_a_key(fault.text):
             return StateStoreSchemaError(
-                f"{action} on {resource}: {said(fault)}; "
+                f"{action} on {resource}: {describe(fault)}; "
                 f"run: kinesumer init --table {self.table}"
             )
-        return fatal(fault, action, resource)
+        return fatal_error(fault, action, resource)
 
 
 def _decode(

@@ -24,7 +24,7 @@ def service_time(answer: Mapping[str, Any]) -> float:
 _USER = re.compile(r"://[^/?#\s]*@")
 
 
-def refuse_credentials(what: str, url: str) -> None:
+def require_no_credentials(what: str, url: str) -> None:
     """Raise ConfigurationError, without repeating it, for a URL with user or password.
 
     No request could be sent there: it has a signature in their place.

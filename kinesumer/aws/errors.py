@@ -57,17 +57,19 @@ MALFORMED = (
 
 
 @contextmanager
-def understood(operation: str, unavailable: type[TransientError]) -> Iterator[None]:
+def translated_errors(
+    operation: str, unavailable: type[TransientError]
+) -> Iterator[None]:
     """Make a fault that passes of an answer that can't be one of AWS."""
     try:
         yield
     except MALFORMED as error:
         if isinstance(error, KinesumerError):
             raise
-        said = " ".join(str(error).split())[:200]
+        describe = " ".join(str(error).split())[:200]
         raise unavailable(
             f"an answer to {operation} isn't one of AWS ({type(error).__name__}: "
-            f"{said}); check what answers at the endpoint"
+            f"{describe}); check what answers at the endpoint"
         ) from error
 
 
@@ -82,7 +84,7 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Fault(NamedTuple):
+class AwsFailure(NamedTuple):
     """A foreign error: its kind, AWS's code (or the error's class) and its text."""
 
     kind: Kind
@@ -162,7 +164,7 @@ _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
 """A request that was sent long after its signing (a stopped process, a wrong clock)."""
 
 
-def fault_of(error: Exception) -> Fault:
+def failure_of(error: Exception) -> AwsFailure:
     """Say what an error from aiobotocore means."""
     if isinstance(error, ClientError):
         return _answered(error)
@@ -171,13 +173,13 @@ def fault_of(error: Exception) -> Fault:
         error,
         NoCredentialsError | NoRegionError | PartialCredentialsError | ProfileNotFound,
     ):
-        return Fault(Kind.NO_CREDENTIALS, code, text)
+        return AwsFailure(Kind.NO_CREDENTIALS, code, text)
     if isinstance(error, ParamValidationError):
-        return Fault(Kind.OTHER, code, text)
-    return Fault(Kind.UNAVAILABLE, code, text)
+        return AwsFailure(Kind.OTHER, code, text)
+    return AwsFailure(Kind.UNAVAILABLE, code, text)
 
 
-def _answered(error: ClientError) -> Fault:
+def _answered(error: ClientError) -> AwsFailure:
     answer = error.response
     code = str(answer.get("Error", {}).get("Code", ""))
     text = _without_request(error)
@@ -189,7 +191,7 @@ def _answered(error: ClientError) -> Fault:
         kind = Kind.THROTTLED
     if kind is None and status >= 500:
         kind = Kind.UNAVAILABLE
-    return Fault(kind or Kind.OTHER, code, text)
+    return AwsFailure(kind or Kind.OTHER, code, text)
 
 
 def _without_request(error: ClientError) -> str:
@@ -202,7 +204,7 @@ def _without_request(error: ClientError) -> str:
     text = str(answer.get("Message", ""))
     kept, repeats, _ = text.partition("The Canonical String for this request")
     if repeats:
-        error.args = tuple(str(said).replace(text, kept) for said in error.args)
+        error.args = tuple(str(describe).replace(text, kept) for describe in error.args)
         answer["Message"] = kept
     return kept
 
@@ -216,19 +218,21 @@ class _Refusal(msgspec.Struct):
 def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
     """Return an answer that isn't a success as the error that botocore makes of it."""
     try:
-        said = msgspec.json.decode(body, type=_Refusal)
+        describe = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not from Kinesis, but from something on the way there.
-        said = _Refusal(message=body.decode(errors="replace"))
+        describe = _Refusal(message=body.decode(errors="replace"))
     # "namespace#Code:link", of which only the code says anything.
-    code = (said.code or str(status)).partition(":")[0].rpartition("#")[2]
-    error = {"Code": code, "Message": said.message or said.capital or ""}
+    code = (describe.code or str(status)).partition(":")[0].rpartition("#")[2]
+    error = {"Code": code, "Message": describe.message or describe.capital or ""}
     return ClientError(
         {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, operation
     )
 
 
-def fatal(fault: Fault, action: str, resource: str) -> FatalError | ConfigurationError:
+def fatal_error(
+    fault: AwsFailure, action: str, resource: str
+) -> FatalError | ConfigurationError:
     """Return the error for a fault that trying again can't help."""
     if fault.code == "ParamValidationError":
         return ConfigurationError(f"{action} on {resource}: {fault.text}")
@@ -242,10 +246,10 @@ def fatal(fault: Fault, action: str, resource: str) -> FatalError | Configuratio
             action, resource = "kms:Decrypt", f"the key of {resource}"
         advice = UNKNOWN if fault.code in UNKNOWN_KEYS else ""
         return AccessDeniedError(action, resource, _denial(fault), advice)
-    return FatalError(f"{action} on {resource} failed: {said(fault)}")
+    return FatalError(f"{action} on {resource} failed: {describe(fault)}")
 
 
-def no_credentials(fault: Fault) -> CredentialsError:
+def no_credentials(fault: AwsFailure) -> CredentialsError:
     """Return the error for credentials or a region that can't be found."""
     if fault.code == "NoRegionError":
         return CredentialsError(
@@ -260,7 +264,7 @@ def no_credentials(fault: Fault) -> CredentialsError:
     return CredentialsError(f"no usable AWS credentials: {fault.text}; {hint}")
 
 
-def said(fault: Fault) -> str:
+def describe(fault: AwsFailure) -> str:
     """Return AWS's code and text in one line of bearable length."""
     text = " ".join(fault.text.split())
     if len(text) > 300:
@@ -271,11 +275,11 @@ def said(fault: Fault) -> str:
 _DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTALL)
 
 
-def _denial(fault: Fault) -> str:
+def _denial(fault: AwsFailure) -> str:
     """Shorten AWS's sentence, which repeats the action and the resource."""
     match = _DENIAL.match(fault.text)
     if match is None:
-        return said(fault)
+        return describe(fault)
     return " ".join(part for part in match.groups() if part)
 
 

@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.model.rows import Foreign
-from kinesumer.ports import All, Either, Test
+from kinesumer.model.rows import UnsupportedValue
+from kinesumer.ports import AllOf, AnyOf, Compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ Attribute = dict[str, Any]
 
 def attribute_of(value: Value) -> Attribute:
     """Return a value as an attribute. Raises ValueError for an empty set."""
-    if isinstance(value, Foreign):
+    if isinstance(value, UnsupportedValue):
         foreign: Attribute = json.loads(value)
         return foreign
     if isinstance(value, str):
@@ -50,7 +50,7 @@ def _value_of(attribute: Attribute) -> Value:
             return int(value)
         if kind == "SS" and all(type(part) is str for part in value):
             return frozenset(value)
-    return Foreign(json.dumps(attribute, default=repr))
+    return UnsupportedValue(json.dumps(attribute, default=repr))
 
 
 _WHOLE = re.compile(r"-?[0-9]{1,38}")
@@ -85,7 +85,7 @@ class Expression:
 
     def condition(self, condition: Condition) -> str:
         """Return a ConditionExpression, empty if it is always true."""
-        if isinstance(condition, Test):
+        if isinstance(condition, Compare):
             return self._test(condition)
         return self._joined(condition)
 
@@ -111,7 +111,7 @@ class Expression:
             arguments["ExpressionAttributeValues"] = self._values
         return arguments
 
-    def _test(self, test: Test) -> str:
+    def _test(self, test: Compare) -> str:
         name = self.name(test.attribute)
         if test.op == "exists":
             return f"attribute_exists({name})"
@@ -122,15 +122,15 @@ class Expression:
             return f"size({name}) {test.op[-1]} {value}"
         return f"{name} {test.op} {value}"
 
-    def _joined(self, condition: All | Either) -> str:
+    def _joined(self, condition: AllOf | AnyOf) -> str:
         parts = [self.condition(part) for part in condition.parts]
-        if isinstance(condition, All):
+        if isinstance(condition, AllOf):
             parts = [part for part in parts if part]
         elif not parts:
             raise ValueError("a condition without alternatives is never true")
         elif not all(parts):
             return ""
-        word = " AND " if isinstance(condition, All) else " OR "
+        word = " AND " if isinstance(condition, AllOf) else " OR "
         return f"({word.join(parts)})" if len(parts) > 1 else "".join(parts)
 
 

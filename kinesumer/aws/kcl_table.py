@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb_table import RefusedError, TableCalls
-from kinesumer.aws.errors import understood
+from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import Attribute
 from kinesumer.errors import ConfigurationError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
 KEY = "leaseKey"
 COUNTER = "leaseCounter"
@@ -30,13 +30,13 @@ class LeaseWrite(NamedTuple):
     """The counter that must stand there; None: there must be no such lease."""
 
 
-async def open_leases(clients: Clients, table: str) -> LeaseTable:
+async def open_leases(clients: ClientFactory, table: str) -> KclLeaseTable:
     """Return the lease table, through the event loop's own client."""
     opened = await clients.open("dynamodb")
-    return LeaseTable(opened.client, table, expired=opened.expired)
+    return KclLeaseTable(opened.client, table, expired=opened.expired)
 
 
-class LeaseTable:
+class KclLeaseTable:
     """One table with a lease for each shard. It never retries by itself."""
 
     def __init__(
@@ -51,7 +51,7 @@ class LeaseTable:
         arguments: dict[str, object] = {"ConsistentRead": True}
         while True:
             answer = await self._call("Scan", self._client.scan, arguments)
-            with understood("Scan", StoreUnavailableError):
+            with translated_errors("Scan", StoreUnavailableError):
                 items += answer["Items"]
             if not answer.get("LastEvaluatedKey"):
                 return items

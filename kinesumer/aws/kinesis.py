@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar,
 import msgspec
 
 from kinesumer.aws.endpoints import service_time
-from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
 from kinesumer.aws.http.client import DirectCalls
 from kinesumer.errors import (
     ConfigurationError,
@@ -38,11 +45,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.aws.errors import Fault
-    from kinesumer.aws.session import Clients, Opened
+    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.session import ClientFactory, OpenClient
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
     from kinesumer.wire.put_records import Entry, PutResult
 
 Answer = TypeVar("Answer")
@@ -50,7 +57,7 @@ Answer = TypeVar("Answer")
 ANSWER_SECONDS = 30.0
 """Longest wait for one answer; within it 10 s without a byte end the call, too."""
 READS = ("GetRecords", "GetShardIterator")
-SHARD_IS_USED_UP = "ProvisionedThroughputExceededException"
+SHARD_THROTTLED = "ProvisionedThroughputExceededException"
 
 
 _ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)
@@ -88,7 +95,7 @@ def parse_stream_name(text: str) -> StreamName:
     return StreamName(parts[5].removeprefix("stream/"), parts[3], text)
 
 
-async def open_source(clients: Clients, stream: Stream) -> KinesisSource:
+async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
     """Return the source for a stream, through its role and in its region."""
     named = parse_stream_name(stream.name)
     if stream.region and named.region and stream.region != named.region:
@@ -105,7 +112,7 @@ async def open_source(clients: Clients, stream: Stream) -> KinesisSource:
 class KinesisSource:
     """One stream: see ``ports.StreamSource``. It never retries by itself."""
 
-    def __init__(self, opened: Opened, stream: StreamName) -> None:
+    def __init__(self, opened: OpenClient, stream: StreamName) -> None:
         self._client = cast("KinesisClient", opened.client)
         self._direct = DirectCalls(opened)
         self._stream = stream
@@ -119,7 +126,7 @@ class KinesisSource:
             self._client.describe_stream_summary,
             self._named,
         )
-        with understood("DescribeStreamSummary", SourceUnavailableError):
+        with translated_errors("DescribeStreamSummary", SourceUnavailableError):
             summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
             now = service_time(answer)
         # From now on the ARN is sent: no other account's stream can be meant.
@@ -131,7 +138,7 @@ class KinesisSource:
             retention_hours=summary.retention_hours,
             now=now,
             max_record_bytes=summary.max_record_kib * 1024,
-            places_by_key=summary.distribution != "AUTO",
+            routes_by_key=summary.distribution != "AUTO",
         )
 
     async def list_shards(self) -> list[Shard]:
@@ -152,7 +159,7 @@ class KinesisSource:
                 )
             except _ExpiredTokenError:
                 return None
-            with understood("ListShards", SourceUnavailableError):
+            with translated_errors("ListShards", SourceUnavailableError):
                 found = msgspec.convert(answer["Shards"], list[_Shard])
                 shards += [shard.read() for shard in found]
             token = answer.get("NextToken")
@@ -170,7 +177,7 @@ class KinesisSource:
             answer = await self._call(
                 "GetShardIterator",
                 self._direct.get_shard_iterator,
-                {**self._named, "ShardId": shard_id, **_starting(after)},
+                {**self._named, "ShardId": shard_id, **_iterator_arguments(after)},
                 shard_id,
             )
         except (TrimmedPositionError, InvalidPositionError) as error:
@@ -181,19 +188,19 @@ class KinesisSource:
         return decode_iterator(answer)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
         return decode_page(await self.get_body(iterator, limit, room))
 
     async def get_body(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> bytearray:
         """Return the next page as Kinesis wrote it: Spark reads it in columns."""
         asked = {"ShardIterator": iterator, "Limit": limit, **self._arn}
         if room is None:
             return await self._call("GetRecords", self._direct.get_records, asked)
-        patient = _PatientRoom(room)
+        patient = _PatientReservation(room)
         try:
             return await self._call(
                 "GetRecords",
@@ -242,16 +249,16 @@ class KinesisSource:
         call: Callable[..., Awaitable[Answer]],
         arguments: Mapping[str, object],
         shard_id: str = "",
-        patient: _PatientRoom | None = None,
+        patient: _PatientReservation | None = None,
     ) -> Answer:
         try:
             async with self._turn(operation), timeout(ANSWER_SECONDS) as limit:
                 if patient is not None:
                     patient.limit = limit
-                with understood(operation, SourceUnavailableError):
+                with translated_errors(operation, SourceUnavailableError):
                     return await call(**arguments)
         except FOREIGN as error:
-            fault = fault_of(error)
+            fault = failure_of(error)
             if fault.code == _NOT_FOUND and operation in _OF_A_SHARD:
                 await self._require_stream()
             raise self._translated(fault, operation, shard_id) from error
@@ -268,13 +275,13 @@ class KinesisSource:
             raise SourceUnavailableError(f"stream {info.arn} is being created")
 
     def _translated(
-        self, fault: Fault, operation: str, shard_id: str
+        self, fault: AwsFailure, operation: str, shard_id: str
     ) -> KinesumerError:
         action, stream = f"kinesis:{operation}", self._stream.arn or self._stream.name
         resource = f"{stream}, {shard_id}" if shard_id else stream
-        message = f"{action} on {resource}: {said(fault)}"
+        message = f"{action} on {resource}: {describe(fault)}"
         if fault.kind is Kind.THROTTLED:
-            of_shard = operation in READS and fault.code == SHARD_IS_USED_UP
+            of_shard = operation in READS and fault.code == SHARD_THROTTLED
             return (ShardThrottledError if of_shard else SourceThrottledError)(message)
         if fault.kind is Kind.UNAVAILABLE:
             return SourceUnavailableError(message)
@@ -282,10 +289,10 @@ class KinesisSource:
             return SourceUnavailableError(message)
         if fault.kind is Kind.OTHER:
             return self._of_kinesis(fault, operation, message, stream)
-        return fatal(fault, action, stream)
+        return fatal_error(fault, action, stream)
 
     def _of_kinesis(
-        self, fault: Fault, operation: str, message: str, stream: str
+        self, fault: AwsFailure, operation: str, message: str, stream: str
     ) -> KinesumerError:
         if fault.code == "ExpiredIteratorException":
             return ExpiredIteratorError(message)
@@ -301,13 +308,13 @@ class KinesisSource:
             return TrimmedPositionError(message)
         if operation == "GetShardIterator" and fault.code in _REFUSALS:
             return InvalidPositionError(message)
-        return fatal(fault, f"kinesis:{operation}", stream)
+        return fatal_error(fault, f"kinesis:{operation}", stream)
 
 
-class _PatientRoom:
+class _PatientReservation:
     """An answer's room: while it grows, the time for the answer stands still."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Reservation) -> None:
         self._room = room
         self.limit: timeout
         self.has_begun = False
@@ -341,14 +348,14 @@ _DIRECT = (*_OF_A_SHARD, "PutRecords")
 _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
 
 
-def _is_trimmed(fault: Fault) -> bool:
+def _is_trimmed(fault: AwsFailure) -> bool:
     """Tell a number that retention has passed from one that was never this shard's."""
     return fault.code == "InvalidArgumentException" and not any(
         phrase in fault.text for phrase in _FOREIGN_NUMBER
     )
 
 
-def _starting(after: Position | Start) -> dict[str, object]:
+def _iterator_arguments(after: Position | Start) -> dict[str, object]:
     if isinstance(after, Position):
         whole = after.sub_sequence_number is None
         kind = "AFTER_SEQUENCE_NUMBER" if whole else "AT_SEQUENCE_NUMBER"

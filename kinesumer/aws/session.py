@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 from aiobotocore.config import AioConfig
 
 from kinesumer.aws.credentials import (
+    BorrowedCredentials,
     Credentials,
-    LoanedCredentials,
     Role,
     RoleCredentials,
     StsClient,
     renewable,
 )
-from kinesumer.aws.endpoints import check_port, refuse_credentials
-from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, Fault, Kind, fault_of
+from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, AwsFailure, Kind, failure_of
 from kinesumer.aws.errors import no_credentials as credentials_error
-from kinesumer.aws.http.pool import Connections
+from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
-from kinesumer.aws.settings import Settings, own_session
+from kinesumer.aws.settings import Settings, new_session
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ class Session(Protocol):
     async def get_credentials(self) -> Credentials | None: ...
 
 
-class Opened(NamedTuple):
+class OpenClient(NamedTuple):
     """A client, its credentials, and what to do when AWS calls their keys expired.
 
     ``expired`` returns whether there will be new ones; ``connections`` are for calls
@@ -66,10 +66,10 @@ class Opened(NamedTuple):
     client: Any
     credentials: Credentials
     expired: Callable[[], bool]
-    connections: Connections
+    connections: ConnectionPool
 
 
-class Clients:
+class ClientFactory:
     """All AWS clients of one event loop: made when asked for, closed together.
 
     ``endpoints`` maps services to URLs; by default the session's configuration decides.
@@ -87,13 +87,13 @@ class Clients:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._resolver = Resolver()
-        self._session = own_session(self._resolver) if session is None else session
+        self._session = new_session(self._resolver) if session is None else session
         self._settings = Settings(self._session)
         self._region = region
         self._role_session_name = role_session_name
         self._now = now
         self._max_connections = max_connections
-        self._connections = Connections(
+        self._connections = ConnectionPool(
             CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
         )
         self._endpoints = endpoints
@@ -101,7 +101,7 @@ class Clients:
         self._lock = asyncio.Lock()
         self._own: tuple[AioSession, Credentials] | None = None
         self._roles: dict[Role, tuple[AioSession, RoleCredentials]] = {}
-        self._clients: dict[tuple[str, str | None, Role | None], Opened] = {}
+        self._clients: dict[tuple[str, str | None, Role | None], OpenClient] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,7 +140,7 @@ class Clients:
 
     async def open(
         self, service: str, region: str | None = None, role: Role | None = None
-    ) -> Opened:
+    ) -> OpenClient:
         """Return the one client for a service, region and role.
 
         Raises CredentialsError if the standard chain holds no credentials or region.
@@ -153,7 +153,7 @@ class Clients:
 
     async def _open(
         self, service: str, region: str | None, role: Role | None
-    ) -> Opened:
+    ) -> OpenClient:
         session, credentials = await self._owner()
         expired: Callable[[], bool] = partial(renewable, credentials)
         if role is not None:
@@ -161,7 +161,7 @@ class Clients:
             credentials, expired = assumed, assumed.forget
         connected = self._connected(session, service, region)
         client = await self._stack.enter_async_context(connected)
-        return Opened(client, credentials, expired, self._connections)
+        return OpenClient(client, credentials, expired, self._connections)
 
     @asynccontextmanager
     async def _connected(
@@ -196,7 +196,7 @@ class Clients:
             except FOREIGN as error:
                 raise _refused(error) from error
             what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
-            refuse_credentials(what, client.meta.endpoint_url)
+            require_no_credentials(what, client.meta.endpoint_url)
             check_port(what, client.meta.endpoint_url)
             yield client
 
@@ -229,14 +229,14 @@ class Clients:
                 credentials = await found
                 if credentials is None:
                     raise credentials_error(
-                        Fault(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
+                        AwsFailure(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
                     )
                 self._own = (self._settings.session(credentials), credentials)
             except FOREIGN as error:
                 raise _refused(error) from error
         return self._own
 
-    async def lend(self) -> Loan:
+    async def lend(self) -> BorrowedSession:
         """Return what another thread needs to reach the state store by itself.
 
         Raises CredentialsError if the standard chain holds no credentials.
@@ -246,15 +246,15 @@ class Clients:
             last = await owner.get_frozen_credentials()
         except FOREIGN as error:
             raise _refused(error) from error
-        credentials = LoanedCredentials(owner, last, asyncio.get_running_loop())
+        credentials = BorrowedCredentials(owner, last, asyncio.get_running_loop())
         session = self._settings.session(credentials)
         connected = partial(
             self._connected, session, "dynamodb", self.region, elsewhere=True
         )
-        return Loan(session, connected, partial(renewable, owner))
+        return BorrowedSession(session, connected, partial(renewable, owner))
 
 
-class Loan(NamedTuple):
+class BorrowedSession(NamedTuple):
     """Made on one event loop, opened on another: a DynamoDB client of its own."""
 
     session: AioSession
@@ -303,7 +303,7 @@ def _configured(read: Callable[[], str | None]) -> str | None:
 
 
 def _refused(error: Exception) -> ConfigurationError:
-    fault = fault_of(error)
+    fault = failure_of(error)
     if isinstance(error, NOT_OBTAINED) or fault.kind is Kind.NO_CREDENTIALS:
         return credentials_error(fault)
     return ConfigurationError(f"no AWS client can be made: {fault.text}")

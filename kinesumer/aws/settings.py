@@ -108,7 +108,7 @@ class Settings:
         return made
 
 
-def own_session(resolver: Resolver) -> AioSession:
+def new_session(resolver: Resolver) -> AioSession:
     """Return a session of the environment, in which ``AWS_REGION`` goes first."""
     session = AioSession()
     # For the clients that it fetches credentials with.

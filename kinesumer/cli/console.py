@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def console() -> Console:
 
 def plain(text: str, style: str = "") -> Text:
     """Return text as it is: a name in brackets is no markup, an escape no escape."""
-    return Text(shown(text), style=style)
+    return Text(escape_unprintable(text), style=style)
 
 
 TICK_SECONDS = 1.0

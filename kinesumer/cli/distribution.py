@@ -97,11 +97,11 @@ async def _of_app(
 
 async def _of_leases(lease_table: str, region: str | None) -> Distribution:
     from kinesumer.aws.kcl_table import open_leases
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.migration.kcl import read_table
     from kinesumer.migration.kcl_workers import spread_of
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         leases = await open_leases(clients, lease_table)
         return spread_of(read_table(await leases.scan()))
 

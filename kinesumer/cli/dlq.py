@@ -16,7 +16,8 @@ import msgspec
 from kinesumer.admin.arguments import parse_time
 from kinesumer.cli import options
 from kinesumer.cli.confirm import agreed
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +93,7 @@ def list_(
     for held in found.letters:
         click.echo(_line(held))
     _tell_unreadable(found)
-    click.echo(f"{len(found.letters)} in {shown(target)}")
+    click.echo(f"{len(found.letters)} in {escape_unprintable(target)}")
 
 
 @dlq.command()
@@ -108,7 +109,7 @@ def show(target: str, letter_id: str, region: str | None, as_json: bool) -> None
         click.echo(json.dumps(_whole(held.letter), indent=2))
         return
     for name, value in _fields(held.letter).items():
-        text = "-" if value is None else shown(str(value))
+        text = "-" if value is None else escape_unprintable(str(value))
         click.echo(f"{name:<20}{text}")
     click.echo(f"\n{_data(held.letter.data)}\n\n{_lines(held.letter.traceback)}")
 
@@ -178,10 +179,10 @@ def _filter(
 
 async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
     from kinesumer.admin.redrive import read_letters
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.targets import open_readable
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         letters = await open_readable(target, clients)
         try:
             return await read_letters(letters.read(), wanted)
@@ -191,10 +192,10 @@ async def _look(target: str, region: str | None, wanted: Filter) -> Contents:
 
 async def _redrive(wanted: Wanted) -> RedriveResult:
     from kinesumer.admin.redrive import Redrive, read_letters
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.targets import open_readable
 
-    async with Clients(region=wanted.region) as clients:
+    async with ClientFactory(region=wanted.region) as clients:
         target = await open_readable(wanted.target, clients)
         try:
             found = await read_letters(target.read(), wanted.filter)
@@ -234,9 +235,9 @@ def _ask(
     """Say what will change, and ask. Raises ConfigurationError if nobody can answer."""
     streams = Counter(wanted.to_stream or held.letter.stream_arn for held in letters)
     for name, count in streams.items():
-        click.echo(f"{count} to stream {shown(name)}", err=True)
+        click.echo(f"{count} to stream {escape_unprintable(name)}", err=True)
     after = "taken out of" if target.removes else "kept by Kinesis in"
-    click.echo(f"then {after} {shown(wanted.target)}", err=True)
+    click.echo(f"then {after} {escape_unprintable(wanted.target)}", err=True)
     agreed("Put them back?", yes=wanted.yes)
 
 
@@ -279,7 +280,8 @@ def _line(held: StoredLetter) -> str:
     failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
     place = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = f"{letter.attempts} attempts"
-    return f"{letter.id}  {failed[:19]}Z  {shown(f'{place}  {attempts}  {error}')}"
+    details = escape_unprintable(f"{place}  {attempts}  {error}")
+    return f"{letter.id}  {failed[:19]}Z  {details}"
 
 
 def _data(data: bytes) -> str:
@@ -291,12 +293,12 @@ def _data(data: bytes) -> str:
 
 def _lines(text: str) -> str:
     """Return text whose lines may be printed: other controls are escaped."""
-    return "\n".join(shown(line) for line in text.splitlines())
+    return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
 def _tell_unreadable(found: Contents) -> None:
     for problem in found.unreadable:
-        click.echo(f"! unreadable: {shown(problem)}", err=True)
+        click.echo(f"! unreadable: {escape_unprintable(problem)}", err=True)
 
 
 def _tell(wanted: Wanted, outcome: RedriveResult, target: ReadableLetters) -> None:
@@ -313,6 +315,6 @@ def _tell(wanted: Wanted, outcome: RedriveResult, target: ReadableLetters) -> No
         click.echo(json.dumps(told, indent=2))
         return
     for letter, reason in outcome.failed:
-        click.echo(f"! {letter.id} stays: {shown(reason)}", err=True)
+        click.echo(f"! {letter.id} stays: {escape_unprintable(reason)}", err=True)
     left = "" if target.removes else "; Kinesis keeps their letters until they expire"
     click.echo(f"{len(outcome.put)} put back{left}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.doctor.runner import DoctorOptions, DoctorResult
@@ -68,9 +68,9 @@ def doctor(
 
 async def _examine(wanted: DoctorOptions, region: str | None) -> DoctorResult:
     from kinesumer.admin.doctor.runner import run_checks
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         return await run_checks(clients, wanted)
 
 
@@ -111,7 +111,9 @@ def _tell(wanted: DoctorOptions, result: DoctorResult) -> None:
     parts = []
     for finding in result.findings:
         head = plain(f"{finding.severity.name}", STYLES[finding.severity.name])
-        head.append(f"  {finding.check}: {shown(finding.subject)}", style="bold")
+        head.append(
+            f"  {finding.check}: {escape_unprintable(finding.subject)}", style="bold"
+        )
         parts += [
             head,
             plain(f"  {finding.text}"),

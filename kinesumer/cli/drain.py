@@ -10,7 +10,7 @@ import click
 
 from kinesumer.cli import options
 from kinesumer.cli import target_options as common
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
@@ -65,9 +65,9 @@ def drain(
         }
         click.echo(json.dumps(told, indent=2))
     elif undo:
-        click.echo(f"{shown(client_id)} may have shards again")
+        click.echo(f"{escape_unprintable(client_id)} may have shards again")
     else:
-        click.echo(f"{shown(client_id)} is drained")
+        click.echo(f"{escape_unprintable(client_id)} is drained")
         if wait_seconds and not left:
             click.echo("it consumes nothing")
     common.late(left, wait_seconds, "though drained")

@@ -63,7 +63,7 @@ def file(
 
 def _put(output: Path, content: bytes) -> None:
     """Write to a file, or into what isn't one; a file is replaced when all is there."""
-    from kinesumer.runtime.files import replace
+    from kinesumer.runtime.files import write_atomically
 
     try:
         if output == Path("-"):
@@ -71,7 +71,7 @@ def _put(output: Path, content: bytes) -> None:
         elif output.exists() and not output.is_file():
             output.write_bytes(content)
         else:
-            replace(output, content, _mode(output))
+            write_atomically(output, content, _mode(output))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

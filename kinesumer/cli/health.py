@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.health import ClientHealth
@@ -68,10 +68,10 @@ async def _examine(
     # Not `reached()`: to verify the table is one request more for each probe.
     from kinesumer.admin.health import check_client
     from kinesumer.aws.dynamodb import open_store
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.runtime.clock import SystemClock
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         store = await open_store(clients, table)
         return await check_client(store, SystemClock(), app, client_id)
 
@@ -80,4 +80,4 @@ def _text(finding: ClientHealth, app: str, client_id: str) -> str:
     word = WORDS[finding.alive]
     if finding.alive:
         word += ", ready" if finding.ready else f", not ready ({finding.state})"
-    return shown(f"{client_id} of {app}: {word}: {finding.why}")
+    return escape_unprintable(f"{client_id} of {app}: {word}: {finding.why}")

@@ -13,9 +13,9 @@ from kinesumer.cli.import_plan import Wanted, opening, take_over
 from kinesumer.cli.kcl import import_kcl
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
-    from kinesumer.migration.takeover import Takeover
-    from kinesumer.runtime.context import Context
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.migration.takeover import ImportPlan
+    from kinesumer.runtime.context import ClientContext
 
 
 @click.group(
@@ -66,10 +66,10 @@ def file(
     from kinesumer.migration.takeover import narrowed, of_file
 
     roles = parse_roles(role, external_id)
-    content = file.read(positions.MOST_BYTES + 1)
+    content = file.read(positions.MAX_FILE_BYTES + 1)
     found = narrowed(stream, positions.decode(content))
 
-    async def drafting(context: Context, clients: Clients) -> Takeover:
+    async def drafting(context: ClientContext, clients: ClientFactory) -> ImportPlan:
         return await of_file(context, file.name, found, opening(clients, roles))
 
     wanted = Wanted(app, table, region, dry_run, yes, as_json)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kinesumer.cli.confirm import agreed
-from kinesumer.errors import KinesumerError, shown
+from kinesumer.errors import KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kinesumer.admin.connect import Roles
-    from kinesumer.aws.session import Clients
-    from kinesumer.migration.takeover import Open, Takeover
-    from kinesumer.runtime.context import Context
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.migration.takeover import ImportPlan, Open
+    from kinesumer.runtime.context import ClientContext
 
-    Drafting = Callable[[Context, Clients], Awaitable[Takeover]]
+    Drafting = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
 
 
 class Wanted(NamedTuple):
@@ -32,7 +33,7 @@ class Wanted(NamedTuple):
     as_json: bool
 
 
-def opening(clients: Clients, roles: Roles) -> Open:
+def opening(clients: ClientFactory, roles: Roles) -> Open:
     """Return what opens a stream by its name or ARN."""
     from kinesumer.aws.kinesis import open_source
 
@@ -69,7 +70,7 @@ def print_json(wanted: Wanted, report: dict[str, Any]) -> None:
     click.echo(json.dumps({"version": report.pop("version"), **about, **report}))
 
 
-def _tell(wanted: Wanted, takeover: Takeover, *, written: bool) -> None:
+def _tell(wanted: Wanted, takeover: ImportPlan, *, written: bool) -> None:
     if wanted.as_json:
         print_json(wanted, takeover.report(written=written))
     elif written:
@@ -80,8 +81,8 @@ def _tell(wanted: Wanted, takeover: Takeover, *, written: bool) -> None:
         click.echo("a dry run: nothing was written")
 
 
-def _show(takeover: Takeover) -> None:
-    click.echo(f"from {shown(takeover.source)}")
+def _show(takeover: ImportPlan) -> None:
+    click.echo(f"from {escape_unprintable(takeover.source)}")
     streams = takeover.report(written=False)["streams"]
     show_streams(streams, "shards", _change)
 
@@ -94,20 +95,20 @@ def show_streams(
     """Show for each stream of a report which of its rows change, and what to know."""
     for stream in streams:
         counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
-        click.echo(f"\n{shown(stream['stream_arn'])}: {counts}")
+        click.echo(f"\n{escape_unprintable(stream['stream_arn'])}: {counts}")
         for row in stream[rows]:
             if row["action"] != "keep":
                 click.echo(f"  {change(row)}")
         for note in stream["notes"]:
-            click.echo(f"  note: {shown(note)}")
+            click.echo(f"  note: {escape_unprintable(note)}")
         for problem in stream.get("problems", ()):
-            click.echo(f"  ! {shown(problem)}")
+            click.echo(f"  ! {escape_unprintable(problem)}")
     click.echo("")
 
 
 def _change(shard: dict[str, Any]) -> str:
     before = f"{place(shard['before'])} → " if shard["before"] else ""
-    return f"{shown(shard['shard_id'])}  {before}{place(shard['after'])}"
+    return f"{escape_unprintable(shard['shard_id'])}  {before}{place(shard['after'])}"
 
 
 def place(at: dict[str, Any]) -> str:

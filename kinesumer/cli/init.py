@@ -33,9 +33,9 @@ def init(table: str, region: str | None, as_json: bool) -> None:
 
 async def _init(table: str, region: str | None) -> dict[str, object]:
     from kinesumer.aws.dynamodb import open_store
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         store = await open_store(clients, table)
         return {
             "table": table,

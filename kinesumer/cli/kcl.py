@@ -18,16 +18,16 @@ from kinesumer.cli.import_plan import (
     show_streams,
     take_over,
 )
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.admin.connect import Roles
-    from kinesumer.aws.session import Clients
-    from kinesumer.migration.kcl_export import Handover
-    from kinesumer.migration.takeover import Takeover
-    from kinesumer.runtime.context import Context
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.migration.kcl_export import ExportPlan
+    from kinesumer.migration.takeover import ImportPlan
+    from kinesumer.runtime.context import ClientContext
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +91,7 @@ def import_kcl(
     now = datetime.now(UTC)
     at = parse_time("--start-at", start_at, now).timestamp() if start_at else None
 
-    async def drafting(context: Context, clients: Clients) -> Takeover:
+    async def drafting(context: ClientContext, clients: ClientFactory) -> ImportPlan:
         leases = await open_leases(clients, lease_table)
         wanted = LeaseImport(leases, stream, clients.region, at, look)
         return await wanted.draft(context, opening(clients, roles))
@@ -155,7 +155,7 @@ async def _export(
         _tell(wanted, handover)
 
 
-def _tell(wanted: Wanted, handover: Handover) -> None:
+def _tell(wanted: Wanted, handover: ExportPlan) -> None:
     if wanted.as_json:
         print_json(wanted, handover.report(written=not wanted.dry_run))
     elif wanted.dry_run:
@@ -167,15 +167,15 @@ def _tell(wanted: Wanted, handover: Handover) -> None:
         )
 
 
-def _show(handover: Handover) -> None:
+def _show(handover: ExportPlan) -> None:
     report = handover.report(written=False)
-    click.echo(f"into lease table {shown(report['lease_table'])}")
+    click.echo(f"into lease table {escape_unprintable(report['lease_table'])}")
     show_streams(report["streams"], "leases", _change)
 
 
 def _change(lease: dict[str, Any]) -> str:
     before = f"{_place(lease['before'])} → " if lease["before"] else ""
-    return f"{shown(lease['lease_key'])}  {before}{_place(lease['after'])}"
+    return f"{escape_unprintable(lease['lease_key'])}  {before}{_place(lease['after'])}"
 
 
 def _place(at: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import TransientError, shown
+from kinesumer.errors import TransientError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,4 +84,4 @@ async def _lag(
             try:
                 show(await question.answer(clients, store))
             except TransientError as error:
-                click.echo(f"{shown(str(error))}; trying again", err=True)
+                click.echo(f"{escape_unprintable(str(error))}; trying again", err=True)

@@ -11,12 +11,8 @@ from typing import Any
 
 import click
 
-from kinesumer.errors import (
-    ConfigurationError,
-    CredentialsError,
-    KinesumerError,
-    shown,
-)
+from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 COMMANDS = {
     "init": "kinesumer.cli.init:init",
@@ -121,7 +117,7 @@ def exit_status(error: Exception) -> int:
 
 def one_line(error: Exception) -> str:
     """Return what an error says, in one line."""
-    text = shown(" ".join(str(error).split()))
+    text = escape_unprintable(" ".join(str(error).split()))
     if isinstance(error, KinesumerError):
         return text
     if isinstance(error, OSError) and error.errno in NO_ROOM:

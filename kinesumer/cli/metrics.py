@@ -73,11 +73,11 @@ def metrics(
     """
     from kinesumer.admin.connect import parse_roles
     from kinesumer.exporter.collector import AppReader, Exporter
-    from kinesumer.model.arguments import checked_name
+    from kinesumer.model.validation import validate_name
     from kinesumer.runtime.clock import SystemClock
 
     roles, clock = parse_roles(role, external_id), SystemClock()
-    names = [checked_name("app", app) for app in dict.fromkeys(apps)]
+    names = [validate_name("app", app) for app in dict.fromkeys(apps)]
     readings = [AppReader(app, clock, roles, lag=lag) for app in names]
     place = _place(listen)
     asyncio.run(_metrics(Exporter(readings), table, region, place, every, once))

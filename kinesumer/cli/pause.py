@@ -11,8 +11,8 @@ import click
 from kinesumer.cli import options
 from kinesumer.cli import target_options as common
 from kinesumer.coordination import pauses
-from kinesumer.errors import shown
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
@@ -63,7 +63,7 @@ def pause(
         told = {**_report(wanted, marked), "still_consumed": common.as_json(left)}
         click.echo(json.dumps(told, indent=2))
     else:
-        why = f": {shown(reason)}" if reason else ""
+        why = f": {escape_unprintable(reason)}" if reason else ""
         click.echo(f"{_be(marked)} paused{why}")
         if wait_seconds and not left:
             click.echo("nobody consumes it")
@@ -148,7 +148,7 @@ def _pauses(left: list[ShardRow], found: Snapshot) -> str:
         for row in left
         if (pause := found.pause(row)) is not None
     )
-    return shown(", ".join(texts))
+    return escape_unprintable(", ".join(texts))
 
 
 def _be(marked: Marked) -> str:

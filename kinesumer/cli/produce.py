@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import KinesumerError, shown
+from kinesumer.errors import KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.produce import FailedLines, KeySource, Producer, ProduceResult
@@ -109,11 +110,11 @@ def produce(
 async def _produce(wanted: Wanted) -> ProduceResult:
     from kinesumer.admin.produce import LineAggregator, LineParser, Producer
     from kinesumer.aws.kinesis import open_source
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.cli.input_lines import Lines
 
     lines = Lines(wanted.file)
-    async with Clients(region=wanted.region) as clients:
+    async with ClientFactory(region=wanted.region) as clients:
         source = await open_source(clients, wanted.stream)
         info = await source.describe()
         if info.status in ("CREATING", "DELETING"):
@@ -157,7 +158,7 @@ async def _until_stopped(producer: Producer, lines: Lines) -> ProduceResult:
 def _say_not_put(part: FailedLines) -> None:
     several = f"lines {part.first} to {part.last}"
     lines = f"line {part.first}" if part.first == part.last else several
-    click.echo(f"not put: {lines}: {shown(part.reason)}", err=True)
+    click.echo(f"not put: {lines}: {escape_unprintable(part.reason)}", err=True)
 
 
 def _tell(stream: str, outcome: ProduceResult, as_json: bool) -> None:

@@ -10,7 +10,8 @@ import click
 
 from kinesumer.cli import options
 from kinesumer.cli.confirm import agreed
-from kinesumer.errors import ConfigurationError, shown
+from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.reset import Inventory
@@ -80,10 +81,12 @@ async def _reset(wanted: Wanted) -> Inventory:
 
 
 def _show(wanted: Wanted, found: Inventory) -> None:
-    click.echo(f"app {wanted.app} in table {shown(wanted.table)}:", err=True)
+    click.echo(
+        f"app {wanted.app} in table {escape_unprintable(wanted.table)}:", err=True
+    )
     for stream in found.streams:
         click.echo(
-            f"  stream {shown(stream.arn)}: {len(stream.shards)} shards, "
+            f"  stream {escape_unprintable(stream.arn)}: {len(stream.shards)} shards, "
             f"{stream.positions} with positions",
             err=True,
         )

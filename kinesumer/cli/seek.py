@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.seek import SeekPlan, SeekTarget
     from kinesumer.core.seek import Step
     from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class Wanted(NamedTuple):
@@ -147,7 +147,7 @@ async def _seek(wanted: Wanted) -> Outcome:
 
 
 async def _do(
-    context: Context, plans: Sequence[SeekPlan], wait_seconds: float
+    context: ClientContext, plans: Sequence[SeekPlan], wait_seconds: float
 ) -> Outcome:
     from kinesumer.admin import seek
     from kinesumer.admin.context import report_partial_failure

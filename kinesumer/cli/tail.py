@@ -12,7 +12,7 @@ import click
 
 from kinesumer.admin.arguments import parse_start
 from kinesumer.cli import options
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,20 +102,20 @@ async def _read(wanted: Wanted, writer: Writer) -> None:
     """Read until there is enough, or for so long. Raises ClosedOutputError."""
     from kinesumer.admin.tail import Tail
     from kinesumer.aws.kinesis import open_source
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.runtime.clock import SystemClock
 
     with suppress(EnoughError, TimeoutError):
         async with (
             asyncio.timeout(wanted.seconds),
-            Clients(region=wanted.region) as aws,
+            ClientFactory(region=wanted.region) as aws,
         ):
             source = await open_source(aws, wanted.stream)
             tail = Tail(
                 source,
                 await source.describe(),
                 writer.take,
-                say=lambda text: click.echo(shown(text), err=True),
+                say=lambda text: click.echo(escape_unprintable(text), err=True),
                 clock=SystemClock(),
                 chance=random.Random(),
             )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.cli import options
-from kinesumer.errors import ConfigurationError, shown
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ def named(shards: Sequence[ShardRow]) -> str:
         for row in shards[:MOST_NAMED]
     ]
     more = [f"{len(shards) - MOST_NAMED} more"] if len(shards) > MOST_NAMED else []
-    return shown(", ".join([*texts, *more]))
+    return escape_unprintable(", ".join([*texts, *more]))
 
 
 def as_json(shards: Sequence[ShardRow]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 PARALLEL_COMMITS = 16
 MOST_TIPS = 16
@@ -29,7 +29,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         holdings: Callable[[], Iterable[Holding]],
         take_stock: Callable[[], None],
         refused: Callable[[Holding, ShardRow | None], None],
@@ -113,10 +113,10 @@ class Checkpointer:
                         write
                     )
             except StoreUnavailableError as error:
-                context.health.failed("state store", error)
+                context.failure_log.record_failure("state store", error)
                 return False
-        context.health.works("state store")
-        now = context.readable(rows.read_shard, written.row)
+        context.failure_log.record_success("state store")
+        now = context.parse_row(rows.read_shard, written.row)
         if written.applied or is_stored(holding, now, position):
             holding.stored(position)
             if tip is not None:
@@ -136,13 +136,13 @@ class Checkpointer:
                     writes.note_tip(context.app, holding.row, tip)
                 )
             except StoreUnavailableError as error:
-                context.health.failed("state store", error)
+                context.failure_log.record_failure("state store", error)
                 return False
-        context.health.works("state store")
+        context.failure_log.record_success("state store")
         if written.applied:
             holding.tip_stored(tip)
         else:
-            self._refused(holding, context.readable(rows.read_shard, written.row))
+            self._refused(holding, context.parse_row(rows.read_shard, written.row))
         return True
 
 

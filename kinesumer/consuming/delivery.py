@@ -14,7 +14,7 @@ from kinesumer.consuming.delivered_batch import InHand, Iteration
 from kinesumer.consuming.watchdog import Work, Worker, task_stack
 from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.loop_lag import LoopLag
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from types import AsyncGeneratorType
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.delivered_batch import UserTask
     from kinesumer.consuming.owned_shard import Holding
     from kinesumer.consuming.prefetch import Batch, Buffer
@@ -59,7 +59,7 @@ class Taker(Worker, Protocol):
         """
         ...
 
-    async def open(self, clients: Clients) -> None:
+    async def open(self, clients: ClientFactory) -> None:
         """Open what user code's records may need, before anything is read."""
         ...
 
@@ -120,7 +120,7 @@ class Delivery:
         self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
         self.thread = threading.get_ident()
 
-    async def open(self, clients: Clients) -> None:
+    async def open(self, clients: ClientFactory) -> None:
         """Nothing is needed."""
 
     def look_at(self, streams: Iterable[OpenStream]) -> None:

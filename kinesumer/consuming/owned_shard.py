@@ -78,7 +78,7 @@ class Holding:
 
     # --- the reader's side ----------------------------------------------------------
 
-    async def room(self, count: int) -> None:
+    async def wait_for_capacity(self, count: int) -> None:
         """Wait until ``count`` more records keep within ``max_uncommitted_records``."""
         while self._outstanding + count > self._max_uncommitted and self._outstanding:
             self._moved.clear()

@@ -31,11 +31,11 @@ class Request:
     """A ``ports.Room`` that stops the request's time while it grows."""
 
     def __init__(
-        self, holding: Holding, clock: LoopClock, room: Reservation | None = None
+        self, holding: Holding, clock: LoopClock, reservation: Reservation | None = None
     ) -> None:
         self.began = clock.now()
         """When it began; later by the time in which its answer waited for room."""
-        self._holding, self._clock, self._room = holding, clock, room
+        self._holding, self._clock, self._room = holding, clock, reservation
 
     def begin(self) -> None:
         """Note that it has a connection: what it waits for from now on is Kinesis."""

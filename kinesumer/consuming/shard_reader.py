@@ -35,10 +35,10 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import (
-    Opened,
+    OpenedRecords,
     has_aggregates,
     open_records,
     take_piece,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import Holding
     from kinesumer.consuming.prefetch import Buffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 FRESH_SECONDS = 5.0
 """A reader begins without a question of its own if others have asked so lately: no
@@ -69,7 +69,11 @@ class Reader:
     """One shard's reading position; everything behind it is in the buffer or done."""
 
     def __init__(
-        self, context: Context, stream: OpenStream, holding: Holding, buffer: Buffer
+        self,
+        context: ClientContext,
+        stream: OpenStream,
+        holding: Holding,
+        buffer: Buffer,
     ) -> None:
         self._context = context
         self._stream = stream
@@ -132,8 +136,8 @@ class Reader:
         page = await self._stream.source.get_records(
             self._iterator, request.most_records, request
         )
-        self._context.health.works(self._stream.label)
-        self._context.health.reads(self._stream.name)
+        self._context.failure_log.record_success(self._stream.label)
+        self._context.failure_log.record_read(self._stream.name)
         self._stream.read_answered(page, self._context.loop_clock.now())
         request.answered(page)
         self._iterator = page.next_iterator
@@ -202,14 +206,14 @@ class Reader:
             return await self._missing(error)
         except ShardThrottledError as error:
             self._throttled = True
-            self._context.health.throttled(self._stream.name, error)
+            self._context.failure_log.record_throttled_read(self._stream.name, error)
         except StartInFutureError:
             self._iterator = None
         except SlowAnswerError as error:
-            self._context.health.failed(label, error)
+            self._context.failure_log.record_failure(label, error)
             self._too_slow(request)
         except SourceUnavailableError as error:
-            self._context.health.failed(label, error)
+            self._context.failure_log.record_failure(label, error)
             if not isinstance(error, SourceThrottledError):
                 self._unreachable(request)
         except FatalError as error:
@@ -336,7 +340,7 @@ class Reader:
             "at the row's start"
         )
 
-    def _batches(self, opened: Opened, millis_behind: int) -> list[Batch]:
+    def _batches(self, opened: OpenedRecords, millis_behind: int) -> list[Batch]:
         """Return user records in batches that fit ``max_uncommitted_records``."""
         if opened.last is None:
             return []
@@ -361,7 +365,7 @@ class Reader:
         return []
 
     def _cut(
-        self, opened: Opened, records: list[Record], millis_behind: int
+        self, opened: OpenedRecords, records: list[Record], millis_behind: int
     ) -> Iterator[Batch]:
         assert opened.last is not None
         step = max(1, self._context.config.max_uncommitted_records // 2)
@@ -375,7 +379,7 @@ class Reader:
     async def _put(self, batches: list[Batch], room: Reservation) -> None:
         """Queue batches as ``max_uncommitted_records`` allows."""
         for batch in batches:
-            await self._holding.room(len(batch))
+            await self._holding.wait_for_capacity(len(batch))
             self._holding.queued(len(batch))
             room.put(batch)
 

@@ -14,9 +14,9 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamRecreatedError,
 )
-from kinesumer.model.arguments import several
 from kinesumer.model.streams import Start, Stream, stream_name
-from kinesumer.runtime.context import logger
+from kinesumer.model.validation import require_list
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import reached_time
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 StreamLike = str | Stream
 CREATING_SECONDS = 0.5
@@ -107,7 +107,7 @@ class OpenStream:
         return self.info.retention_hours * 3600.0
 
     async def latest_start(
-        self, context: Context, info: StreamInfo, shards: Sequence[Shard]
+        self, context: ClientContext, info: StreamInfo, shards: Sequence[Shard]
     ) -> Start:
         """Return the start that LATEST meant when ``info`` was told."""
         open_ids = [shard.shard_id for shard in leaves(shards)]
@@ -138,7 +138,7 @@ class OpenStream:
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
     """Return what the user named as streams. Raises ConfigurationError."""
     one = isinstance(streams, str | Stream)
-    given = (streams,) if one else several("streams", streams)
+    given = (streams,) if one else require_list("streams", streams)
     if not given:
         raise ConfigurationError("no stream to consume: name at least one")
     found = []
@@ -151,7 +151,7 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
 
 
 async def open_streams(
-    context: Context,
+    context: ClientContext,
     streams: Sequence[Stream],
     start: Start,
     open_source: Callable[[Stream], Awaitable[StreamSource]],
@@ -173,7 +173,7 @@ async def open_streams(
 
 
 async def _open(
-    context: Context,
+    context: ClientContext,
     stream: Stream,
     start: Start,
     open_source: Callable[[Stream], Awaitable[StreamSource]],

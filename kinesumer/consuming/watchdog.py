@@ -53,13 +53,13 @@ def oldest_of(
     """
     user, thread = worker.oldest_work(), worker.thread
     works = [] if user is None else [user]
-    if (held := loop_clock.held_since()) is not None:
+    if (held := loop_clock.blocked_since()) is not None:
         what = "what runs on the event loop and blocks it"
         works.append(Work(held, what, lambda: thread_stack(thread)))
     for holding in holdings:
         since = holding.asking_since
         if since is not None:
-            asked = loop_clock.on_clock(since) + REQUEST_SECONDS
+            asked = loop_clock.to_client_time(since) + REQUEST_SECONDS
             works.append(_fetching(holding, asked, thread))
     return min(works, default=None, key=lambda work: work.since)
 

@@ -30,8 +30,8 @@ from kinesumer.errors import (
     ShardsLostError,
 )
 from kinesumer.model.streams import Start
-from kinesumer.runtime.context import logger
-from kinesumer.runtime.tasks import Tasks, fail, first_error
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import FailFastTaskGroup, first_error, raise_in_task
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire import rows, writes
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey, Stream
     from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 LEAVE_BEATS = 8
 """How long leave() waits for heirs: until a new leader leads, the moves of the plan
@@ -66,7 +66,7 @@ class Group:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
         heart: HeartRunner,
         delivery: Taker,
@@ -164,7 +164,9 @@ class Group:
 
     async def _ask(self, session: Session) -> None:
         asked = self._asked
-        await self.context.write(writes.ask(self.context.app, session.member, asked))
+        await self.context.write(
+            writes.request_streams(self.context.app, session.member, asked)
+        )
         session.rounds.restrict(asked)
 
     async def leave(self) -> None:
@@ -239,7 +241,7 @@ class Group:
     async def _main(self) -> None:
         """Run until a fatal fault, which ends the iteration with its reason."""
         try:
-            async with Tasks() as self._tasks:
+            async with FailFastTaskGroup() as self._tasks:
                 self._tasks.create_task(self.context.loop_clock.run())
                 self._heart.start(self._make_heart, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
@@ -272,7 +274,9 @@ class Group:
         finally:
             await self._heart.stop()
 
-    def _make_heart(self, context: Context, notify: Callable[[Event], None]) -> Heart:
+    def _make_heart(
+        self, context: ClientContext, notify: Callable[[Event], None]
+    ) -> Heart:
         self._post = notify
         self._beating = Heart(
             context,
@@ -284,7 +288,7 @@ class Group:
         )
         return self._beating
 
-    def _paced(self, context: Context) -> PacedStore:
+    def _paced(self, context: ClientContext) -> PacedStore:
         """Return the store with writes that let heartbeats go first."""
         return PacedStore(
             context.store,
@@ -303,7 +307,7 @@ class Group:
             return
         match event:
             case Failed(error):
-                self._tasks.create_task(fail(error))
+                self._tasks.create_task(raise_in_task(error))
             case Died():
                 self._session_died()
             case Elected():
@@ -328,7 +332,7 @@ class Group:
             self._tasks.create_task(self._ask(session))
         if member.notice > session.member.notice:
             self._keeper.look_anew()
-        elif member.keeps - session.member.keeps:
+        elif member.syncs - session.member.syncs:
             self._keeper.hurry()
         session.member = member
         self._store.rate.share_among(member.clients)
@@ -397,7 +401,7 @@ class Group:
             return frozenset()
         if self.session.leader.is_leading:
             return self._asked
-        return self.session.member.keeps & self._asked
+        return self.session.member.syncs & self._asked
 
     def _rows_changed(self) -> None:
         if self.session is not None:

@@ -15,8 +15,8 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
-from kinesumer.model.rows import CLIENT, MemberRow, Pulse
-from kinesumer.runtime.context import logger
+from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
+from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.watchdog import Work
     from kinesumer.coordination.leader import Leader
-    from kinesumer.ports import Write, Written
-    from kinesumer.runtime.context import Context
+    from kinesumer.ports import Write, WriteResult
+    from kinesumer.runtime.context import ClientContext
 
 TRUST = 0.75
 """Share of the lease for which its holder trusts itself."""
@@ -64,7 +64,7 @@ class Heart:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         *,
         streams: frozenset[str],
         notify: Callable[[Event], None],
@@ -149,7 +149,7 @@ class Heart:
         first_sent, mine = context.clock.now(), self.registering
         while True:
             row = await context.read(rows.member_key(context.app, context.client_id))
-            before = rows.read_pulse(row) if row else None
+            before = rows.read_liveness(row) if row else None
             if row is not None and before is not None and before.session == session:
                 if not before.dead:
                     return rows.read_member(row), self._lease(session, first_sent)
@@ -167,7 +167,7 @@ class Heart:
             if (await context.write(write)).applied:
                 return member, self._lease(session, first_sent)
 
-    def _member(self, session: str, before: Pulse | None) -> MemberRow:
+    def _member(self, session: str, before: LivenessRow | None) -> MemberRow:
         config = self._context.config
         return MemberRow(
             client_id=self._context.client_id,
@@ -184,7 +184,7 @@ class Heart:
     def _lease(self, session: str, first_sent: float) -> Lease:
         return Lease(session, first_sent + TRUST * self._lease_ms / 1000)
 
-    async def _outlive(self, before: Pulse) -> None:
+    async def _outlive(self, before: LivenessRow) -> None:
         """Wait until a predecessor's beat has been unchanged for its lease; fence it.
 
         Raises ClientIdInUseError if it beats twice: once may be a late request.
@@ -198,7 +198,7 @@ class Heart:
             row = await context.read(key)
             if context.clock.now() - asked > context.config.heartbeat_interval_seconds:
                 since = context.clock.now()  # an outage: it couldn't beat either
-            now = rows.read_pulse(row) if row else None
+            now = rows.read_liveness(row) if row else None
             if now is None or now.dead or now.session != before.session:
                 return
             if now.beat != before.beat:
@@ -212,7 +212,7 @@ class Heart:
         try:  # once: after an outage a repeated try would hit who couldn't beat yet
             await context.store.write(writes.fence(context.app, before, self._moment()))
         except StoreUnavailableError as error:
-            context.health.failed("state store", error)
+            context.failure_log.record_failure("state store", error)
 
     # --- beating --------------------------------------------------------------------
 
@@ -243,7 +243,9 @@ class Heart:
                 next_update = first_sent + UPDATE_SECONDS
             self._notify(Alive(lease, row))
 
-    async def _beat(self, member: MemberRow, beat: int, moment: str | None) -> Written:
+    async def _beat(
+        self, member: MemberRow, beat: int, moment: str | None
+    ) -> WriteResult:
         """Repeat one beat until it is answered."""
         context = self._context
         while True:
@@ -259,15 +261,15 @@ class Heart:
                 written = await self._try(write)
             except StoreUnavailableError as error:
                 self.is_throttled = isinstance(error, StoreThrottledError)
-                context.health.failed("heartbeat", error)
+                context.failure_log.record_failure("heartbeat", error)
                 wait = context.config.heartbeat_interval_seconds / 4
                 await asyncio.sleep(wait * (0.5 + context.random.random()))
             else:
                 self.is_throttled = False
-                context.health.works("heartbeat")
+                context.failure_log.record_success("heartbeat")
                 return written
 
-    async def _try(self, write: Write) -> Written:
+    async def _try(self, write: Write) -> WriteResult:
         try:
             async with asyncio.timeout(self._context.config.heartbeat_interval_seconds):
                 with self._context.telemetry.heartbeat():
@@ -336,6 +338,6 @@ class Heart:
         return rows.timestamp_text(self._context.clock.wall())
 
 
-def _following(before: Pulse | None) -> int:
+def _following(before: LivenessRow | None) -> int:
     seen = before.incarnation if before else None
     return seen + 1 if type(seen) is int else 0

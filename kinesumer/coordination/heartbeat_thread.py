@@ -13,11 +13,11 @@ from kinesumer.coordination.store_thread import StoreThreadEndedError
 
 if TYPE_CHECKING:
     from kinesumer.coordination.store_thread import StoreThread
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 Notify = Callable[[Event], None]
-MakeHeart = Callable[["Context", Notify], Heart]
+MakeHeart = Callable[["ClientContext", Notify], Heart]
 
 
 class HeartRunner(Protocol):
@@ -39,7 +39,7 @@ class HeartRunner(Protocol):
 class TaskHeart:
     """Runs a heart as a task of the client's own loop: for simulations and tests."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._heart: Heart | None = None
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class TaskHeart:
 class ThreadHeart:
     """Runs a heart where user code that blocks the client's loop can't stop it."""
 
-    def __init__(self, context: Context, thread: StoreThread) -> None:
+    def __init__(self, context: ClientContext, thread: StoreThread) -> None:
         self._context = context
         self._thread = thread
         self._heart: Heart | None = None

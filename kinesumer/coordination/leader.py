@@ -17,16 +17,17 @@ from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import Watch, interval_seconds, proves_death
 from kinesumer.core.rebalance import MOVING_BEATS, Agenda
-from kinesumer.errors import CorruptRowError, StoreUnavailableError, shown
-from kinesumer.runtime.context import logger
+from kinesumer.errors import CorruptRowError, StoreUnavailableError
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.core.liveness import Lease
-    from kinesumer.model.rows import LeaderRow, MemberRow, Pulse
-    from kinesumer.runtime.context import Context
+    from kinesumer.model.rows import LeaderRow, LivenessRow, MemberRow
+    from kinesumer.runtime.context import ClientContext
 
 STEP_SECONDS = 0.2
 """Standbys step up in order of index, this far apart."""
@@ -49,7 +50,7 @@ class Leader:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         lease: Lease,
         member: MemberRow,
         reachable: Callable[[], frozenset[str]],
@@ -77,7 +78,7 @@ class Leader:
         self._shards: dict[str, list[int]] = {}
         self._next_shards = 0.0
 
-    def work_with(self, context: Context) -> None:
+    def work_with(self, context: ClientContext) -> None:
         """Use the ports of the loop that this runs on."""
         self._context = context
 
@@ -112,7 +113,7 @@ class Leader:
             try:
                 await self.look()
             except CorruptRowError as error:  # of the leader: who leads can't be known
-                self._context.health.corrupt(error)
+                self._context.failure_log.record_corrupt_row(error)
             try:
                 async with asyncio.timeout(self._interval()):
                     await self._wake.wait()
@@ -158,7 +159,7 @@ class Leader:
         row = await self._context.until_available(
             lambda: store.get(key, consistent=False)
         )
-        now = self._context.readable(rows.read_member, row)
+        now = self._context.parse_row(rows.read_member, row)
         if now is None or proves_death(self.leader.session, now):
             return False
         self.members = [m for m in self.members if m.client_id != now.client_id]
@@ -169,9 +170,9 @@ class Leader:
         context = self._context
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(lambda: context.store.query(partition))
-        pulses = [rows.read_pulse(row) for row in found]
+        pulses = [rows.read_liveness(row) for row in found]
         alive = [row for row, p in zip(found, pulses, strict=True) if not p.dead]
-        members = context.all_readable(rows.read_member, alive)
+        members = context.parse_rows(rows.read_member, alive)
         self.dead.update(str(pulse.session) for pulse in pulses if pulse.dead)
         config = context.config
         gap = self._interval() + 2 * config.leader_interval_seconds
@@ -203,7 +204,7 @@ class Leader:
         others = [m for m in self.members if m.session != self._me.session]
         return self.is_leading and all(plan.is_going(m) for m in others)
 
-    def _should_fence(self, member: Pulse) -> bool:
+    def _should_fence(self, member: LivenessRow) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
         if member.session == self._me.session:
             return False
@@ -213,7 +214,7 @@ class Leader:
             return member.session == self.leader.session
         return member.client_id == self.leader.client_id
 
-    async def _fence(self, member: Pulse) -> None:
+    async def _fence(self, member: LivenessRow) -> None:
         """Try once: after an outage a repeated try would hit who couldn't beat yet."""
         context = self._context
         moment = rows.timestamp_text(context.clock.wall())
@@ -222,14 +223,14 @@ class Leader:
                 writes.fence(context.app, member, moment)
             )
         except StoreUnavailableError as error:
-            context.health.failed("state store", error)
+            context.failure_log.record_failure("state store", error)
             self._watch.reset()
             return
-        now = rows.read_pulse(written.row) if written.row else None
+        now = rows.read_liveness(written.row) if written.row else None
         if proves_death(member.session, now):
             logger.warning(
                 "client %s is dead: no heartbeat for %.1f s",
-                shown(member.client_id),
+                escape_unprintable(member.client_id),
                 member.lease_ms / 1000,
                 extra={"client_id": member.client_id, "session": member.session},
             )
@@ -282,7 +283,7 @@ class Leader:
 
     async def _verify(self, client_id: str, session: str) -> None:
         row = await self._context.read(rows.member_key(self._context.app, client_id))
-        if proves_death(session, rows.read_pulse(row) if row else None):
+        if proves_death(session, rows.read_liveness(row) if row else None):
             self.dead.add(session)
 
     # --- the plan -------------------------------------------------------------------
@@ -356,7 +357,7 @@ class Leader:
                 rows.group_key(context.app).pk, first=rows.STREAM_PREFIX
             )
         )
-        streams = context.all_readable(rows.read_stream, found)
+        streams = context.parse_rows(rows.read_stream, found)
         return [s.arn for s in streams if s.baseline and s.arn in arns]
 
     async def _publish(self, todo: list[MemberRow]) -> None:
@@ -389,7 +390,7 @@ class Leader:
                 group.create_task(self._assign(paced, member, now))
 
     async def _assign(
-        self, context: Context, member: MemberRow, leader: LeaderRow
+        self, context: ClientContext, member: MemberRow, leader: LeaderRow
     ) -> None:
         part = self._plan[member.client_id]
         write = writes.assign(
@@ -399,9 +400,9 @@ class Leader:
             index=part.index,
             range_=part.range,
             clients=len(self.members),
-            keeps=part.keeps,
+            syncs=part.syncs,
         )
         written = await context.write(write)
-        now = context.readable(rows.read_member, written.row)
+        now = context.parse_row(rows.read_member, written.row)
         if now is not None and member.session == self._me.session:
             self._assigned(now)

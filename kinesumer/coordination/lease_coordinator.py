@@ -23,7 +23,7 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Range, ShardKey
     from kinesumer.ports import Write
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 POLL_SECONDS = 0.25
 """How often a shard is looked for that should be ours and isn't."""
@@ -62,7 +62,7 @@ class Rounds:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         lease: Lease,
         member: MemberRow,
         streams: Mapping[str, OpenStream],
@@ -207,7 +207,7 @@ class Rounds:
                 with self._context.telemetry.round():
                     await self._claim_inside()
             except StoreUnavailableError as error:
-                self._context.health.failed("state store", error)
+                self._context.failure_log.record_failure("state store", error)
                 self._next_read = now + SLOW_POLL_SECONDS
 
     def _pause(self) -> float:
@@ -303,7 +303,7 @@ class Rounds:
         for arn in sorted({part.stream_arn for part in self._range} - self._confirmed):
             key = rows.stream_key(self._context.app, arn)
             row = await self._context.store.get(key)
-            stored = self._context.readable(rows.read_stream, row)
+            stored = self._context.parse_row(rows.read_stream, row)
             if stored is not None:
                 check_identity(stored, self._streams[arn].info)
                 self._confirmed.add(arn)
@@ -353,7 +353,7 @@ class Rounds:
         position, error = self._refused.get(row.key, (None, None))
         if error is None or position != row.position:
             return False
-        self._context.health.corrupt(error)
+        self._context.failure_log.record_corrupt_row(error)
         return True
 
     async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> bool:
@@ -366,13 +366,13 @@ class Rounds:
         try:
             written = await self._context.store.write(write)
         except StoreThrottledError as error:
-            self._context.health.failed("state store", error)
+            self._context.failure_log.record_failure("state store", error)
             return True
         except StoreUnavailableError as error:
             self._open_claims[row.key] = Claim(row, nonce, dead_owner)
-            self._context.health.failed("state store", error)
+            self._context.failure_log.record_failure("state store", error)
             return False
-        won = self._context.readable(rows.read_shard, written.row)
+        won = self._context.parse_row(rows.read_shard, written.row)
         if won is None and written.row and written.row.get("claim") == nonce:
             self._open_claims[row.key] = Claim(row, nonce, dead_owner)
             return True
@@ -424,7 +424,7 @@ class Rounds:
         written = await self._context.write(write)
         if self.held.get(holding.key) is holding:
             del self.held[holding.key]
-        now = self._context.readable(rows.read_shard, written.row)
+        now = self._context.parse_row(rows.read_shard, written.row)
         if now is not None and ownership.is_sought(holding.row, now):
             self._note_seek(holding)
             self._strays.add(now)

@@ -11,8 +11,8 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesumer.model.rows import Key, Pulse, Value
-    from kinesumer.runtime.context import Context
+    from kinesumer.model.rows import Key, LivenessRow, Value
+    from kinesumer.runtime.context import ClientContext
 
 
 VERIFY_SECONDS = 1.0
@@ -21,7 +21,7 @@ VERIFY_SECONDS = 1.0
 class Deaths:
     """What one session knows of others: only the dead lose their shards to it."""
 
-    def __init__(self, context: Context, session: str, dead: set[str]) -> None:
+    def __init__(self, context: ClientContext, session: str, dead: set[str]) -> None:
         self.dead = dead
         """Sessions proved dead, here and by who watches the members."""
         self._context = context
@@ -44,7 +44,7 @@ class Deaths:
             row = await self._context.store.get(
                 rows.member_key(self._context.app, client_id)
             )
-            if proves_death(session, rows.read_pulse(row) if row else None):
+            if proves_death(session, rows.read_liveness(row) if row else None):
                 self.dead.add(session)
                 found = True
         return found
@@ -77,13 +77,13 @@ class Pruner:
         self._due: list[Key] = []
         self._next = 0.0
 
-    def see(self, members: Iterable[Pulse], now: float) -> None:
+    def see(self, members: Iterable[LivenessRow], now: float) -> None:
         """Take in the members that were read just now."""
         since = self._since
         dead = (member.session for member in members if member.dead)
         self._since = {session: since.get(session, now) for session in dead}
 
-    async def prune(self, context: Context) -> None:
+    async def prune(self, context: ClientContext) -> None:
         """Delete what has been dead for an hour: some rows, looked up now and then."""
         now = context.clock.now()
         if now >= self._next:
@@ -92,15 +92,15 @@ class Pruner:
         due, self._due = self._due[:AT_ONCE], self._due[AT_ONCE:]
         for key in due:
             row = await context.read(key)
-            member = rows.read_pulse(row) if row else None
+            member = rows.read_liveness(row) if row else None
             if member is None or not member.dead:
                 continue
             if self._since.get(member.session, math.inf) <= now - LATE_SECONDS:
                 await context.write(writes.prune_member(context.app, member))
 
-    async def _long_dead(self, context: Context) -> list[Key]:
+    async def _long_dead(self, context: ClientContext) -> list[Key]:
         moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
         partition = rows.member_key(context.app, "").pk
         return await context.until_available(
-            lambda: context.store.not_updated_since(partition, moment)
+            lambda: context.store.query_not_updated_since(partition, moment)
         )

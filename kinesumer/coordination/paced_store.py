@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.model.rows import Key, Row
-    from kinesumer.ports import Clock, StateStore, Write, Written
+    from kinesumer.ports import Clock, StateStore, Write, WriteResult
 
 PARALLEL_WRITES = 32
 """Most writes of one client that are under way at a time."""
@@ -42,7 +42,7 @@ class PacedStore:
         self._places = asyncio.Semaphore(PARALLEL_WRITES)
         self._turn = asyncio.Lock()
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, in turn: see ``ports.StateStore``."""
         async with self._places:
             sent_at = await self._wait()
@@ -67,9 +67,9 @@ class PacedStore:
             pk, first=first, last=last, consistent=consistent
         )
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of a partition whose ``last_update`` is <= moment."""
-        return await self._store.not_updated_since(pk, moment)
+        return await self._store.query_not_updated_since(pk, moment)
 
     async def verify(self) -> str:
         """Check that the table is there; return its id."""

@@ -15,15 +15,16 @@ from kinesumer.coordination.store_queries import (
     unknown_app,
 )
 from kinesumer.core.claims import Pauses
-from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer.model.rows import Key, MemberRow, Row, ShardRow
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 LONGEST_REASON = 200
@@ -47,7 +48,7 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         if not self.stream_arn:
             return "all streams"
-        stream = f"stream {shown(stream_name(self.stream_arn))}"
+        stream = f"stream {escape_unprintable(stream_name(self.stream_arn))}"
         return f"shard {self.shard_id} of {stream}" if self.shard_id else stream
 
 
@@ -65,7 +66,7 @@ class Marked(NamedTuple):
 
 
 async def pause(
-    context: Context,
+    context: ClientContext,
     stream: str | None = None,
     shard: str | None = None,
     reason: str = "",
@@ -82,13 +83,14 @@ async def pause(
         )
     if not reason.isprintable():
         raise ConfigurationError(
-            f"reason {shown(reason)}: it has characters that can't be printed"
+            f"reason {escape_unprintable(reason)}: it has characters that can't be "
+            "printed"
         )
     return await _mark(context, stream, shard, reason, paused=True)
 
 
 async def resume(
-    context: Context, stream: str | None = None, shard: str | None = None
+    context: ClientContext, stream: str | None = None, shard: str | None = None
 ) -> Marked:
     """Take back the pause of an app, a stream or a shard, and no other pause.
 
@@ -98,7 +100,7 @@ async def resume(
 
 
 async def _mark(
-    context: Context,
+    context: ClientContext,
     stream: str | None,
     shard: str | None,
     reason: str,
@@ -117,7 +119,7 @@ async def _mark(
 
 
 async def marked_row(
-    context: Context, stream: str | None, shard: str | None
+    context: ClientContext, stream: str | None, shard: str | None
 ) -> tuple[Target, Key, Row]:
     """Return what is meant, and the row that is marked for it.
 
@@ -143,7 +145,7 @@ async def marked_row(
 # --- clients -------------------------------------------------------------------------
 
 
-async def notify(context: Context) -> None:
+async def notify(context: ClientContext) -> None:
     """Have all clients read the rows again: they see it at their next heartbeat."""
     app, members = context.app, await _live_members(context)
     # One refused has died, registered anew, or been told by another operator: it reads
@@ -151,12 +153,12 @@ async def notify(context: Context) -> None:
     await write_all(context, [admin_writes.notify(app, member) for member in members])
 
 
-async def _live_members(context: Context) -> list[MemberRow]:
+async def _live_members(context: ClientContext) -> list[MemberRow]:
     partition = rows.member_key(context.app, "").pk
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )
-    members = context.all_readable(rows.read_member, found)
+    members = context.parse_rows(rows.read_member, found)
     return [member for member in members if not member.dead]
 
 
@@ -164,13 +166,13 @@ PAUSES_SECONDS = 600.0
 """How often it is read though no operator gave notice."""
 
 
-async def read_pauses(context: Context, *, consistent: bool) -> Pauses:
+async def read_pauses(context: ClientContext, *, consistent: bool) -> Pauses:
     """Return what is paused beside single shards. Raises StoreUnavailableError."""
     partition = rows.group_key(context.app).pk
     found = await context.store.query(partition, consistent=consistent)
     for row in found:
         own = row["sk"] == rows.GROUP_SK
-        context.all_readable(rows.read_group if own else rows.read_stream, [row])
+        context.parse_rows(rows.read_group if own else rows.read_stream, [row])
     marked = {str(row["sk"]) for row in found if _is_marked(row)}
     arns = (sk.removeprefix(rows.STREAM_PREFIX) for sk in marked - {rows.GROUP_SK})
     return Pauses(rows.GROUP_SK in marked, frozenset(arns))
@@ -181,7 +183,7 @@ def _is_marked(row: Row) -> bool:
     return row.get("paused", False) is not False
 
 
-async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
+async def refuse_paused(context: ClientContext, arns: Iterable[str]) -> None:
     """Raise GroupBusyError if an operator has paused any shard of these streams."""
     pauses = await context.until_available(
         lambda: read_pauses(context, consistent=True)
@@ -194,7 +196,7 @@ async def refuse_paused(context: Context, arns: Iterable[str]) -> None:
             raise _paused(context, f"{', '.join(paused)} of {arn}")
 
 
-def _paused(context: Context, what: str) -> GroupBusyError:
+def _paused(context: ClientContext, what: str) -> GroupBusyError:
     return GroupBusyError(
         "paused",
         f"app {context.app!r} is paused ({what}), and a query can't leave shards out: "
@@ -205,7 +207,7 @@ def _paused(context: Context, what: str) -> GroupBusyError:
 class Paused:
     """Reads it when a session begins, on notice, and now and then."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self.pauses = Pauses()
         self._context = context
         self._next_read = -math.inf

@@ -13,14 +13,14 @@ from kinesumer.errors import (
     ShardMissingError,
     TrimmedPositionError,
 )
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 PROBE_SECONDS = 5.0
 ANSWERS = (
@@ -37,7 +37,7 @@ class Reachability:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         reading: Callable[[], list[OpenStream]],
         waiting: Callable[[], list[OpenStream]],
         set_state: Callable[[str], None],
@@ -100,6 +100,6 @@ class Reachability:
         except TimeoutError:
             return
         except KinesumerError as error:
-            self._context.health.failed(stream.label, error)
+            self._context.failure_log.record_failure(stream.label, error)
             return
         stream.failing = None

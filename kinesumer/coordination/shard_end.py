@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage
 from kinesumer.model.streams import ShardKey
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class Ends:
@@ -27,7 +27,7 @@ class Ends:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         streams: Mapping[str, OpenStream],
         take_stock: Callable[[], None],
         give_up: Callable[[Holding, Write], Awaitable[bool]],
@@ -74,9 +74,9 @@ class Ends:
         for child in children:
             made = await self._context.write(writes.create_shard(app, child))
             # Its epoch, read before its parents are, is what Ready names.
-            opening.append(self._context.readable(rows.read_shard, made.row))
+            opening.append(self._context.parse_row(rows.read_shard, made.row))
         holding.revoke()
-        write = writes.end(app, holding.row, holding.position)
+        write = writes.mark_ended(app, holding.row, holding.position)
         if not await self._give_up(holding, write):
             return False
         for row in opening:
@@ -98,7 +98,7 @@ class Ends:
             key = ShardKey(child.key.stream_arn, parent)
             place = rows.shard_key(self._context.app, key, first)
             row = await self._context.read(place)
-            known = self._context.readable(rows.read_shard, row)
+            known = self._context.parse_row(rows.read_shard, row)
             if row is None:
                 ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
                 # A listing without the child was cut off: it may lack the parent too.

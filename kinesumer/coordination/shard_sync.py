@@ -15,8 +15,8 @@ from kinesumer.errors import CorruptRowError, StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start
-from kinesumer.runtime.context import logger
-from kinesumer.runtime.tasks import together
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.wire import rows, writes
 from kinesumer.wire.fields import is_sequence_number
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row, ShardRow
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Write
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 SETTLED_SECONDS = 300.0
 """How long rows are taken to be in step with a listing that stays the same: operators
@@ -39,7 +39,7 @@ class Keeper:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         streams: Mapping[str, OpenStream],
         kept: Callable[[], Collection[str]],
         changed: Callable[[], None],
@@ -86,7 +86,7 @@ class Keeper:
             self._changed()
 
 
-async def keep(context: Context, stream: OpenStream) -> bool:
+async def keep(context: ClientContext, stream: OpenStream) -> bool:
     """Bring one stream's rows in step with its listing; tell whether they changed.
 
     Nothing changes while the stream's own row can't be read, which is reported. Raises
@@ -95,11 +95,11 @@ async def keep(context: Context, stream: OpenStream) -> bool:
     try:
         return await _keep(context, stream)
     except CorruptRowError as error:
-        context.health.corrupt(error)
+        context.failure_log.record_corrupt_row(error)
         return False
 
 
-async def _keep(context: Context, stream: OpenStream) -> bool:
+async def _keep(context: ClientContext, stream: OpenStream) -> bool:
     info = await context.until_available(stream.source.describe, stream.label)
     row = await _stream_row(context, stream.arn)
     if row is not None:
@@ -139,7 +139,7 @@ async def _keep(context: Context, stream: OpenStream) -> bool:
 
 
 async def _still_ready(
-    context: Context,
+    context: ClientContext,
     stream: OpenStream,
     ready: list[ShardRow],
     shards: Sequence[Shard],
@@ -155,7 +155,7 @@ async def _still_ready(
 
 
 def _long_unlisted(
-    context: Context, stream: OpenStream, shards: list[ShardRow]
+    context: ClientContext, stream: OpenStream, shards: list[ShardRow]
 ) -> list[ShardRow]:
     """Return those of the ended shards that have been missing for long.
 
@@ -183,17 +183,17 @@ def check_identity(row: StreamRow, info: StreamInfo) -> None:
         )
 
 
-async def _stream_row(context: Context, arn: str) -> StreamRow | None:
+async def _stream_row(context: ClientContext, arn: str) -> StreamRow | None:
     row = await context.read(rows.stream_key(context.app, arn))
     return rows.read_stream(row) if row else None
 
 
-async def _list(context: Context, stream: OpenStream) -> Sequence[Shard]:
+async def _list(context: ClientContext, stream: OpenStream) -> Sequence[Shard]:
     return await context.until_available(stream.source.list_shards, stream.label)
 
 
 async def _lay_baseline(
-    context: Context, stream: OpenStream, row: StreamRow | None, info: StreamInfo
+    context: ClientContext, stream: OpenStream, row: StreamRow | None, info: StreamInfo
 ) -> bool:
     """Create a row for every shard of the start; only then may anyone claim.
 
@@ -232,7 +232,9 @@ async def _lay_baseline(
     return True
 
 
-async def _go_positions(context: Context, stream: OpenStream) -> dict[str, Position]:
+async def _go_positions(
+    context: ClientContext, stream: OpenStream
+) -> dict[str, Position]:
     """Return the checkpoints that Kinesumer for Go left for this app and stream."""
     partition = rows.go_partition(context.app, stream.name)
     found = await context.until_available(
@@ -257,9 +259,9 @@ def _go_number(row: Row) -> str:
     )
 
 
-async def write_all(context: Context, todo: Iterable[Write]) -> None:
+async def write_all(context: ClientContext, todo: Iterable[Write]) -> None:
     """Apply independent writes; the first fault ends them.
 
     The context's store limits how many are under way, and how fast they go.
     """
-    await together(context.write(write) for write in todo)
+    await gather_or_cancel(context.write(write) for write in todo)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Range, ShardKey
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class Strays:
     """One session's. Only its round may touch them: it knows of every claim."""
 
-    def __init__(self, context: Context, session: str) -> None:
+    def __init__(self, context: ClientContext, session: str) -> None:
         self._context = context
         self._session = session
         self._known: dict[ShardKey, tuple[ShardRow, float]] = {}
@@ -53,7 +53,7 @@ class Strays:
     async def _release(self, row: ShardRow, until: float) -> None:
         """Release a shard if it is ours; an old read may have shown it so."""
         store, key = self._context.store, writes.shard_row_key(self._context.app, row)
-        now = self._context.readable(rows.read_shard, await store.get(key))
+        now = self._context.parse_row(rows.read_shard, await store.get(key))
         if now is not None and now.owner == self._session:
             write = writes.release(self._context.app, now, None)
             if (await store.write(write)).applied:

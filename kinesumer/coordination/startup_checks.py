@@ -10,17 +10,17 @@ from kinesumer.errors import (
     GroupBusyError,
     StateStoreRecreatedError,
     StoreUnavailableError,
-    shown,
 )
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from kinesumer.model.rows import Pulse, Row
-    from kinesumer.runtime.context import Context
+    from kinesumer.model.rows import LivenessRow, Row
+    from kinesumer.runtime.context import ClientContext
 
 GO_FRESH_SECONDS = 60.0
 """A client row of Kinesumer for Go this young belongs to a live one."""
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
     group_id: str
 
 
-async def check_group(context: Context, known: Identity | None) -> Identity:
+async def check_group(context: ClientContext, known: Identity | None) -> Identity:
     """Return the group's identity, made by the first client; compare it if known.
 
     Raises StateStoreRecreatedError if it is another one than before, and GroupBusyError
@@ -56,14 +56,16 @@ async def check_group(context: Context, known: Identity | None) -> Identity:
     if known is not None and found != known:
         raise StateStoreRecreatedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
-            f"{known.table_id}, group {shown(known.group_id)}; now {found.table_id}, "
-            f"{shown(found.group_id) or 'no such group'}): was the table deleted or "
+            f"{known.table_id}, group {escape_unprintable(known.group_id)}; now "
+            f"{found.table_id}, "
+            f"{escape_unprintable(found.group_id) or 'no such group'}): was the table "
+            "deleted or "
             "restored? Start the clients again when you know from where to go on"
         )
     return found
 
 
-async def refuse_go_fleet(context: Context) -> None:
+async def refuse_go_fleet(context: ClientContext) -> None:
     """Raise GroupBusyError if Kinesumer for Go runs under this app.
 
     Its clients rewrite checkpoints of shards that they lost long ago.
@@ -78,8 +80,8 @@ async def refuse_go_fleet(context: Context) -> None:
         raise GroupBusyError(
             "go-clients",
             f"clients of Kinesumer for Go are alive under app {context.app!r}: "
-            f"{shown(', '.join(fresh))}; stop them, wait a minute and start again, or "
-            "use another app name",
+            f"{escape_unprintable(', '.join(fresh))}; stop them, wait a minute and "
+            "start again, or use another app name",
         )
 
 
@@ -95,28 +97,28 @@ def living_go_clients(found: Iterable[Row], now: float) -> list[str]:
     ]
 
 
-async def refuse_query(context: Context, advice: str = START_AGAIN) -> None:
+async def refuse_query(context: ClientContext, advice: str = START_AGAIN) -> None:
     """Raise GroupBusyError if a Spark query holds this app's group; fence a dead one.
 
     Both register before they look, so that of two who start at once one sees the other.
     """
     key = rows.member_key(context.app, QUERY_ID)
 
-    async def read() -> list[Pulse]:
+    async def read() -> list[LivenessRow]:
         row = await context.read(key)
-        return [rows.read_pulse(row)] if row else []
+        return [rows.read_liveness(row)] if row else []
 
     for query in await find_living(context, read):
         raise GroupBusyError(
             "spark-query",
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
-            f"session {shown(str(query.session))}; {advice}",
+            f"session {escape_unprintable(str(query.session))}; {advice}",
         )
 
 
 async def find_living(
-    context: Context, read: Callable[[], Awaitable[list[Pulse]]]
-) -> list[Pulse]:
+    context: ClientContext, read: Callable[[], Awaitable[list[LivenessRow]]]
+) -> list[LivenessRow]:
     """Watch members until one is seen to live, which is returned, or all are dead.
 
     Whose heartbeat doesn't change for its lease is fenced.
@@ -136,17 +138,17 @@ async def find_living(
         await asyncio.sleep(beat_seconds / 4)
 
 
-async def _fence(context: Context, member: Pulse) -> None:
+async def _fence(context: ClientContext, member: LivenessRow) -> None:
     """Try once: after an outage a repeated try would hit who couldn't beat yet."""
     moment = rows.timestamp_text(context.clock.wall())
     try:
         await context.store.write(writes.fence(context.app, member, moment))
     except StoreUnavailableError as error:
-        context.health.failed("state store", error)
+        context.failure_log.record_failure("state store", error)
         return
     logger.warning(
         "%s is dead: no heartbeat for %.1f s",
-        shown(member.client_id),
+        escape_unprintable(member.client_id),
         member.lease_ms / 1000,
         extra={"client_id": member.client_id, "session": member.session},
     )

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import lineage
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow, StreamRow
     from kinesumer.model.streams import Range, Shard
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
-async def find_stream(context: Context, name: str) -> StreamRow:
+async def find_stream(context: ClientContext, name: str) -> StreamRow:
     """Return the row of a stream, called by name or ARN.
 
     Raises ConfigurationError if the app has none, or several of this name.
@@ -28,7 +29,7 @@ async def find_stream(context: Context, name: str) -> StreamRow:
     found = [row for row in known if name in (row.arn, stream_name(row.arn))]
     if len(found) == 1:
         return found[0]
-    arns = shown(", ".join(row.arn for row in found or known))
+    arns = escape_unprintable(", ".join(row.arn for row in found or known))
     if found:
         raise ConfigurationError(f"there are several streams {name}: say {arns}")
     raise ConfigurationError(
@@ -36,7 +37,7 @@ async def find_stream(context: Context, name: str) -> StreamRow:
     )
 
 
-async def read_streams(context: Context) -> list[StreamRow]:
+async def read_streams(context: ClientContext) -> list[StreamRow]:
     """Return the rows of all streams that the app has consumed.
 
     Raises ConfigurationError if there are none, and CorruptRowError.
@@ -52,7 +53,7 @@ async def read_streams(context: Context) -> list[StreamRow]:
     return [rows.read_stream(row) for row in found]
 
 
-def unknown_app(context: Context) -> ConfigurationError:
+def unknown_app(context: ClientContext) -> ConfigurationError:
     """Return what to raise where an app has no rows."""
     return ConfigurationError(
         f"the state store knows no app {context.app!r}: nobody has consumed under this "
@@ -86,20 +87,20 @@ class Stored(NamedTuple):
 
 
 async def read_shards(
-    context: Context, arn: str, *, consistent: bool = False
+    context: ClientContext, arn: str, *, consistent: bool = False
 ) -> Stored:
     """Return all shard rows of a stream. Those that can't be read are reported."""
     partition = rows.shard_partition(context.app, arn)
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=consistent)
     )
-    stored, wrong = rows.readable(rows.read_shard, found)
+    stored, wrong = rows.parse_rows(rows.read_shard, found)
     for _, error in wrong:
-        context.health.corrupt(error)
+        context.failure_log.record_corrupt_row(error)
     return Stored(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
 
 
-async def read_all(context: Context, arn: str) -> list[ShardRow]:
+async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
     """Return all shard rows of a stream as they are now. Raises CorruptRowError."""
     partition = rows.shard_partition(context.app, arn)
     found = await context.until_available(
@@ -109,7 +110,7 @@ async def read_all(context: Context, arn: str) -> list[ShardRow]:
 
 
 async def read_with_listing(
-    context: Context, stream: OpenStream
+    context: ClientContext, stream: OpenStream
 ) -> tuple[list[ShardRow], Sequence[Shard]]:
     """Return all shard rows of a stream, and a complete listing that is no older.
 
@@ -130,7 +131,7 @@ async def read_with_listing(
 
 
 async def read_inside(
-    context: Context, range_: Range, *, consistent: bool = False
+    context: ClientContext, range_: Range, *, consistent: bool = False
 ) -> list[ShardRow]:
     """Return the rows of a range that can be read, each interval's by one query."""
     store, app = context.store, context.app
@@ -146,4 +147,4 @@ async def read_inside(
         )
     )
     found = [row for page in pages for row in page]
-    return context.all_readable(rows.read_shard, found)
+    return context.parse_rows(rows.read_shard, found)

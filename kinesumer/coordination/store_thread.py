@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model.rows import Key, Row
-    from kinesumer.ports import StateStore, Write, Written
+    from kinesumer.ports import StateStore, Write, WriteResult
 
 T = TypeVar("T")
 
@@ -147,16 +147,16 @@ class _RemoteStore:
             self._store.query(pk, first=first, last=last, consistent=consistent)
         )
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries of its own."""
         return await self._call(self._store.write(write))
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of a partition whose ``last_update`` is at or before moment.
 
         Reads the index ``index-client-key-last-update``.
         """
-        return await self._call(self._store.not_updated_since(pk, moment))
+        return await self._call(self._store.query_not_updated_since(pk, moment))
 
     async def verify(self) -> str:
         """Check that the table is there and has the keys and index; return its id."""

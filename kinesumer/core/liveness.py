@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.model.rows import Beating
+from kinesumer.model.rows import Liveness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ class Lease:
         return now < self.deadline and not self.dead
 
 
-M = TypeVar("M", bound=Beating)
+M = TypeVar("M", bound=Liveness)
 
 
 class _Seen(NamedTuple):
@@ -95,14 +95,14 @@ class Watch:
         self._seen, self._silent = seen, self._silent & silent
         return stale
 
-    def unchanged_for(self, member: Beating, now: float) -> float:
+    def unchanged_for(self, member: Liveness, now: float) -> float:
         """Return for how many seconds this member's beat has been seen unchanged."""
         seen = self._seen.get(member.client_id)
         if seen is None or seen[:2] != (member.session, member.beat):
             return 0.0
         return now - seen.since
 
-    def is_silent(self, member: Beating, now: float, patience: float) -> bool:
+    def is_silent(self, member: Liveness, now: float, patience: float) -> bool:
         """Tell whether a beat has been unchanged for so long, once or now.
 
         Who was found silent stays so until it beats: when windows start again, that
@@ -134,7 +134,7 @@ class Pulses:
         return found
 
 
-def proves_death(session: Value | None, row: Beating | None) -> bool:
+def proves_death(session: Value | None, row: Liveness | None) -> bool:
     """Tell whether a consistently read row proves that a session is dead.
 
     A row that is gone was pruned long after its death; another session in it

@@ -25,7 +25,7 @@ class Assignment(NamedTuple):
 
     index: int  # type: ignore[assignment] # nobody needs tuple.index()
     range: Range
-    keeps: frozenset[str]
+    syncs: frozenset[str]
 
 
 Plan = dict[str, Assignment]
@@ -112,7 +112,7 @@ def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
         and all(interval.stream_arn in member.streams for interval in part.range)
         and (
             member.range != part.range
-            or member.keeps != part.keeps
+            or member.syncs != part.syncs
             or member.index is None
             or min(member.index, STANDBYS) != min(part.index, STANDBYS)
         )

@@ -20,9 +20,10 @@ from kinesumer.admin.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
 from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.admin.wait import still_held_in
 from kinesumer.coordination import pauses
-from kinesumer.errors import ConfigurationError, shown
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
-from kinesumer.runtime.tasks import together
+from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.seek import SeekPlan
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StateStore
 
@@ -91,7 +92,7 @@ class ActionHandler:
     """Takes changes for one app."""
 
     def __init__(
-        self, app: str, clients: Clients, store: StateStore, roles: Roles
+        self, app: str, clients: ClientFactory, store: StateStore, roles: Roles
     ) -> None:
         self._context = operator_context(app, store)
         self._clients, self._roles = clients, roles
@@ -107,7 +108,7 @@ class ActionHandler:
 
     async def _foretell_seek(self, change: Seek) -> Preview:
         plans, asking = await self._plans(change), PacedReader(READ_INTERVAL_SECONDS)
-        counts = await together(count_seek(plan, asking) for plan in plans)
+        counts = await gather_or_cancel(count_seek(plan, asking) for plan in plans)
         found = [
             line
             for plan, count in zip(plans, counts, strict=True)
@@ -140,7 +141,7 @@ class ActionHandler:
             undo = isinstance(change, Undrain)
             await drain.drain(context, change.client, undo=undo)
             said = "may have shards again" if undo else "is drained"
-            return f"{shown(change.client)} {said}"
+            return f"{escape_unprintable(change.client)} {said}"
         if isinstance(change, Resume):
             marked = await pauses.resume(context, change.stream, change.shard)
             return f"{marked.target}: resumed"
@@ -156,7 +157,9 @@ class ActionHandler:
 def _draining(change: Drain | Undrain, found: Snapshot) -> list[str]:
     members = {member.client_id: member for member in found.alive}
     if change.client not in members:
-        raise ConfigurationError(f"no client {shown(change.client)} is alive")
+        raise ConfigurationError(
+            f"no client {escape_unprintable(change.client)} is alive"
+        )
     if isinstance(change, Undrain):
         return ["it gets a part of every stream again, at the next plan"]
     count = found.owned[members[change.client].session]
@@ -169,7 +172,8 @@ def _draining(change: Drain | Undrain, found: Snapshot) -> list[str]:
 def _pausing(held: Iterable[ShardRow]) -> list[str]:
     owners = Counter((row.owner_id, row.key.stream_arn) for row in held)
     lines = [
-        f"{shown(owner)} gives up {shards_text(count)} of {shown(stream_name(arn))}"
+        f"{escape_unprintable(owner)} gives up {shards_text(count)} of "
+        f"{escape_unprintable(stream_name(arn))}"
         for (owner, arn), count in sorted(owners.items())[:MOST_NAMED]
     ]
     left = len(owners) - MOST_NAMED

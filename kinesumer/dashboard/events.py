@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kinesumer.dashboard.model import Event
-from kinesumer.errors import shown
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,9 +80,10 @@ def _moved(arn: str, rows: Sequence[ShardRow], before: Observation) -> Iterator[
         if row.owner_id and row.owner_id != old:
             moves[old, row.owner_id].append(row)
     for (old, new), moved in moves.items():
-        text = f"{_named(moved)} moved from {shown(old)} to {shown(new)}"
+        owners = f"from {escape_unprintable(old)} to {escape_unprintable(new)}"
+        text = f"{_named(moved)} moved {owners}"
         if not old:
-            text = f"{shown(new)} took {_named(moved)}"
+            text = f"{escape_unprintable(new)} took {_named(moved)}"
         yield _event(arn, "moved" if old else "taken", text, new)
 
 
@@ -94,7 +95,8 @@ def _stuck(
         if row.key in after.stuck and row.key not in before.stuck:
             stuck[row.owner_id].append(row)
     for owner, found in stuck.items():
-        text = f"{_named(found)} stalled at {shown(owner)}: behind, and no progress"
+        shown = escape_unprintable(owner)
+        text = f"{_named(found)} stalled at {shown}: behind, and no progress"
         yield _event(arn, "stalled", f"{text} for a minute", owner)
 
 
@@ -138,14 +140,18 @@ def _joined(before: Observation, after: Observation) -> Iterator[Event]:
     for member in after.found.alive:
         if member.session not in known:
             again = " again, in a new session" if member.client_id in names else ""
-            yield _of(member, "joined", f"{shown(member.client_id)} joined{again}")
+            yield _of(
+                member,
+                "joined",
+                f"{escape_unprintable(member.client_id)} joined{again}",
+            )
 
 
 def _gone(before: Observation, after: Observation) -> Iterator[Event]:
     for member in before.found.alive:
         if member.session in after.found.sessions:
             continue
-        name = shown(member.client_id)
+        name = escape_unprintable(member.client_id)
         if member.state == "leaving":
             yield _of(member, "left", f"{name} left")
         elif member.session in before.silent:
@@ -164,7 +170,7 @@ def _changed(before: Observation, after: Observation) -> Iterator[Event]:
         old = earlier.get(member.session)
         if old is None:
             continue
-        name = shown(member.client_id)
+        name = escape_unprintable(member.client_id)
         if member.state != old.state:
             yield _of(member, *_state(name, member.state))
         if member.drained != old.drained:
@@ -185,20 +191,20 @@ def _state(name: str, state: str) -> tuple[str, str]:
         return "leaving", f"{name} is leaving: its shards move"
     if state == "degraded":
         return "degraded", f"{name} is degraded: it can't reach Kinesis"
-    return "recovered", f"{name} is {shown(state)} again"
+    return "recovered", f"{name} is {escape_unprintable(state)} again"
 
 
 def _led(before: Observation, after: Observation) -> Iterator[Event]:
     then, now = before.found.leader, after.found.leader
     if after.found.leader_id is None:
         if before.found.leader_id is not None:
-            name = shown(before.found.leader_id)
+            name = escape_unprintable(before.found.leader_id)
             text = f"nobody leads: {name} no longer does"
             yield Event(kind="leaderless", text=text)
         return
     assert now is not None
     if then is None or before.found.leader_id is None or then.session != now.session:
-        name = shown(now.client_id)
+        name = escape_unprintable(now.client_id)
         yield Event(kind="led", text=f"{name} leads", client_id=now.client_id)
 
 
@@ -221,7 +227,7 @@ def _paused(
 ) -> Iterator[Event]:
     was, is_ = (row is not None and row.paused for row in (old, new))
     if new is not None and is_ and not was:
-        why = f": {shown(new.pause_reason)}" if new.pause_reason else ""
+        why = f": {escape_unprintable(new.pause_reason)}" if new.pause_reason else ""
         yield Event(kind="paused", text=f"{name} is paused{why}", stream=arn)
     elif was and not is_:
         yield Event(kind="resumed", text=f"{name} is resumed", stream=arn)

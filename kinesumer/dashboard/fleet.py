@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.ports import Clock, StateStore
 
 COUNTING_SECONDS = 10.0
@@ -47,7 +47,7 @@ class StoreFleetSource:
     def __init__(
         self,
         app: str,
-        clients: Clients,
+        clients: ClientFactory,
         store: StateStore,
         clock: Clock,
         roles: Roles = NO_ROLES,

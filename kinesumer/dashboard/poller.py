@@ -15,7 +15,8 @@ from kinesumer.dashboard import events, palette
 from kinesumer.dashboard.fleet import StreamMeasurements
 from kinesumer.dashboard.history import LagHistory
 from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
-from kinesumer.errors import KinesumerError, shown
+from kinesumer.errors import KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -132,7 +133,7 @@ class Poller:
         try:
             found = await self._fleet.read()
         except KinesumerError as error:
-            trouble = shown(str(error))
+            trouble = escape_unprintable(str(error))
         else:
             await self._measure(found)
             self._saw(found)

@@ -15,7 +15,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from kinesumer.dashboard.actions import Action
 from kinesumer.dashboard.auth import protect
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -179,7 +180,7 @@ async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _refusal(status: int, problem: str) -> web.Response:
-    return web.json_response({"error": shown(problem)}, status=status)
+    return web.json_response({"error": escape_unprintable(problem)}, status=status)
 
 
 def _answer(file: File) -> web.Response:

@@ -16,7 +16,7 @@ from kinesumer.admin.shard_reads import PacedReader, for_each_stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import ShardKey
@@ -42,7 +42,7 @@ class Advance(NamedTuple):
 class Throughput:
     """Samples shards in turn, and learns how large each stream's records are."""
 
-    def __init__(self, clients: Clients, roles: Roles = NO_ROLES) -> None:
+    def __init__(self, clients: ClientFactory, roles: Roles = NO_ROLES) -> None:
         self._clients, self._roles = clients, roles
         self._before: tuple[Positions, float] | None = None
         self._record_bytes: dict[str, float] = {}

@@ -5,7 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesumer.aws.errors import FOREIGN, Kind, fatal, fault_of, said, understood
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
 from kinesumer.errors import (
     DeadLettersUnavailableError,
     FatalError,
@@ -15,8 +22,8 @@ from kinesumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.aws.errors import Fault
-    from kinesumer.aws.session import Opened
+    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.session import OpenClient
 
 
 class RefusedCallError(FatalError):
@@ -28,21 +35,23 @@ class RefusedCallError(FatalError):
 
 
 @contextmanager
-def translated(opened: Opened, action: str, resource: str) -> Iterator[None]:
+def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]:
     """Translate errors: what passes becomes DeadLettersUnavailableError."""
     try:
-        with understood(action, DeadLettersUnavailableError):
+        with translated_errors(action, DeadLettersUnavailableError):
             yield
     except FOREIGN as error:
-        raise _error(fault_of(error), opened, action, resource) from error
+        raise _error(failure_of(error), opened, action, resource) from error
 
 
-def _error(fault: Fault, opened: Opened, action: str, resource: str) -> KinesumerError:
-    message = f"{action} on {resource}: {said(fault)}"
+def _error(
+    fault: AwsFailure, opened: OpenClient, action: str, resource: str
+) -> KinesumerError:
+    message = f"{action} on {resource}: {describe(fault)}"
     if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
         return DeadLettersUnavailableError(message)
     if fault.kind is Kind.TOKEN_EXPIRED and opened.expired():
         return DeadLettersUnavailableError(message)
     if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
         return RefusedCallError(fault.code, message)
-    return fatal(fault, action, resource)
+    return fatal_error(fault, action, resource)

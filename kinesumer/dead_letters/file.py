@@ -20,8 +20,8 @@ from kinesumer.errors import (
     CorruptDeadLetterError,
     FatalError,
 )
-from kinesumer.runtime.context import logger
-from kinesumer.runtime.files import replace, sync_directory, write_whole
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.files import sync_directory, write_all, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -65,7 +65,7 @@ class FileLetters:
                 # What a crash left of a line must not swallow this one.
                 torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
                 try:
-                    write_whole(file, (b"\n" if torn else b"") + line + b"\n")
+                    write_all(file, (b"\n" if torn else b"") + line + b"\n")
                     os.fsync(file)
                 except OSError:
                     os.ftruncate(file, size)
@@ -97,7 +97,9 @@ class FileLetters:
                 found = (line for line in self._lines() if line.strip())
                 kept = [line for line in found if line not in gone]
                 mode = os.fstat(file).st_mode & 0o777
-                replace(self._path, b"".join(line + b"\n" for line in kept), mode)
+                write_atomically(
+                    self._path, b"".join(line + b"\n" for line in kept), mode
+                )
         except OSError as error:
             raise FatalError(
                 f"{self._path} can't be written anew: {error.strerror}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.letter import DeadLetter
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import StreamInfo
@@ -34,7 +34,7 @@ PACE_SECONDS = 0.25
 TRIES = 8
 
 
-async def open_stream(clients: Clients, name: str) -> KinesisLetters:
+async def open_stream(clients: ClientFactory, name: str) -> KinesisLetters:
     """Return a stream, given by name or ARN. Raises StreamMissingError."""
     source = await open_source(clients, Stream(name))
     try:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, CorruptDeadLetterError, text_of
+from kinesumer.errors import ConfigurationError, CorruptDeadLetterError
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import safe_str
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
@@ -142,7 +143,7 @@ def _without_zone(letter: DeadLetter) -> datetime | None:
 
 
 def _in_a_line(error: BaseException) -> str:
-    text = " ".join(text_of(error).split())
+    text = " ".join(safe_str(error).split())
     name = type(error).__name__
     return f"{name}: {text}" if text else name
 

@@ -18,7 +18,7 @@ from kinesumer.errors import AccessDeniedError, CorruptDeadLetterError, FatalErr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from kinesumer.aws.session import Clients, Opened
+    from kinesumer.aws.session import ClientFactory, OpenClient
     from kinesumer.dead_letters.letter import DeadLetter
 
 PARALLEL_READS = 16
@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 26
 """The largest record is 10 MiB; other objects under the prefix may be of any size."""
 
 
-async def open_bucket(clients: Clients, place: str) -> S3Letters:
+async def open_bucket(clients: ClientFactory, place: str) -> S3Letters:
     """Return what ``BUCKET/PREFIX`` names."""
     bucket, _, prefix = place.partition("/")
     return S3Letters(await clients.open("s3"), bucket, prefix.strip("/"))
@@ -38,7 +38,7 @@ class S3Letters:
 
     removes = True
 
-    def __init__(self, opened: Opened, bucket: str, prefix: str) -> None:
+    def __init__(self, opened: OpenClient, bucket: str, prefix: str) -> None:
         self._opened, self._bucket = opened, bucket
         self._s3: Any = opened.client
         self._prefix = f"{prefix}/" if prefix else ""

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from kinesumer.aws.endpoints import check_port, refuse_credentials
+from kinesumer.aws.endpoints import check_port, require_no_credentials
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
 from kinesumer.dead_letters.targets import Stored
@@ -24,7 +24,7 @@ from kinesumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from kinesumer.aws.session import Clients, Opened
+    from kinesumer.aws.session import ClientFactory, OpenClient
     from kinesumer.dead_letters.letter import DeadLetter
 
 LONGEST_BYTES = 1 << 20
@@ -44,12 +44,12 @@ class Message(NamedTuple):
     handle: str
 
 
-async def open_queue(clients: Clients, url: str) -> SqsLetters:
+async def open_queue(clients: ClientFactory, url: str) -> SqsLetters:
     """Return a queue, in the region that its URL names if it is one of AWS's.
 
     Raises ConfigurationError for what is no queue's URL.
     """
-    refuse_credentials("the queue's URL", url)
+    require_no_credentials("the queue's URL", url)
     check_port(f"queue {url!r}", url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.path.count("/") < 2:
@@ -66,7 +66,7 @@ class SqsLetters:
 
     removes = True
 
-    def __init__(self, opened: Opened, url: str) -> None:
+    def __init__(self, opened: OpenClient, url: str) -> None:
         self._opened, self._url = opened, url
         self._sqs: Any = opened.client
         self._held: dict[str, Message] = {}

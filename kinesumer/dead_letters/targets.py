@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kinesumer.aws.endpoints import refuse_credentials
+from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.letter import DeadLetter
 
     Taker = Callable[[DeadLetter], Awaitable[object]]
@@ -69,7 +69,7 @@ class Target(NamedTuple):
 
 def parse_target(text: str) -> Target:
     """Take a target's name apart. Raises ConfigurationError for what names none."""
-    refuse_credentials("the target of dead letters", text)
+    require_no_credentials("the target of dead letters", text)
     kind, colon, place = text.partition(":")
     if kind == "s3":
         place = place.removeprefix("//") if place.startswith("//") else ""
@@ -102,10 +102,10 @@ async def open_dead_letters(
     are those of ``Kinesumer``: AWS is called with them. Raises ConfigurationError for
     what isn't a target.
     """
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
     check_target(target)
-    clients = Clients(session, region=region)
+    clients = ClientFactory(session, region=region)
     try:
         letters = await open_target(target, clients)
     except BaseException:
@@ -114,7 +114,7 @@ async def open_dead_letters(
     return OwnedLetters(letters, clients)
 
 
-async def open_target(target: str | Taker, clients: Clients) -> DeadLetters:
+async def open_target(target: str | Taker, clients: ClientFactory) -> DeadLetters:
     """Open a target, with clients that outlive it. Raises ConfigurationError."""
     check_target(target)
     if isinstance(target, str):
@@ -122,7 +122,7 @@ async def open_target(target: str | Taker, clients: Clients) -> DeadLetters:
     return CallableLetters(target)
 
 
-async def open_readable(text: str, clients: Clients) -> ReadableLetters:
+async def open_readable(text: str, clients: ClientFactory) -> ReadableLetters:
     """Open a target by its name. Raises ConfigurationError for what names none."""
     kind, place = parse_target(text)
     # Each brings imports that the others don't need.
@@ -146,7 +146,7 @@ async def open_readable(text: str, clients: Clients) -> ReadableLetters:
 class OwnedLetters:
     """A target together with the AWS clients that it is called with."""
 
-    def __init__(self, letters: DeadLetters, clients: Clients) -> None:
+    def __init__(self, letters: DeadLetters, clients: ClientFactory) -> None:
         self._letters, self._clients = letters, clients
 
     async def put(self, letter: DeadLetter) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.dynamodb_table import create_table
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.demo import report
 from kinesumer.demo.counts import Ledger, Processed
 from kinesumer.demo.processes import Processes
@@ -70,13 +70,13 @@ class Demo:
             place = await self.processes.start_server(self._options.shards)
             os.environ.clear()
             os.environ.update(self.processes.environment)
-            async with Clients() as clients:
+            async with ClientFactory() as clients:
                 return await self._run(clients, place)
         finally:
             self._screen.close()
             await self.processes.end_all()
 
-    async def _run(self, clients: Clients, place: settings.Place) -> list[str]:
+    async def _run(self, clients: ClientFactory, place: settings.Place) -> list[str]:
         streams = self._streams = place.streams
         self._ledger = Ledger(len(streams))
         store = await open_store(clients, TABLE)
@@ -324,7 +324,7 @@ class Demo:
         self._screen.event(time.monotonic() - self._started, text)
 
 
-async def _open_kinesis(clients: Clients, stream: DemoStream) -> Any:
+async def _open_kinesis(clients: ClientFactory, stream: DemoStream) -> Any:
     """Return a Kinesis client that may write to a stream."""
     role = clients.role(stream.writer_role) if stream.writer_role else None
     return (await clients.open("kinesis", role=role)).client

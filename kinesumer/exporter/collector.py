@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from kinesumer.admin.observation import Observation
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import Clock, StateStore
 
@@ -46,7 +46,7 @@ class AppReader:
         self._before: Observation | None = None
         self._neglected: dict[ShardKey, tuple[bool, float]] = {}
 
-    async def read(self, clients: Clients, store: StateStore) -> None:
+    async def read(self, clients: ClientFactory, store: StateStore) -> None:
         """Read the rows and the lags once.
 
         A failure is counted, logged when it begins, and takes what was known away:
@@ -68,7 +68,7 @@ class AppReader:
             if not (first or worked):
                 log.warning("app %s can be read again", self._app)
 
-    async def _look(self, clients: Clients, store: StateStore) -> AppReading:
+    async def _look(self, clients: ClientFactory, store: StateStore) -> AppReading:
         began = self._clock.now()
         found = await snapshot.take(store, self._app)
         now = self._clock.now()
@@ -94,12 +94,12 @@ class Exporter:
         """Return the metrics as they were last read."""
         return build_metrics([reading.account for reading in self._readings])
 
-    async def read(self, clients: Clients, store: StateStore) -> None:
+    async def read(self, clients: ClientFactory, store: StateStore) -> None:
         """Read all apps once. Raises KinesumerError as ``Reading.read`` does."""
         await asyncio.gather(*(one.read(clients, store) for one in self._readings))
 
     async def run(
-        self, clients: Clients, store: StateStore, every_seconds: float
+        self, clients: ClientFactory, store: StateStore, every_seconds: float
     ) -> None:
         """Read all apps at a steady pace, until cancelled."""
         while True:

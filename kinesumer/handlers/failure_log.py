@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import shown, text_of
 from kinesumer.handlers.retry import Failure
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
     from kinesumer.handlers.work_item import Stint
@@ -28,7 +28,7 @@ def what_failed(stint: Stint, failure: Failure) -> str:
 
 def error_text(error: BaseException) -> str:
     """Return an error's type and text for one line of a log."""
-    text = shown(text_of(error))[:LONGEST_ERROR]
+    text = escape_unprintable(safe_str(error))[:LONGEST_ERROR]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -111,7 +111,7 @@ def log_end(stint: Stint, error: BaseException) -> None:
     failure = stint.failure or Failure(error, 1)
     logger.error(
         "run() ends: %s",
-        shown(text_of(error)),
+        escape_unprintable(safe_str(error)),
         extra=failure_fields(stint, failure),
         exc_info=error,
     )

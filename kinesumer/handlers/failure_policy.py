@@ -20,7 +20,7 @@ from kinesumer.handlers.failure_log import (
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, retried
 from kinesumer.handlers.work_item import Stoppage
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,7 +10,7 @@ from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.retry import RetryPolicy
 from kinesumer.handlers.signature import read_handler
 from kinesumer.handlers.tracing import read_traceparent
-from kinesumer.model.arguments import several
+from kinesumer.model.validation import require_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def read_terms(
     if not isinstance(retries, RetryPolicy):
         raise ConfigurationError(f"retries={retries!r} is no kinesumer.RetryPolicy")
     return Terms(
-        wrapped(read_handler(handler, batch), several("middleware", middleware)),
+        wrapped(read_handler(handler, batch), require_list("middleware", middleware)),
         concurrency,
         _policy(on_failure, dead_letters),
         dead_letters,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.arguments import error_types
+from kinesumer.model.validation import require_error_types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class RetryPolicy:
                     f"RetryPolicy({name}={value!r}) must be greater than 0 and at "
                     f"most {MOST_SECONDS:g} seconds"
                 )
-        kinds = error_types("non_retryable", self.non_retryable)
+        kinds = require_error_types("non_retryable", self.non_retryable)
         object.__setattr__(
             self, "non_retryable", kinds
         )  # isinstance() takes tuples only

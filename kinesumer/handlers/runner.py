@@ -20,13 +20,13 @@ from kinesumer.handlers.queues import ByKey, InOrder
 from kinesumer.handlers.shard_queue import Lane
 from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.handlers.work_item import Stoppage
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Set
     from random import Random
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.owned_shard import Holding
     from kinesumer.consuming.prefetch import Batch, Buffer
     from kinesumer.consuming.streams import OpenStream
@@ -80,7 +80,7 @@ class Handling:
         self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
         self.thread = threading.get_ident()
 
-    async def open(self, clients: Clients) -> None:
+    async def open(self, clients: ClientFactory) -> None:
         """Open the target of dead letters. Raises what says that it can't be used."""
         from kinesumer.dead_letters.targets import open_target
 
@@ -90,7 +90,7 @@ class Handling:
     def look_at(self, streams: Iterable[OpenStream]) -> None:
         """Warn of streams whose keys have no order that could be kept."""
         for stream in streams:
-            known = stream.arn in self._warned or stream.info.places_by_key
+            known = stream.arn in self._warned or stream.info.routes_by_key
             if self._terms.concurrency > 1 and not known:
                 self._warned.add(stream.arn)
                 logger.warning(

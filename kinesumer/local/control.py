@@ -14,7 +14,7 @@ from kinesumer.local.identity import DEFAULT_ACCOUNT, Denial
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.local.state import World
+    from kinesumer.local.state import ServiceState
 
 
 class _Account(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class Control:
 
     PREFIX: ClassVar[str] = "/_kinesumer/"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServiceState) -> None:
         self._world = world
         self._routes: dict[tuple[str, str], Callable[[bytes], Any]] = {
             ("GET", "health"): lambda _: {"status": "ok"},

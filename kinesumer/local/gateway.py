@@ -15,12 +15,12 @@ from kinesumer.local.errors import AwsError
 from kinesumer.local.faults import Call
 from kinesumer.local.kinesis.requests import AnyRequest, GetRecords, decode
 from kinesumer.local.kinesis.service import Caller
-from kinesumer.local.request import Inquiry, read_inquiry
+from kinesumer.local.request import Request, parse_request
 
 if TYPE_CHECKING:
     from kinesumer.local.faults import Fault
     from kinesumer.local.identity import Credentials
-    from kinesumer.local.state import World
+    from kinesumer.local.state import ServiceState
 
 _CONTENT_TYPES = {
     "kinesis": "application/x-amz-json-1.1",
@@ -37,14 +37,14 @@ class _Answer(NamedTuple):
     units: Units = Units()
 
 
-class _Hangup(Exception):
+class _ConnectionAborted(Exception):
     """The connection is to be closed without an answer."""
 
 
-class _Case(NamedTuple):
+class _Exchange(NamedTuple):
     """A request whose sender and object are known."""
 
-    inquiry: Inquiry
+    inquiry: Request
     call: Call
     caller: Credentials
     request: AnyRequest | None
@@ -53,15 +53,15 @@ class _Case(NamedTuple):
 class Gateway:
     """Serves one request after another."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServiceState) -> None:
         self._world = world
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer an AWS request, or close the connection if a fault says so."""
-        inquiry = read_inquiry(http.headers, await http.content.read())
+        inquiry = parse_request(http.headers, await http.content.read())
         try:
             answer = await self._answer(inquiry)
-        except _Hangup:
+        except _ConnectionAborted:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
@@ -72,7 +72,7 @@ class Gateway:
         }
         return web.Response(status=answer.status, body=answer.body, headers=headers)
 
-    async def _answer(self, inquiry: Inquiry) -> _Answer:
+    async def _answer(self, inquiry: Request) -> _Answer:
         call = _anonymous(inquiry)
         try:
             case = self._identify(inquiry, call)
@@ -82,10 +82,10 @@ class Gateway:
             answer, hangup = _refused(inquiry.service, error), None
         self._note(call, answer, hangup)
         if hangup is not None:
-            raise _Hangup
+            raise _ConnectionAborted
         return answer
 
-    def _identify(self, inquiry: Inquiry, call: Call) -> _Case:
+    def _identify(self, inquiry: Request, call: Call) -> _Exchange:
         inquiry.require_signature()
         world, request = self._world, None
         with world.lock:
@@ -102,9 +102,9 @@ class Gateway:
                 call = call._replace(resource=_table_arn(inquiry.body, place))
             else:
                 call = call._replace(resource=inquiry.form.get("RoleArn", "*"))
-        return _Case(inquiry, call, caller, request)
+        return _Exchange(inquiry, call, caller, request)
 
-    async def _attempt(self, case: _Case) -> tuple[_Answer, str | None]:
+    async def _attempt(self, case: _Exchange) -> tuple[_Answer, str | None]:
         world = self._world
         with world.lock:
             faults = world.faults.strike(case.call, world.clock.now())
@@ -123,7 +123,7 @@ class Gateway:
         answer = await self._serve(case)
         return answer, "dropped" if "drop" in kinds else None
 
-    async def _serve(self, case: _Case) -> _Answer:
+    async def _serve(self, case: _Exchange) -> _Answer:
         world, inquiry = self._world, case.inquiry
         if inquiry.service == "dynamodb":
             future = world.dynamodb.submit(
@@ -154,7 +154,7 @@ class Gateway:
             )
 
 
-def _anonymous(inquiry: Inquiry) -> Call:
+def _anonymous(inquiry: Request) -> Call:
     return Call(
         inquiry.service,
         inquiry.operation,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.local.errors import AwsError, access_denied
-from kinesumer.model.arguments import several
+from kinesumer.model.validation import require_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,7 +51,7 @@ class Role:
         return f"arn:aws:iam::{self.account}:role/{self.name}"
 
 
-EVERYBODY_MAY = "sts:GetCallerIdentity"
+PUBLIC_ACTIONS = "sts:GetCallerIdentity"
 """AWS answers it whatever policies say, explicit denials among them."""
 
 
@@ -126,9 +126,9 @@ class Identities:
         role = Role(
             name=name,
             account=account,
-            trusted=frozenset(map(_principal, several("trusted", trusted))),
+            trusted=frozenset(map(_principal, require_list("trusted", trusted))),
             external_id=external_id,
-            actions=several("actions", actions),
+            actions=require_list("actions", actions),
             session_seconds=session_seconds,
         )
         self._roles[role.arn] = role
@@ -151,7 +151,7 @@ class Identities:
 
     def authorize(self, caller: Credentials, action: str, resource: str) -> None:
         """Raise AwsError if the caller may not do this to a resource."""
-        if action == EVERYBODY_MAY:
+        if action == PUBLIC_ACTIONS:
             return
         if any(d.covers(action, resource, caller.arn) for d in self.denials):
             why = "an identity-based policy explicitly denies it"

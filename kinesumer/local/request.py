@@ -15,7 +15,7 @@ _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
 _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
 
 
-class Inquiry(NamedTuple):
+class Request(NamedTuple):
     """An AWS request before anybody looked at who sent it."""
 
     service: str
@@ -39,14 +39,14 @@ class Inquiry(NamedTuple):
             )
 
 
-def read_inquiry(headers: Mapping[str, str], body: bytes) -> Inquiry:
+def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
     """Return what is asked; which service, the target header says (none: STS)."""
     prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
     service = _SERVICES.get(prefix, "sts")
     key, region = "", ""
     if found := _CREDENTIAL.search(headers.get("Authorization", "")):
         key, region = found.groups()
-    inquiry = Inquiry(
+    inquiry = Request(
         service,
         operation,
         body,

@@ -43,7 +43,7 @@ class Count(NamedTuple):
     write_units: float
 
 
-class Journal:
+class RequestLog:
     """What was asked of the embedded AWS, by whom."""
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ from kinesumer.local.kinesis.sequence import hash_key
 from kinesumer.local.kinesis.service import Caller, stream_arn
 from kinesumer.local.kinesis.writing import store
 from kinesumer.local.policies import read_policy
-from kinesumer.local.state import World
+from kinesumer.local.state import ServiceState
 from kinesumer.wire.table_definition import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kinesumer.local.kinesis.shards import Stream
-    from kinesumer.local.request_log import Journal
+    from kinesumer.local.request_log import RequestLog
 
 DEFAULT_REGION = "us-east-1"
 ACCEPTING_TURNS = 3
@@ -46,7 +46,7 @@ class EmbeddedAws:
         self, *, port: int = 0, limits: Limits | None = None, seed: int = 0
     ) -> None:
         self.port = port
-        self._world = World(limits or Limits(), seed)
+        self._world = ServiceState(limits or Limits(), seed)
         self._control, self._gateway = Control(self._world), Gateway(self._world)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
@@ -286,6 +286,6 @@ class EmbeddedAws:
             self._world.faults.remove(number)
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> RequestLog:
         """Every request that was served."""
         return self._world.journal

@@ -12,7 +12,7 @@ from kinesumer.local.dynamodb import DynamoDB
 from kinesumer.local.faults import Faults
 from kinesumer.local.identity import Identities
 from kinesumer.local.kinesis.service import Kinesis
-from kinesumer.local.request_log import Journal
+from kinesumer.local.request_log import RequestLog
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis.limits import Limits
@@ -41,7 +41,7 @@ class ServiceClock:
         self._ahead += seconds
 
 
-class World:
+class ServiceState:
     """Accounts, streams, tables, faults and the journal.
 
     The server's event loop and a test's thread both use it: whoever touches anything
@@ -53,6 +53,6 @@ class World:
         self.clock = ServiceClock()
         self.identities = Identities(lambda: uuid.uuid4().hex)
         self.faults = Faults(random.Random(seed))
-        self.journal = Journal()
+        self.journal = RequestLog()
         self.kinesis = Kinesis(limits)
         self.dynamodb = DynamoDB()

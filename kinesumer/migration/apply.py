@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import StreamInfo
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A shard's row as it is to be, and as it is (None: there is none)."""
 
     row: ShardRow
@@ -39,12 +39,12 @@ class Change(NamedTuple):
         return "keep" if _place(self.row) == _place(self.before) else "change"
 
 
-class Adoption(NamedTuple):
+class StreamChanges(NamedTuple):
     """What is to be written for one stream."""
 
     stream: StreamRow
     before: StreamRow | None
-    changes: list[Change]
+    changes: list[RowChange]
 
     @property
     def is_done(self) -> bool:
@@ -57,8 +57,8 @@ class Adoption(NamedTuple):
 
 
 async def compare(
-    context: Context, info: StreamInfo, wanted: Sequence[ShardRow]
-) -> Adoption:
+    context: ClientContext, info: StreamInfo, wanted: Sequence[ShardRow]
+) -> StreamChanges:
     """Return what rows a stream has and which it is to get.
 
     Raises StreamRecreatedError if the group knows another stream of this name, and
@@ -69,13 +69,13 @@ async def compare(
     if before is not None:
         check_identity(before, info)
     known = {row.key.shard_id: row for row in await read_all(context, info.arn)}
-    changes = [Change(row, known.get(row.key.shard_id)) for row in wanted]
+    changes = [RowChange(row, known.get(row.key.shard_id)) for row in wanted]
     # Should a crash leave rows out, nothing is lost: they are read from their start.
     stream = StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)
-    return Adoption(before or stream, before, changes)
+    return StreamChanges(before or stream, before, changes)
 
 
-async def write(context: Context, adoption: Adoption) -> None:
+async def write(context: ClientContext, adoption: StreamChanges) -> None:
     """Write what differs, and verify that it stands there.
 
     Nobody may consume meanwhile: see ``acting.refuse_clients``. Raises KinesumerError
@@ -102,7 +102,7 @@ async def write(context: Context, adoption: Adoption) -> None:
     await context.write(writes.baseline(app, stream))
 
 
-async def _verify(context: Context, adoption: Adoption) -> None:
+async def _verify(context: ClientContext, adoption: StreamChanges) -> None:
     arn = adoption.stream.arn
     stored = {row.key.shard_id: row for row in await read_all(context, arn)}
     wrong = [
@@ -120,7 +120,7 @@ async def _verify(context: Context, adoption: Adoption) -> None:
         )
 
 
-def _owner(change: Change) -> str:
+def _owner(change: RowChange) -> str:
     """Return the owner that a row may have: a dead one where nothing was changed."""
     if change.before is not None and change.action == "keep":
         return change.before.owner

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.errors import ConfigurationError, shown
-from kinesumer.migration.shard_positions import Mark
+from kinesumer.errors import ConfigurationError
+from kinesumer.migration.shard_positions import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ def _stream(text: str) -> StreamId | None:
 
 def _wrong(key: str, name: str) -> ConfigurationError:
     return ConfigurationError(
-        f"row {shown(key)!r}: {name} isn't that of a lease; is the table a KCL fleet's?"
+        f"row {escape_unprintable(key)!r}: {name} isn't that of a lease; "
+        "is the table a KCL fleet's?"
     )
 
 
@@ -153,23 +155,23 @@ def _throughput(item: Item) -> float | None:
         return None
 
 
-def mark_of(lease: Lease, start_at: float | None) -> Mark | None:
+def resume_point_of_lease(lease: Lease, start_at: float | None) -> ResumePoint | None:
     """Return a lease as a mark; None where only its fleet's configuration knows it.
 
     ``start_at``, in seconds since 1970, is where leases go on that have none but
     AT_TIMESTAMP or LATEST. Java doesn't store the time; Rust does, in milliseconds.
     """
     if lease.checkpoint == SHARD_END:
-        return Mark(ended=True)
+        return ResumePoint(ended=True)
     if lease.checkpoint == "TRIM_HORIZON":
-        return Mark()
+        return ResumePoint()
     if lease.checkpoint not in SENTINELS:
-        return Mark(Position(lease.checkpoint, lease.sub))
+        return ResumePoint(Position(lease.checkpoint, lease.sub))
     if lease.checkpoint == AT_TIMESTAMP and lease.sub:
-        return Mark(start=Start(type=AT_TIMESTAMP, timestamp=lease.sub / 1000))
+        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=lease.sub / 1000))
     if start_at is not None:
-        return Mark(start=Start(type=AT_TIMESTAMP, timestamp=start_at))
-    return Mark(start=Start.LATEST) if lease.checkpoint == "LATEST" else None
+        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=start_at))
+    return ResumePoint(start=Start.LATEST) if lease.checkpoint == "LATEST" else None
 
 
 class Checkpoint(NamedTuple):
@@ -179,7 +181,7 @@ class Checkpoint(NamedTuple):
     sub: int = 0
 
 
-def checkpoint_of(mark: Mark, parts: int | None) -> Checkpoint:
+def kcl_checkpoint(mark: ResumePoint, parts: int | None) -> Checkpoint:
     """Return a mark as a checkpoint; ``parts`` are those of its position's aggregate.
 
     A start at a time becomes TRIM_HORIZON: a lease has no place for the time.

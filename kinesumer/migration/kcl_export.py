@@ -11,27 +11,32 @@ from kinesumer.admin.sampling import peek
 from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
-from kinesumer.migration.kcl import SHARD_END, Checkpoint, checkpoint_of
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.migration.kcl import SHARD_END, Checkpoint, kcl_checkpoint
 from kinesumer.migration.kcl_workers import (
     by_stream,
-    refuse_workers,
-    see,
+    read_leases,
+    require_no_workers,
     streams_to_open,
 )
 from kinesumer.migration.kcl_writes import changed, created
-from kinesumer.migration.shard_positions import children_of, lay_out, mark_of
+from kinesumer.migration.shard_positions import (
+    children_of,
+    create_rows,
+    resume_point_of_row,
+)
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesumer.migration.kcl import Lease, StreamId, Table
-    from kinesumer.migration.kcl_workers import Leases, Sight
+    from kinesumer.migration.kcl_workers import Leases, LeaseSnapshot
     from kinesumer.migration.kcl_writes import LeaseChange
     from kinesumer.migration.takeover import Open
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 VERSION = 1
 
@@ -52,15 +57,15 @@ class LeaseExport(NamedTuple):
     region: str | None = None
     look_seconds: float = 0.0
 
-    async def draft(self, context: Context, open_: Open) -> Handover:
+    async def draft(self, context: ClientContext, open_: Open) -> ExportPlan:
         """Draft what leases will say.
 
         Raises GroupBusyError while the fleet lives, KinesumerError where a stream
         of the table isn't one of the group's, and what reading a stream raises.
         """
-        first = await see(self.table)
+        first = await read_leases(self.table)
         opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await refuse_workers(self.table, first, self.look_seconds)
+        seen = await require_no_workers(self.table, first, self.look_seconds)
         _check_counters(seen.table)
         leases = by_stream(seen.table.leases)
         found = [
@@ -69,32 +74,33 @@ class LeaseExport(NamedTuple):
             )
             for name, stream in opened.items()
         ]
-        return Handover(self.table, seen, found)
+        return ExportPlan(self.table, seen, found)
 
 
 def _check_counters(table: Table) -> None:
     for lease in table.leases:
         if not lease.is_counted:
             raise ConfigurationError(
-                f"row {shown(lease.key)!r}: leaseCounter is no number, so nobody can "
+                f"row {escape_unprintable(lease.key)!r}: leaseCounter is no number, "
+                "so nobody can "
                 "tell whether a worker moves it; delete the row, or correct it"
             )
 
 
-class Handover(NamedTuple):
+class ExportPlan(NamedTuple):
     """Leases as they are to be."""
 
     table: Leases
-    seen: Sight
+    seen: LeaseSnapshot
     streams: list[StreamLeases]
 
-    async def write(self, context: Context) -> None:
+    async def write(self, context: ClientContext) -> None:
         """Write the leases while nobody consumes, and verify them.
 
         May be repeated after a crash in the middle. Raises KinesumerError.
         """
         await require_no_clients(context)
-        await refuse_workers(self.table, self.seen)
+        await require_no_workers(self.table, self.seen)
         changes = [change for stream in self.streams for change in stream.changes]
         for change in changes:
             if not await self.table.write(change.write):
@@ -145,7 +151,7 @@ def _change(change: LeaseChange) -> dict[str, Any]:
 
 
 class _Stream(NamedTuple):
-    context: Context
+    context: ClientContext
     source: StreamSource
     stream: StreamId | None
     leases: Sequence[Lease]
@@ -154,8 +160,8 @@ class _Stream(NamedTuple):
         arn = await self._known()
         shards = await self.source.list_shards()
         stored = await read_all(self.context, arn)
-        marks = {row.key.shard_id: mark_of(row) for row in stored}
-        layout = lay_out(arn, shards, marks)
+        marks = {row.key.shard_id: resume_point_of_row(row) for row in stored}
+        layout = create_rows(arn, shards, marks)
         if layout.uncovered:
             raise KinesumerError(
                 f"stream {arn}: the app has no rows of {', '.join(layout.uncovered)}; "
@@ -199,7 +205,7 @@ class _Stream(NamedTuple):
             if row.position is not None and not row.ended:
                 number = row.position.sequence_number
                 parts = (await peek(asking, self.source, row.key, number)).parts
-            return row, checkpoint_of(mark_of(row), parts)
+            return row, kcl_checkpoint(resume_point_of_row(row), parts)
 
         return await asyncio.gather(*(one(row) for row in rows))
 

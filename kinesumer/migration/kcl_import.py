@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.migration.kcl import mark_of
+from kinesumer.migration.kcl import resume_point_of_lease
 from kinesumer.migration.kcl_workers import (
     by_stream,
-    refuse_workers,
-    see,
+    read_leases,
+    require_no_workers,
     streams_to_open,
 )
-from kinesumer.migration.plan import draft
-from kinesumer.migration.shard_positions import Mark
-from kinesumer.migration.takeover import Takeover
+from kinesumer.migration.plan import plan_stream
+from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.takeover import ImportPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesumer.migration.kcl import Lease
     from kinesumer.migration.kcl_workers import Leases
-    from kinesumer.migration.plan import Draft
+    from kinesumer.migration.plan import StreamPlan
     from kinesumer.migration.takeover import Open
     from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
 class LeaseImport(NamedTuple):
@@ -38,15 +38,15 @@ class LeaseImport(NamedTuple):
     look_seconds: float = 0.0
     """How long to watch the fleet."""
 
-    async def draft(self, context: Context, open_: Open) -> Takeover:
+    async def draft(self, context: ClientContext, open_: Open) -> ImportPlan:
         """Draft the takeover.
 
         Raises GroupBusyError while the fleet lives, ConfigurationError for what is
         no lease table, and KinesumerError for a stream that can't be read.
         """
-        first = await see(self.table)
+        first = await read_leases(self.table)
         opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await refuse_workers(self.table, first, self.look_seconds)
+        seen = await require_no_workers(self.table, first, self.look_seconds)
         leases = by_stream(seen.table.leases)
         drafts = [
             await self._stream(context, await open_(name), leases[stream])
@@ -54,16 +54,19 @@ class LeaseImport(NamedTuple):
         ]
 
         async def check() -> None:
-            await refuse_workers(self.table, seen)
+            await require_no_workers(self.table, seen)
 
-        return Takeover(f"lease table {self.table.name}", drafts, check)
+        return ImportPlan(f"lease table {self.table.name}", drafts, check)
 
     async def _stream(
-        self, context: Context, source: StreamSource, leases: Sequence[Lease]
-    ) -> Draft:
-        found = {lease.shard_id: mark_of(lease, self.start_at) for lease in leases}
-        marks = {shard_id: mark or Mark() for shard_id, mark in found.items()}
-        drafted = await draft(context, source, marks)
+        self, context: ClientContext, source: StreamSource, leases: Sequence[Lease]
+    ) -> StreamPlan:
+        found = {
+            lease.shard_id: resume_point_of_lease(lease, self.start_at)
+            for lease in leases
+        }
+        marks = {shard_id: mark or ResumePoint() for shard_id, mark in found.items()}
+        drafted = await plan_stream(context, source, marks)
         adoption = drafted.adoption
         drafted.notes.extend(_notes(leases, adoption.stream.created_at))
         drafted.problems.extend(

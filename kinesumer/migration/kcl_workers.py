@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.aws.kinesis import parse_stream_name
-from kinesumer.errors import ConfigurationError, GroupBusyError, shown
+from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.migration.kcl import SHARD_END, read_table
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ class Leases(Protocol):
     async def write(self, write: LeaseWrite) -> bool: ...
 
 
-class Sight(NamedTuple):
+class LeaseSnapshot(NamedTuple):
     """The rows of a lease table at a moment."""
 
     items: Mapping[str, Mapping[str, object]]
@@ -34,20 +35,24 @@ class Sight(NamedTuple):
     table: Table
 
 
-async def see(leases: Leases) -> Sight:
+async def read_leases(leases: Leases) -> LeaseSnapshot:
     """Read the table. Raises ConfigurationError if it is no lease table."""
     found = await leases.scan()
-    return Sight({_key(item): _ordered(item) for item in found}, read_table(found))
+    return LeaseSnapshot(
+        {_key(item): _ordered(item) for item in found}, read_table(found)
+    )
 
 
-async def refuse_workers(leases: Leases, before: Sight, seconds: float = 0.0) -> Sight:
+async def require_no_workers(
+    leases: Leases, before: LeaseSnapshot, seconds: float = 0.0
+) -> LeaseSnapshot:
     """Look at the table again after some time; return what was seen.
 
     Raises GroupBusyError if anything in it has changed: leases' counters grow as
     long as workers live.
     """
     await asyncio.sleep(seconds)
-    now = await see(leases)
+    now = await read_leases(leases)
     both = {*before.items, *now.items}
     moved = [key for key in both if before.items.get(key) != now.items.get(key)]
     if moved:
@@ -56,7 +61,8 @@ async def refuse_workers(leases: Leases, before: Sight, seconds: float = 0.0) ->
         raise GroupBusyError(
             "kcl-workers",
             f"the KCL fleet of table {leases.name} is alive: {len(moved)} rows of "
-            f"{len(now.items)} have changed{_within(seconds)}, {shown(name)} among "
+            f"{len(now.items)} have changed{_within(seconds)}, "
+            f"{escape_unprintable(name)} among "
             "them; stop all its workers first",
         )
     return now

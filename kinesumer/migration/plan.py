@@ -10,7 +10,7 @@ from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.core import lineage
 from kinesumer.errors import KinesumerError
 from kinesumer.migration.apply import compare
-from kinesumer.migration.shard_positions import lay_out
+from kinesumer.migration.shard_positions import create_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.service_time import reached_time
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.admin.sampling import Peek
-    from kinesumer.migration.apply import Adoption
-    from kinesumer.migration.shard_positions import Mark
+    from kinesumer.migration.apply import StreamChanges
+    from kinesumer.migration.shard_positions import ResumePoint
     from kinesumer.model.streams import StreamInfo
     from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
 
-class Draft(NamedTuple):
+class StreamPlan(NamedTuple):
     """One stream's part of a takeover."""
 
-    adoption: Adoption
+    adoption: StreamChanges
     notes: list[str]
     """What one should know."""
     problems: list[str]
     """Why it isn't done."""
 
 
-async def draft(
-    context: Context, source: StreamSource, marks: Mapping[str, Mark]
-) -> Draft:
+async def plan_stream(
+    context: ClientContext, source: StreamSource, marks: Mapping[str, ResumePoint]
+) -> StreamPlan:
     """Compare marks with the stream and with the group's rows; write nothing.
 
     Positions within aggregates are looked up, and LATEST becomes the time of now.
@@ -56,10 +56,12 @@ async def draft(
         now = await reached_time(source, open_ids, info.now)
         info = info._replace(now=now)
     checked = await _check(info, source, marks, {s.shard_id for s in shards})
-    layout = lay_out(
+    layout = create_rows(
         info.arn, shards, {id_: mark for id_, (mark, _) in checked.items()}
     )
-    said = [(f"{id_}: {_SAID[found]}", found) for id_, (_, found) in checked.items()]
+    said = [
+        (f"{id_}: {_DESCRIPTIONS[found]}", found) for id_, (_, found) in checked.items()
+    ]
     notes = [text for text, found in said if found in (Presence.EXPIRED, Presence.GONE)]
     problems = [text for text, found in said if found is Presence.FOREIGN]
     problems += [
@@ -79,10 +81,10 @@ async def draft(
         for shard_id in layout.expired
         if not marks[shard_id].ended
     ]
-    return Draft(await compare(context, info, layout.rows), notes, problems)
+    return StreamPlan(await compare(context, info, layout.rows), notes, problems)
 
 
-_SAID = {
+_DESCRIPTIONS = {
     Presence.THERE: "its position is there",
     Presence.FOREIGN: "Kinesis says that its position was never in this shard: is it "
     "another stream's, or was the stream made anew?",
@@ -95,27 +97,27 @@ _SAID = {
 async def _check(
     info: StreamInfo,
     source: StreamSource,
-    marks: Mapping[str, Mark],
+    marks: Mapping[str, ResumePoint],
     listed: set[str],
-) -> dict[str, tuple[Mark, Presence]]:
+) -> dict[str, tuple[ResumePoint, Presence]]:
     """Return marks as they can be taken over, and what became of their positions."""
     asking = PacedReader()
 
-    async def one(shard_id: str, mark: Mark) -> tuple[Mark, Presence]:
+    async def one(shard_id: str, mark: ResumePoint) -> tuple[ResumePoint, Presence]:
         if mark.ended or shard_id not in listed:
             return mark, Presence.THERE
         if mark.position is None:
             return mark._replace(start=_resolved(mark.start, info)), Presence.THERE
         key = ShardKey(info.arn, shard_id)
         found = await peek(asking, source, key, mark.position.sequence_number)
-        position = settled(mark.position, found)
+        position = resolve_time(mark.position, found)
         return mark._replace(position=position), found.found
 
     done = await asyncio.gather(*(one(*item) for item in marks.items()))
     return dict(zip(marks, done, strict=True))
 
 
-def settled(position: Position, found: Peek) -> Position:
+def resolve_time(position: Position, found: Peek) -> Position:
     """Return a position without its part where that is the whole record."""
     sub = position.sub_sequence_number
     if sub is None or found.parts is None or sub >= found.parts - 1:

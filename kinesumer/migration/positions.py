@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from kinesumer.errors import ConfigurationError, CorruptRowError
-from kinesumer.migration.shard_positions import Mark
+from kinesumer.migration.shard_positions import ResumePoint
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Seconds
 from kinesumer.wire import rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.rows import ShardRow, StreamRow
 
-MOST_BYTES = 1 << 26
+MAX_FILE_BYTES = 1 << 26
 """Those of 200,000 shards are fewer."""
 
 Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
@@ -36,7 +36,7 @@ class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     start: str = "TRIM_HORIZON"
     """Where to begin without a sequence number."""
 
-    def mark(self) -> Mark:
+    def mark(self) -> ResumePoint:
         """Return it as a mark. Raises ConfigurationError."""
         if self.sequence_number is None and self.sub_sequence_number is not None:
             raise ConfigurationError(
@@ -52,7 +52,7 @@ class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         position = None
         if self.sequence_number is not None:
             position = Position(self.sequence_number, self.sub_sequence_number)
-        return Mark(position, start, self.ended)
+        return ResumePoint(position, start, self.ended)
 
 
 class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +63,7 @@ class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Tells the stream from one made anew under its name."""
     shards: list[ShardPosition]
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self) -> dict[str, ResumePoint]:
         """Return the marks by shard id. Raises ConfigurationError."""
         found = {shard.shard_id: shard.mark() for shard in self.shards}
         if len(found) < len(self.shards):
@@ -128,9 +128,9 @@ def encode(positions: Positions) -> bytes:
 
 def decode(content: bytes) -> Positions:
     """Return what a file says. Raises ConfigurationError."""
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise ConfigurationError(
-            f"that is no file of positions: it has more than {MOST_BYTES:,} bytes"
+            f"that is no file of positions: it has more than {MAX_FILE_BYTES:,} bytes"
         )
     try:
         found: Any = msgspec.json.decode(content, type=Positions)

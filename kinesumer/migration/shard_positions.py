@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
 
 
-class Mark(NamedTuple):
+class ResumePoint(NamedTuple):
     """How far a shard has been read."""
 
     position: Position | None = None
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     """It was read to its end."""
 
 
-class Layout(NamedTuple):
+class ShardRows(NamedTuple):
     """The rows of a stream, and what doesn't go together with it."""
 
     rows: list[ShardRow]
@@ -35,7 +35,9 @@ class Layout(NamedTuple):
     """Marks of shards that Kinesis no longer lists."""
 
 
-def lay_out(arn: str, shards: Sequence[Shard], marks: Mapping[str, Mark]) -> Layout:
+def create_rows(
+    arn: str, shards: Sequence[Shard], marks: Mapping[str, ResumePoint]
+) -> ShardRows:
     """Return a row for each listed shard.
 
     A shard without a mark was read before, if one of its descendants has one; else it
@@ -47,19 +49,19 @@ def lay_out(arn: str, shards: Sequence[Shard], marks: Mapping[str, Mark]) -> Lay
     below_unread = lineage.ancestors(unread, children)
     above = lineage.ancestors(marks, parents)
     below = lineage.ancestors(marks, children)
-    found, uncovered = dict[str, Mark](), []
+    found, uncovered = dict[str, ResumePoint](), []
     for shard in shards:
         shard_id = shard.shard_id
         if shard_id in marks:
             found[shard_id] = marks[shard_id]
         elif shard_id in above and shard_id not in below_unread:
-            found[shard_id] = Mark(ended=True)
+            found[shard_id] = ResumePoint(ended=True)
         else:
-            found[shard_id] = Mark()
+            found[shard_id] = ResumePoint()
             if shard_id not in below:
                 uncovered.append(shard_id)
     rows = [_row(arn, shard, found) for shard in shards]
-    return Layout(rows, uncovered, sorted(set(marks) - set(found)))
+    return ShardRows(rows, uncovered, sorted(set(marks) - set(found)))
 
 
 def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
@@ -71,12 +73,12 @@ def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
     return found
 
 
-def mark_of(row: ShardRow) -> Mark:
+def resume_point_of_row(row: ShardRow) -> ResumePoint:
     """Return how far a group has read a shard."""
-    return Mark(row.position, row.start, row.ended)
+    return ResumePoint(row.position, row.start, row.ended)
 
 
-def _row(arn: str, shard: Shard, marks: Mapping[str, Mark]) -> ShardRow:
+def _row(arn: str, shard: Shard, marks: Mapping[str, ResumePoint]) -> ShardRow:
     mark = marks[shard.shard_id]
     known = [parent for parent in shard.parents if parent in marks]
     return lineage.child_row(arn, shard)._replace(

@@ -6,20 +6,21 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin.context import report_partial_failure, require_no_clients
-from kinesumer.errors import ConfigurationError, KinesumerError, shown
+from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.migration.apply import write
-from kinesumer.migration.plan import Draft, draft
+from kinesumer.migration.plan import StreamPlan, plan_stream
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from kinesumer.migration.apply import Change
+    from kinesumer.migration.apply import RowChange
     from kinesumer.migration.positions import Positions
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
 
     Open = Callable[[str], Awaitable[StreamSource]]
 
@@ -30,11 +31,11 @@ async def _at_rest() -> None:
     """Nothing: a file doesn't change."""
 
 
-class Takeover(NamedTuple):
+class ImportPlan(NamedTuple):
     """Positions of some streams, and where they come from."""
 
     source: str
-    drafts: list[Draft]
+    drafts: list[StreamPlan]
     check: Callable[[], Awaitable[None]] = _at_rest
     """Raises if the positions were moved on since they were read."""
 
@@ -52,7 +53,7 @@ class Takeover(NamedTuple):
         """Whether all of it stands in the group's rows already."""
         return all(each.adoption.is_done for each in self.drafts)
 
-    async def write(self, context: Context) -> None:
+    async def write(self, context: ClientContext) -> None:
         """Do it while nobody consumes, and verify it. Raises KinesumerError."""
         await require_no_clients(context)
         await self.check()
@@ -76,8 +77,8 @@ class Takeover(NamedTuple):
 
 
 async def of_file(
-    context: Context, source: str, positions: Positions, open_: Open
-) -> Takeover:
+    context: ClientContext, source: str, positions: Positions, open_: Open
+) -> ImportPlan:
     """Draft the takeover of positions out of a file. Raises ConfigurationError."""
     drafts = []
     for stream in positions.streams:
@@ -85,7 +86,8 @@ async def of_file(
         info = await opened.describe()
         if info.arn != stream.stream_arn:
             raise ConfigurationError(
-                f"{shown(stream.stream_arn)} is no stream's ARN: name {info.arn}"
+                f"{escape_unprintable(stream.stream_arn)} is no stream's ARN: name "
+                f"{info.arn}"
             )
         if info.created_at != stream.stream_created_at:
             raise KinesumerError(
@@ -93,11 +95,11 @@ async def of_file(
                 " the positions are of the one made at "
                 f"{rows.timestamp_text(stream.stream_created_at)}: they mean nothing"
             )
-        drafts.append(await draft(context, opened, stream.marks()))
-    return Takeover(source, drafts)
+        drafts.append(await plan_stream(context, opened, stream.marks()))
+    return ImportPlan(source, drafts)
 
 
-def _stream(each: Draft) -> dict[str, Any]:
+def _stream(each: StreamPlan) -> dict[str, Any]:
     adoption = each.adoption
     return {
         "stream_arn": adoption.stream.arn,
@@ -109,16 +111,16 @@ def _stream(each: Draft) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: RowChange) -> dict[str, Any]:
     return {
         "shard_id": change.row.key.shard_id,
         "action": change.action,
-        "before": None if change.before is None else place(change.before),
-        "after": place(change.row),
+        "before": None if change.before is None else describe_position(change.before),
+        "after": describe_position(change.row),
     }
 
 
-def place(row: ShardRow) -> dict[str, Any]:
+def describe_position(row: ShardRow) -> dict[str, Any]:
     """Return where a shard is read on, as JSON."""
     number, sub = row.position or (None, None)
     return {

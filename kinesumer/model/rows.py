@@ -20,7 +20,7 @@ Row = dict[str, Value]
 """An item by attribute name, its keys ``pk`` and ``sk`` among them."""
 
 
-class Foreign(str):
+class UnsupportedValue(str):
     """An attribute of another type, as DynamoDB's JSON has it: no row of ours has one.
 
     Readers refuse it by name; where it was left out, a default would take its place.
@@ -60,7 +60,7 @@ class MemberRow(NamedTuple):
     index: int | None = None  # type: ignore[assignment] # not tuple.index()
     range: Range | None = None
     """None: no plan has reached this session, or it has changed its streams since."""
-    keeps: frozenset[str] = frozenset()
+    syncs: frozenset[str] = frozenset()
     """Streams whose shard rows this client keeps in step, since the leader can't."""
     clients: int = 1
     """How many clients the plan was made for: the heartbeat interval grows with it."""
@@ -81,12 +81,12 @@ class MemberRow(NamedTuple):
         return self.leader_epoch, self.plan_version
 
     @property
-    def mark(self) -> bool:
+    def dead_value(self) -> bool:
         """What the attribute ``dead`` is."""
         return self.dead
 
 
-class Pulse(NamedTuple):
+class LivenessRow(NamedTuple):
     """A member's row as far as it tells who lives: none is too broken for that.
 
     What writes compare is as it stands in the row, None where it is missing.
@@ -96,7 +96,7 @@ class Pulse(NamedTuple):
     session: Value | None
     beat: Value | None
     incarnation: Value | None
-    mark: Value | None
+    dead_value: Value | None
     """The attribute ``dead``. Beats need it to be false or missing."""
     lease_ms: int
     state: str
@@ -105,7 +105,7 @@ class Pulse(NamedTuple):
     @property
     def dead(self) -> bool:
         """Tell whether the row is marked: no beat will be accepted any more."""
-        return self.mark is not None and self.mark is not False
+        return self.dead_value is not None and self.dead_value is not False
 
 
 class LeaderRow(NamedTuple):
@@ -168,7 +168,7 @@ class ShardRow(NamedTuple):
         return self.tip.at if self.position >= self.tip.position else 0.0
 
 
-class Beating(Protocol):
+class Liveness(Protocol):
     """A member's row, read whole or only as far as it tells of life."""
 
     @property

@@ -98,7 +98,7 @@ class StreamInfo(NamedTuple):
     now: float = 0.0
     """The service's own time at the answer, in seconds since 1970."""
     max_record_bytes: int = 1 << 20
-    places_by_key: bool = True
+    routes_by_key: bool = True
     """Whether partition keys decide on shards; otherwise keys have no order."""
 
 

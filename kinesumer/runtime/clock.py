@@ -54,11 +54,11 @@ class LoopClock:
         due, held = self._due_and_held
         return min(self._clock.now(), due) - held
 
-    def on_clock(self, moment: float) -> float:
+    def to_client_time(self, moment: float) -> float:
         """Return the time of the client's clock that lies as far back as a moment."""
         return self._clock.now() - (self.now() - moment)
 
-    def held_since(self) -> float | None:
+    def blocked_since(self) -> float | None:
         """Return since when the loop has been seen held; None if it is free.
 
         A call must have seen it: after a suspend threads wake up one by one.

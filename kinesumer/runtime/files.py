@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes, mode: int) -> None:
+def write_atomically(path: Path, content: bytes, mode: int) -> None:
     """Put a new file in the place of what a path names. Raises OSError."""
     target = path.resolve()
     file, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         os.fchmod(file, mode)
-        write_whole(file, content)
+        write_all(file, content)
         os.fsync(file)
         Path(name).replace(target)
     except OSError:
@@ -24,7 +24,7 @@ def replace(path: Path, content: bytes, mode: int) -> None:
     sync_directory(target)
 
 
-def write_whole(file: int, content: bytes) -> None:
+def write_all(file: int, content: bytes) -> None:
     """Write all of it to a descriptor. Raises OSError."""
     view = memoryview(content)
     while view:

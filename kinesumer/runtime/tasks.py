@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Tasks(asyncio.TaskGroup):
+class FailFastTaskGroup(asyncio.TaskGroup):
     """A task group that can tell when nothing can be begun any more."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Tasks(asyncio.TaskGroup):
             self.is_ending = True
 
 
-async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return what all calls return; the first fault ends the others, and is raised.
 
     What ``gather()`` leaves running would go on asking behind a ``--watch``.
@@ -48,7 +48,7 @@ async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def fail(error: BaseException) -> None:
+async def raise_in_task(error: BaseException) -> None:
     """Raise an error, in a task: that ends the others."""
     raise error
 

@@ -11,7 +11,8 @@ from kinesumer.coordination.group import Group
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.handlers.invokers import refuse_awaitable
 from kinesumer.model.streams import Stream
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.bandwidth import SharedLink
 from kinesumer.simulation.handler_client import Called
 from kinesumer.simulation.heartbeat import SimulatedHeart
@@ -212,7 +213,7 @@ class Process:
 
     def _new_group(self, taker: Taker) -> Group:
         sim = self.sim
-        context = Context(
+        context = ClientContext(
             app=sim.shape.app,
             client_id=self.client_id,
             config=sim.config_of(self.client_id),
@@ -220,7 +221,7 @@ class Process:
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,
-            health=Health(self.machine),
+            failure_log=FailureLog(self.machine),
         )
         heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
         return Group(context, self._open_source, heart, taker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.ports import All, Test
+from kinesumer.ports import AllOf, Compare
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
@@ -17,14 +17,14 @@ _KEYS = ("pk", "sk")
 def holds(condition: Condition, row: Row | None) -> bool:
     """Tell whether a condition holds for a row (None: there is no such row)."""
     stored = _NO_ROW if row is None else row
-    if isinstance(condition, Test):
+    if isinstance(condition, Compare):
         return _test(condition, stored)
-    if isinstance(condition, All):
+    if isinstance(condition, AllOf):
         return all(holds(part, stored) for part in condition.parts)
     return any(holds(part, stored) for part in condition.parts)
 
 
-def _test(test: Test, row: Row) -> bool:
+def _test(test: Compare, row: Row) -> bool:
     value = row.get(test.attribute)
     op = test.op
     if op == "exists":

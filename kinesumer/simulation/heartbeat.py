@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.coordination.heartbeat import Event, Heart
     from kinesumer.coordination.heartbeat_thread import MakeHeart, Notify
     from kinesumer.ports import StateStore
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.simulation.event_loop import Task
     from kinesumer.simulation.machine import Machine
 
@@ -26,7 +26,9 @@ class SimulatedHeart:
     Whatever passes between the two arrives later, as between real threads.
     """
 
-    def __init__(self, context: Context, thread: Machine, store: StateStore) -> None:
+    def __init__(
+        self, context: ClientContext, thread: Machine, store: StateStore
+    ) -> None:
         self._context = replace(context, store=store)
         self._thread = thread
         self._heart: Heart | None = None

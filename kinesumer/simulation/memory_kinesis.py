@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model.streams import Start
-    from kinesumer.ports import Clock, Room
+    from kinesumer.ports import Clock, Reservation
 
 ITERATOR_SECONDS = 300.0
 PAGE_BYTES = 10 * 1024 * 1024
@@ -247,12 +247,12 @@ class MemorySource:
         return self.get_iterator_now(shard_id, after)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
         page = self.get_records_now(iterator, limit)
-        if room is not None and not room.covers(page.wire_bytes):
-            await room.grow(page.wire_bytes)
+        if reservation is not None and not reservation.covers(page.wire_bytes):
+            await reservation.grow(page.wire_bytes)
         return page
 
     # --- the same without a coroutine, for the simulator ---

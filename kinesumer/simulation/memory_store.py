@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key
-from kinesumer.ports import Written
+from kinesumer.ports import WriteResult
 from kinesumer.simulation.conditions import (
     applied,
     check_write,
@@ -118,11 +118,11 @@ class MemoryStore:
         """Return all rows of a partition with first <= sk <= last, ordered by sk."""
         return self.query_now(pk, first=first, last=last, consistent=consistent)
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write."""
         return self.write_now(write)
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of a partition whose ``last_update`` is <= moment."""
         return self.not_updated_since_now(pk, moment)
 
@@ -185,7 +185,7 @@ class MemoryStore:
         self.usage.read("query", size, consistent=False)
         return [Key(pk, sk) for _, sk in found]
 
-    def write_now(self, write: Write) -> Written:
+    def write_now(self, write: Write) -> WriteResult:
         """Apply one conditional write. Raises StoreThrottledError above the limit."""
         self._require()
         check_write(write)
@@ -194,14 +194,14 @@ class MemoryStore:
         before, size = partition.rows.get(write.key.sk), partition.size(write.key.sk)
         if not holds(write.condition, before):
             self._bill_write(size)
-            return Written(False, None if before is None else before.copy())
+            return WriteResult(False, None if before is None else before.copy())
         after = applied(write, before)
         self._store(write.key, before, after)
         size = max(size, partition.size(write.key.sk))
         self._bill_write(size, index_units(before, after))
         for observe in self.on_write:
             observe(write, before, after)
-        return Written(True, None if after is None else after.copy())
+        return WriteResult(True, None if after is None else after.copy())
 
     def rows(self, pk: str) -> list[Row]:
         """Return a partition's rows, unbilled: for assertions."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, Start, StreamInfo
-    from kinesumer.ports import Room, Write, Written
+    from kinesumer.ports import Reservation, Write, WriteResult
     from kinesumer.simulation.bandwidth import SharedLink
     from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.memory_kinesis import MemorySource
@@ -123,7 +123,7 @@ class Witness(Protocol):
     def sent(self, machine: Machine, write: Write) -> None:
         """A machine tries a write."""
 
-    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+    def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
         """A write's answer reached its machine."""
 
     def writes(self, machine: Machine) -> None:
@@ -290,7 +290,7 @@ class LinkedStore(Link):
             )
         )
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, once, later, twice or not at all."""
         if not self.machine.alive:
             raise MachineDeadError(self.machine.name)
@@ -299,7 +299,7 @@ class LinkedStore(Link):
         self._witness.answered(self.machine, write, written)
         return written
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Query the index, which may be old."""
         age = self._age()
         return await self.call(
@@ -310,7 +310,7 @@ class LinkedStore(Link):
         """Return the table's id."""
         return await self.call(self._store.verify_now)
 
-    def _write(self, write: Write) -> Written:
+    def _write(self, write: Write) -> WriteResult:
         self._witness.writes(self.machine)
         return self._store.write_now(write)
 
@@ -363,7 +363,7 @@ class LinkedSource(Link):
         )
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page; now and then a short one, or none."""
         weather = self.weather
@@ -372,8 +372,8 @@ class LinkedSource(Link):
         if weather.short and self.random.random() < weather.short:
             limit = min(limit, self.random.randrange(1, 4))
         page = await self.call(lambda: self._source.get_records_now(iterator, limit))
-        if room is not None and not room.covers(page.wire_bytes):
-            await room.grow(page.wire_bytes)
+        if reservation is not None and not reservation.covers(page.wire_bytes):
+            await reservation.grow(page.wire_bytes)
         if self._line is not None and self._line.bytes_per_second:
             await self._carry(self._line, page)
         return page

@@ -11,7 +11,8 @@ from kinesumer.coordination import pauses
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Start, Stream
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.network import LinkedSource, LinkedStore, Weather
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Operator:
         self.machine = sim.loop.machine(self.name, 1.0)
         self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
         sim.judge.seeks.operators.add(self.machine)
-        self.context = Context(
+        self.context = ClientContext(
             app=sim.shape.app,
             client_id=self.name,
             config=sim.config,
@@ -46,7 +47,7 @@ class Operator:
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,
-            health=Health(self.machine),
+            failure_log=FailureLog(self.machine),
         )
         sim.judge.note("operator", self.name, what)
         self.task = sim.loop.spawn(self.machine, self._run(work))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.handlers.signature import read_handler
-from kinesumer.model.arguments import error_types
+from kinesumer.model.validation import require_error_types
 from kinesumer.simulation.event_log import told
 from kinesumer.simulation.invariants.checker import ViolationError
 from kinesumer.simulation.run import Outcome, draw_run, play
@@ -56,7 +56,7 @@ def simulate_handler(
     rates = parse_rates(faults, shape.faults_per_minute)
     rates = tuple(r for r in rates if r.kind != "seek" or "seek" in faults)
     run = draw_run(shape, seed, minutes, rates)
-    restarts_after = error_types("restarts_after", restarts_after)
+    restarts_after = require_error_types("restarts_after", restarts_after)
     sim = Simulation(shape, seed, User(read, data, restarts_after))
     outcome = Outcome(run)
     try:

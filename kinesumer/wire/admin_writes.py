@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import Start
-from kinesumer.ports import All, Test, Write
+from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.wire import rows
 from kinesumer.wire.writes import (
     ALIVE,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def notify(app: str, member: MemberRow) -> Write:
     """Have a session look at the rows again: the answer to its next beat shows it."""
     seen = member.notice or None
-    condition = All(
-        (Test("session", "=", member.session), ALIVE, as_read("notice", seen))
+    condition = AllOf(
+        (Compare("session", "=", member.session), ALIVE, as_read("notice", seen))
     )
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"notice": member.notice + 1})
@@ -35,7 +35,7 @@ def notify(app: str, member: MemberRow) -> Write:
 
 def drain(app: str, member: MemberRow, *, drained: bool) -> Write:
     """Keep a session free of shards, or no longer: the leader plans with it again."""
-    condition = All((Test("session", "=", member.session), ALIVE))
+    condition = AllOf((Compare("session", "=", member.session), ALIVE))
     key = rows.member_key(app, member.client_id)
     if drained:
         return Write(key, condition, {"drained": True})
@@ -46,28 +46,28 @@ def pause(key: Key, reason: str) -> Write:
     """Mark a group's, a stream's or a shard's row: what it stands for isn't claimed."""
     values: dict[str, Value] = {"paused": True}
     if not reason:
-        return Write(key, Test("pk", "exists"), values, ("pause_reason",))
-    return Write(key, Test("pk", "exists"), values | {"pause_reason": reason})
+        return Write(key, Compare("pk", "exists"), values, ("pause_reason",))
+    return Write(key, Compare("pk", "exists"), values | {"pause_reason": reason})
 
 
 def resume(key: Key) -> Write:
     """Take the mark of a pause away."""
-    return Write(key, Test("pk", "exists"), remove=("paused", "pause_reason"))
+    return Write(key, Compare("pk", "exists"), remove=("paused", "pause_reason"))
 
 
 def begin_reset(app: str) -> Write:
     """Have clients that start from now on refused: the rows are about to be deleted."""
-    return Write(rows.group_key(app), Test("pk", "exists"), {"resetting": True})
+    return Write(rows.group_key(app), Compare("pk", "exists"), {"resetting": True})
 
 
 def give_up_reset(app: str) -> Write:
     """Let clients start again: nothing was deleted."""
-    return Write(rows.group_key(app), Test("pk", "exists"), remove=("resetting",))
+    return Write(rows.group_key(app), Compare("pk", "exists"), remove=("resetting",))
 
 
 def delete(key: Key) -> Write:
     """Delete a row of an app that is being reset."""
-    return Write(key, Test("pk", "exists"), delete=True)
+    return Write(key, Compare("pk", "exists"), delete=True)
 
 
 def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Write:
@@ -77,7 +77,9 @@ def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Wri
     owner writes is refused, and it alone may claim the shard again. ``waits``: parents
     are read again before it.
     """
-    condition = All((Test("epoch", "=", shard.epoch), Test("ended", "=", shard.ended)))
+    condition = AllOf(
+        (Compare("epoch", "=", shard.epoch), Compare("ended", "=", shard.ended))
+    )
     values: dict[str, Value] = {"epoch": shard.epoch + 1, "ended": False}
     # A claim whose answer was lost must not be taken for one of this epoch.
     gone = ["claim"]
@@ -96,7 +98,7 @@ def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Wri
 def withdraw(app: str, stream: StreamRow) -> Write:
     """Take a stream's baseline back: nobody claims its shards until it is laid."""
     key = rows.stream_key(app, stream.arn)
-    condition = Test("stream_created_at", "=", repr(stream.created_at))
+    condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": False})
 
 
@@ -109,4 +111,4 @@ def replace(app: str, shard: ShardRow, before: ShardRow) -> Write:
     values = dict(new.set)
     if before.paused:
         values.update(pause(new.key, before.pause_reason).set)
-    return Write(new.key, Test("epoch", "=", before.epoch), values, replace=True)
+    return Write(new.key, Compare("epoch", "=", before.epoch), values, replace=True)

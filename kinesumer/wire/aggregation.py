@@ -40,7 +40,7 @@ _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
 
 
-class Opened(NamedTuple):
+class OpenedRecords(NamedTuple):
     """A page's user records."""
 
     records: list[Record]
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
     """Records of aggregates whose hash key lies outside the shard's range."""
 
 
-def open_records(records: list[Record], source: Source) -> Opened:
+def open_records(records: list[Record], source: Source) -> OpenedRecords:
     """Give every record its source, and aggregates' user records in their place.
 
     Data that isn't a valid aggregate, whatever it begins with, is delivered as it is.
@@ -66,21 +66,21 @@ def open_records(records: list[Record], source: Source) -> Opened:
     if not has_aggregates(records):
         return unopened
     opened: list[Record] = []
-    count = _Outside(source)
+    count = _OutsideCounter(source)
     for record in records:
         parts = _open(record, count) if record.data.startswith(MAGIC) else None
         if parts is None:
             opened.append(record)
         else:
             opened += parts
-    return Opened(opened, unopened.last, count.found)
+    return OpenedRecords(opened, unopened.last, count.found)
 
 
-def with_source(records: list[Record], source: Source) -> Opened:
+def with_source(records: list[Record], source: Source) -> OpenedRecords:
     """Give every record its source, and leave aggregates as they are."""
     for record in records:
         record.source = source
-    return Opened(records, records[-1].sequence_number if records else None, 0)
+    return OpenedRecords(records, records[-1].sequence_number if records else None, 0)
 
 
 def has_aggregates(records: list[Record]) -> bool:
@@ -103,7 +103,7 @@ def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
     return piece
 
 
-def _open(record: Record, count: _Outside) -> list[Record] | None:
+def _open(record: Record, count: _OutsideCounter) -> list[Record] | None:
     """Return the user records, or None if this is no aggregate."""
     message = record.data[len(MAGIC) : -DIGEST_BYTES]
     if _md5(message) != record.data[len(MAGIC) + len(message) :]:
@@ -310,7 +310,7 @@ def _hash_key(text: bytes) -> str:
     return text.decode()
 
 
-class _Outside:
+class _OutsideCounter:
     """Counts a page's records within aggregates that aren't in the shard's range."""
 
     def __init__(self, source: Source) -> None:

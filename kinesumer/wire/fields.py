@@ -14,7 +14,7 @@ from kinesumer.model.streams import HASH_KEYS, YEAR_10000, Interval, Range, Star
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
 
-MOST = 10**18
+MAX_COUNT = 10**18
 """Nothing is ever counted so far; DynamoDB's numbers have room for more."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
@@ -112,7 +112,12 @@ def read_seconds(row: Row, name: str, text: str) -> float:
 
 
 def count(
-    row: Row, name: str, default: int | None = None, *, first: int = 0, last: int = MOST
+    row: Row,
+    name: str,
+    default: int | None = None,
+    *,
+    first: int = 0,
+    last: int = MAX_COUNT,
 ) -> int:
     """Return a number within bounds. Raises CorruptRowError."""
     number = get(row, name, int, default)
@@ -132,13 +137,13 @@ def get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
 
 def corrupt(row: Row, name: str) -> CorruptRowError:
     """Return the error that names a row and what is wrong in it."""
-    problem = f"{_short(row[name])} can't be read" if name in row else "is missing"
+    problem = f"{_quote(row[name])} can't be read" if name in row else "is missing"
     return CorruptRowError(
         f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: "
         f"attribute {name} {problem}; was it written by hand or by another version?"
     )
 
 
-def _short(value: Value) -> str:
+def _quote(value: Value) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:197]}..."

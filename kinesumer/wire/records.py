@@ -46,12 +46,12 @@ class _Answer(msgspec.Struct, rename="pascal"):
     child_shards: list[_Child] | None = None
 
 
-class _Place(msgspec.Struct, rename="pascal"):
+class _IteratorAnswer(msgspec.Struct, rename="pascal"):
     shard_iterator: str
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_iterator = msgspec.json.Decoder(_IteratorAnswer).decode
 _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -84,7 +84,7 @@ def decode_iterator(body: Body) -> str:
     Raises SourceUnavailableError if it holds none.
     """
     try:
-        return _decode_place(body).shard_iterator
+        return _decode_iterator(body).shard_iterator
     except _UNDECODED as fault:
         raise SourceUnavailableError(
             f"an answer to GetShardIterator of {len(body):,} bytes holds no iterator: "

@@ -12,8 +12,8 @@ from kinesumer.model.rows import (
     GroupRow,
     Key,
     LeaderRow,
+    LivenessRow,
     MemberRow,
-    Pulse,
     Row,
     ShardRow,
     StreamRow,
@@ -51,11 +51,11 @@ LEADER_SK = "leader"
 STREAM_PREFIX = "stream#"
 
 
-MOST_CLIENTS = 1_000_000
+MAX_CLIENTS = 1_000_000
 """The heartbeat's interval grows with their number."""
 
 
-LONGEST_LEASE_MS = 86_400_000
+MAX_LEASE_MS = 86_400_000
 
 
 UNKNOWN_LEASE_MS = 60_000
@@ -145,7 +145,7 @@ def range_text(range_: Range, streams: frozenset[str]) -> str:
     )
 
 
-def readable(
+def parse_rows(
     read: Callable[[Row], T], found: Iterable[Row]
 ) -> tuple[list[T], list[tuple[str, CorruptRowError]]]:
     """Return what rows say, and the ``sk`` of those that can't be read, with why."""
@@ -166,15 +166,15 @@ def read_member(row: Row) -> MemberRow:
         session=get(row, "session", str),
         incarnation=count(row, "incarnation"),
         beat=count(row, "beat"),
-        lease_ms=count(row, "lease_ms", first=1, last=LONGEST_LEASE_MS),
+        lease_ms=count(row, "lease_ms", first=1, last=MAX_LEASE_MS),
         weight=count(row, "weight", 1, first=1),
         state=get(row, "state", str, "up"),
         dead=get(row, "dead", bool, False),
         streams=streams,
         index=count(row, "index") if "index" in row else None,
         range=read_range(row, streams),
-        keeps=get(row, "keeps", frozenset[str], frozenset()),
-        clients=count(row, "clients", 1, first=1, last=MOST_CLIENTS),
+        syncs=get(row, "keeps", frozenset[str], frozenset()),
+        clients=count(row, "clients", 1, first=1, last=MAX_CLIENTS),
         leader_epoch=count(row, "leader_epoch", 0),
         plan_version=count(row, "plan_version", 0),
         last_update=get(row, "last_update", str, ""),
@@ -185,17 +185,17 @@ def read_member(row: Row) -> MemberRow:
     )
 
 
-def read_pulse(row: Row) -> Pulse:
+def read_liveness(row: Row) -> LivenessRow:
     """Return what a member's row tells of its life, whatever else stands in it."""
     lease = row.get("lease_ms")
-    if type(lease) is not int or not 0 < lease <= LONGEST_LEASE_MS:
+    if type(lease) is not int or not 0 < lease <= MAX_LEASE_MS:
         lease = UNKNOWN_LEASE_MS
-    return Pulse(
+    return LivenessRow(
         client_id=str(row.get("sk", "")),
         session=row.get("session"),
         beat=row.get("beat"),
         incarnation=row.get("incarnation"),
-        mark=row.get("dead"),
+        dead_value=row.get("dead"),
         lease_ms=lease,
         state=str(row.get("state", "up")),
         last_update=str(row.get("last_update", "")),

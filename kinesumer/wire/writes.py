@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.rows import QUERY, Value
 from kinesumer.model.streams import HASH_KEYS, Interval
-from kinesumer.ports import All, Condition, Either, Test, Write
+from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
     from kinesumer.model.positions import Position, Tip
     from kinesumer.model.rows import (
-        Beating,
         Key,
         LeaderRow,
+        Liveness,
+        LivenessRow,
         MemberRow,
-        Pulse,
         ShardRow,
         StreamRow,
     )
     from kinesumer.model.streams import Range
 
-ALIVE = Either((Test("dead", "absent"), Test("dead", "=", False)))
+ALIVE = AnyOf((Compare("dead", "absent"), Compare("dead", "=", False)))
 """The row's session isn't marked dead."""
 
 
 def register(
-    app: str, member: MemberRow, replaced: MemberRow | Pulse | None, moment: str
+    app: str, member: MemberRow, replaced: MemberRow | LivenessRow | None, moment: str
 ) -> Write:
     """Put a new session's row: over nothing, or over a dead session's mark."""
-    condition: Condition = Test("pk", "absent")
+    condition: Condition = Compare("pk", "absent")
     if replaced is not None:
-        condition = All(
+        condition = AllOf(
             (
                 _dead(replaced),
                 as_read("incarnation", replaced.incarnation),
@@ -77,11 +77,11 @@ def heartbeat(
     moment: str | None = None,
 ) -> Write:
     """Count one beat on; a repeated try of the same beat is accepted."""
-    condition = All(
+    condition = AllOf(
         (
-            Test("session", "=", member.session),
+            Compare("session", "=", member.session),
             ALIVE,
-            Either((Test("beat", "=", beat - 1), Test("beat", "=", beat))),
+            AnyOf((Compare("beat", "=", beat - 1), Compare("beat", "=", beat))),
         )
     )
     values: dict[str, Value] = {"beat": beat, "state": state, "lease_ms": lease_ms}
@@ -90,18 +90,18 @@ def heartbeat(
     return Write(rows.member_key(app, member.client_id), condition, values)
 
 
-def ask(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
+def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
     """Change the streams that a session asks for; its range waits for a new plan."""
-    condition = All((Test("session", "=", member.session), ALIVE))
+    condition = AllOf((Compare("session", "=", member.session), ALIVE))
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"streams": streams}, remove=("range",))
 
 
-def fence(app: str, member: Beating, moment: str) -> Write:
+def fence(app: str, member: Liveness, moment: str) -> Write:
     """Mark a session dead whose beat hasn't changed since it was observed."""
-    condition = All(
+    condition = AllOf(
         (
-            Test("pk", "exists"),
+            Compare("pk", "exists"),
             as_read("session", member.session),
             as_read("beat", member.beat),
             ALIVE,
@@ -113,7 +113,7 @@ def fence(app: str, member: Beating, moment: str) -> Write:
 
 def leave(app: str, member: MemberRow, moment: str) -> Write:
     """Mark one's own session dead."""
-    condition = Test("session", "=", member.session)
+    condition = Compare("session", "=", member.session)
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"dead": True, "last_update": moment})
 
@@ -126,9 +126,9 @@ def lead(
     ``known_epoch`` is the latest that members know: where somebody deleted the row,
     they would listen to no earlier one.
     """
-    condition: Condition = Test("pk", "absent")
+    condition: Condition = Compare("pk", "absent")
     if before is not None:
-        condition = Test("session", "=", before.session)
+        condition = Compare("session", "=", before.session)
     values: dict[str, Value] = {
         "session": member.session,
         "client_id": member.client_id,
@@ -140,10 +140,10 @@ def lead(
 
 def publish(app: str, leader: LeaderRow, plan_version: int) -> Write:
     """Announce a new plan, provided that this session still leads."""
-    condition = All(
+    condition = AllOf(
         (
-            Test("session", "=", leader.session),
-            Test("leader_epoch", "=", leader.leader_epoch),
+            Compare("session", "=", leader.session),
+            Compare("leader_epoch", "=", leader.leader_epoch),
         )
     )
     return Write(rows.leader_key(app), condition, {"plan_version": plan_version})
@@ -157,23 +157,28 @@ def assign(
     index: int,
     range_: Range,
     clients: int,
-    keeps: frozenset[str],
+    syncs: frozenset[str],
 ) -> Write:
     """Give a member its part of a plan that is newer than the one it has."""
     epoch, version = leader.leader_epoch, leader.plan_version
-    newer = Either(
+    newer = AnyOf(
         (
-            Test("leader_epoch", "absent"),
-            Test("leader_epoch", "<", epoch),
-            All((Test("leader_epoch", "=", epoch), Test("plan_version", "<", version))),
+            Compare("leader_epoch", "absent"),
+            Compare("leader_epoch", "<", epoch),
+            AllOf(
+                (
+                    Compare("leader_epoch", "=", epoch),
+                    Compare("plan_version", "<", version),
+                )
+            ),
         )
     )
     # The range names streams by their place in the member's list: it must be the same.
-    condition = All(
+    condition = AllOf(
         (
-            Test("session", "=", member.session),
+            Compare("session", "=", member.session),
             ALIVE,
-            Test("streams", "=", member.streams),
+            Compare("streams", "=", member.streams),
             newer,
         )
     )
@@ -185,8 +190,8 @@ def assign(
         "plan_version": version,
     }
     remove: tuple[str, ...] = ()
-    if keeps:
-        values["keeps"] = keeps
+    if syncs:
+        values["keeps"] = syncs
     else:
         remove = ("keeps",)
     return Write(rows.member_key(app, member.client_id), condition, values, remove)
@@ -195,7 +200,7 @@ def assign(
 def create_group(app: str, group_id: str) -> Write:
     """Give the app's part of the table an identity of its own."""
     values: dict[str, Value] = {"group_id": group_id, "version": 1}
-    return Write(rows.group_key(app), Test("pk", "absent"), values)
+    return Write(rows.group_key(app), Compare("pk", "absent"), values)
 
 
 def create_stream(app: str, stream: StreamRow) -> Write:
@@ -205,13 +210,13 @@ def create_stream(app: str, stream: StreamRow) -> Write:
         "start": rows.start_text(stream.start),
         "baseline": stream.baseline,
     }
-    return Write(rows.stream_key(app, stream.arn), Test("pk", "absent"), values)
+    return Write(rows.stream_key(app, stream.arn), Compare("pk", "absent"), values)
 
 
 def baseline(app: str, stream: StreamRow) -> Write:
     """Declare that all shards of the start have rows."""
     key = rows.stream_key(app, stream.arn)
-    condition = Test("stream_created_at", "=", repr(stream.created_at))
+    condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": True})
 
 
@@ -228,7 +233,7 @@ def create_shard(app: str, shard: ShardRow) -> Write:
         values["parents"] = shard.parents
     if shard.position is not None:
         values.update(position_values(shard.position))
-    return Write(shard_row_key(app, shard), Test("pk", "absent"), values)
+    return Write(shard_row_key(app, shard), Compare("pk", "absent"), values)
 
 
 def ready(app: str, shard: ShardRow) -> Write:
@@ -237,7 +242,7 @@ def ready(app: str, shard: ShardRow) -> Write:
     ``shard`` was read before the parents were. A seek that opens them again has raised
     its epoch since.
     """
-    condition = Test("epoch", "=", shard.epoch)
+    condition = Compare("epoch", "=", shard.epoch)
     return Write(shard_row_key(app, shard), condition, {"ready": True})
 
 
@@ -248,15 +253,15 @@ def claim(
 
     One's own session owns what it doesn't hold after a seek.
     """
-    free: Condition = Test("owner", "absent")
+    free: Condition = Compare("owner", "absent")
     if owner:
-        free = Either((free, Test("owner", "=", owner)))
-    condition = All(
+        free = AnyOf((free, Compare("owner", "=", owner)))
+    condition = AllOf(
         (
-            Test("ready", "=", True),
-            Test("ended", "=", False),
-            Test("epoch", "=", shard.epoch),
-            Test("paused", "absent"),
+            Compare("ready", "=", True),
+            Compare("ended", "=", False),
+            Compare("epoch", "=", shard.epoch),
+            Compare("paused", "absent"),
             free,
         )
     )
@@ -273,7 +278,7 @@ def commit(
     app: str, shard: ShardRow, position: Position, tip: Tip | None = None
 ) -> Write:
     """Move the checkpoint forward; ``shard`` tells the owner and the epoch."""
-    condition = All((*_owned(shard), _greater(position)))
+    condition = AllOf((*_owned(shard), _is_greater(position)))
     gone = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
     values = position_values(position)
     if tip is not None:
@@ -284,7 +289,7 @@ def commit(
 def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
     """Note where a shard that has been quiet for long ends."""
     values: dict[str, Value] = {"tip": rows.tip_text(tip)}
-    return Write(shard_row_key(app, shard), All(_owned(shard)), values)
+    return Write(shard_row_key(app, shard), AllOf(_owned(shard)), values)
 
 
 def release(app: str, shard: ShardRow, position: Position | None) -> Write:
@@ -292,18 +297,18 @@ def release(app: str, shard: ShardRow, position: Position | None) -> Write:
     return _give_up(app, shard, position, {})
 
 
-def end(app: str, shard: ShardRow, position: Position | None) -> Write:
+def mark_ended(app: str, shard: ShardRow, position: Position | None) -> Write:
     """Mark a closed shard whose records are all done."""
     return _give_up(app, shard, position, {"ended": True})
 
 
-def prune_member(app: str, member: MemberRow | Pulse) -> Write:
+def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
     """Delete a row that has been dead for long."""
-    condition = All(
+    condition = AllOf(
         (
             _dead(member),
             as_read("session", member.session),
-            Test("last_update", "=", member.last_update),
+            Compare("last_update", "=", member.last_update),
         )
     )
     return Write(rows.member_key(app, member.client_id), condition, delete=True)
@@ -311,7 +316,7 @@ def prune_member(app: str, member: MemberRow | Pulse) -> Write:
 
 def prune_shard(app: str, shard: ShardRow) -> Write:
     """Delete the row of a shard that has ended and that Kinesis has forgotten."""
-    return Write(shard_row_key(app, shard), Test("ended", "=", True), delete=True)
+    return Write(shard_row_key(app, shard), Compare("ended", "=", True), delete=True)
 
 
 def _give_up(
@@ -320,11 +325,11 @@ def _give_up(
     parts: tuple[Condition, ...] = _owned(shard)
     remove = ["owner", "owner_id", "claim"]
     if position is not None:
-        parts += (Either((_greater(position), _same(position))),)
+        parts += (AnyOf((_is_greater(position), _is_same(position))),)
         values = values | position_values(position)
         if position.sub_sequence_number is None:
             remove.append("sub_sequence_number")
-    return Write(shard_row_key(app, shard), All(parts), values, tuple(remove))
+    return Write(shard_row_key(app, shard), AllOf(parts), values, tuple(remove))
 
 
 def shard_row_key(app: str, shard: ShardRow) -> Key:
@@ -335,19 +340,21 @@ def shard_row_key(app: str, shard: ShardRow) -> Key:
 def as_read(attribute: str, value: Value | None) -> Condition:
     """The attribute is what was read, also if it was missing."""
     if value is None:
-        return Test(attribute, "absent")
-    return Test(attribute, "=", value)
+        return Compare(attribute, "absent")
+    return Compare(attribute, "=", value)
 
 
-def _dead(member: MemberRow | Pulse) -> Condition:
+def _dead(member: MemberRow | LivenessRow) -> Condition:
     """The row is marked, as it was read: by hand there may stand anything."""
-    return Test(
-        "dead", "=", member.mark if member.dead and member.mark is not None else True
+    return Compare(
+        "dead",
+        "=",
+        member.dead_value if member.dead and member.dead_value is not None else True,
     )
 
 
 def _owned(shard: ShardRow) -> tuple[Condition, ...]:
-    return Test("owner", "=", shard.owner), Test("epoch", "=", shard.epoch)
+    return Compare("owner", "=", shard.owner), Compare("epoch", "=", shard.epoch)
 
 
 def position_values(position: Position) -> dict[str, Value]:
@@ -358,34 +365,34 @@ def position_values(position: Position) -> dict[str, Value]:
     return values
 
 
-def _greater(position: Position) -> Condition:
+def _is_greater(position: Position) -> Condition:
     """The stored position is smaller: shorter, or as long and smaller as text.
 
     Sequence numbers have up to 56 digits, and DynamoDB's numbers 38.
     """
     number, sub = position
-    same = Test("sequence_number", "=", number)
-    earlier = Test("sub_sequence_number", "exists")
+    same = Compare("sequence_number", "=", number)
+    earlier = Compare("sub_sequence_number", "exists")
     if sub is not None:
-        earlier = Test("sub_sequence_number", "<", sub)
-    return Either(
+        earlier = Compare("sub_sequence_number", "<", sub)
+    return AnyOf(
         (
-            Test("sequence_number", "absent"),
-            Test("sequence_number", "size<", len(number)),
-            All(
+            Compare("sequence_number", "absent"),
+            Compare("sequence_number", "size<", len(number)),
+            AllOf(
                 (
-                    Test("sequence_number", "size=", len(number)),
-                    Test("sequence_number", "<", number),
+                    Compare("sequence_number", "size=", len(number)),
+                    Compare("sequence_number", "<", number),
                 )
             ),
-            All((same, earlier)),
+            AllOf((same, earlier)),
         )
     )
 
 
-def _same(position: Position) -> Condition:
+def _is_same(position: Position) -> Condition:
     number, sub = position
-    part = Test("sub_sequence_number", "absent")
+    part = Compare("sub_sequence_number", "absent")
     if sub is not None:
-        part = Test("sub_sequence_number", "=", sub)
-    return All((Test("sequence_number", "=", number), part))
+        part = Compare("sub_sequence_number", "=", sub)
+    return AllOf((Compare("sequence_number", "=", number), part))

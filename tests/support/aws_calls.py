@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from kinesumer.local.request_log import Journal
+from kinesumer.local.request_log import RequestLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,8 +43,8 @@ class CallRecorder:
         self._calls: set[AwsCall] = set()
         self._worker_output = getattr(config, "workeroutput", None)
         self._file = Path(config.getoption("--write-calls"))
-        self._add = Journal.add
-        self._patch = mock.patch.object(Journal, "add", self._record())
+        self._add = RequestLog.add
+        self._patch = mock.patch.object(RequestLog, "add", self._record())
 
     def pytest_sessionstart(self) -> None:
         """Begin to record."""
@@ -66,7 +66,7 @@ class CallRecorder:
         self._calls.update(AwsCall(*call) for call in found)
 
     def _record(self) -> Any:
-        def add(journal: Journal, call: Call, **outcome: Any) -> None:
+        def add(journal: RequestLog, call: Call, **outcome: Any) -> None:
             if "kinesumer/" in call.user_agent:
                 self._calls.add(AwsCall(call.action, call.resource, call.caller))
             self._add(journal, call, **outcome)

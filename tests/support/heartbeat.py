@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.watchdog import Work
 from kinesumer.coordination.heartbeat import Alive, Event, Heart
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World
 
@@ -61,7 +61,7 @@ class Body:
     async def change(self, **values: Value) -> None:
         """Change attributes of the row, as others would."""
         key = rows.member_key(APP, self.client_id)
-        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     def beats(self) -> list[tuple[int, float]]:
         """Return the beats acknowledged and when."""

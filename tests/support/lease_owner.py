@@ -10,7 +10,7 @@ from kinesumer.coordination.shard_sync import keep
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.world import APP, ARN, FaultySource, FaultyStore, World
 
@@ -129,4 +129,4 @@ async def own(world: World, **config: Any) -> Owner:
 async def change(world: World, shard_id: str, **values: Any) -> None:
     row = world.shard_rows()[shard_id]
     key = rows.shard_key(APP, row.key, row.first_hash)
-    await world.table.write(Write(key, Test("pk", "exists"), values))
+    await world.table.write(Write(key, Compare("pk", "exists"), values))

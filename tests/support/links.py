@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Shard, Start, StreamInfo
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
     from kinesumer.testing.memory import MemorySource
     from tests.support.world import World
 
@@ -90,18 +90,18 @@ class LinkedSource:
         return self.source.get_iterator_now(shard_id, after)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page, once there is room for it and the link has carried it."""
-        assert room is not None
+        assert reservation is not None
         self.limits.append(limit)
         await self._reach()
         page = self.source.get_records_now(iterator, limit)
         size = sum(160 + 4 * len(record.data) // 3 for record in page.records)
-        if room.covers(size):
-            room.shrink(size)
+        if reservation.covers(size):
+            reservation.shrink(size)
         else:
-            await room.grow(size)
+            await reservation.grow(size)
         await self.link.carry(size)
         return page._replace(wire_bytes=size)
 

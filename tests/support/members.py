@@ -9,7 +9,7 @@ from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import LeaderRow, MemberRow
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.world import APP, ARN, FaultyStore, World
 
@@ -44,7 +44,7 @@ class Fleet:
         """Change attributes of a row; the member goes on beating with them."""
         self.beating[client_id] = self.beating[client_id]._replace(**values)
         key = rows.member_key(APP, client_id)
-        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     def silence(self, *client_ids: str) -> None:
         """Let members beat no more."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.admin import seek
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.model.rows import Key, MemberRow
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import writes
 from tests.support.world import APP, ARN, FaultyStore, World
 
@@ -53,7 +53,7 @@ class Desk:
         """Change a shard's row as its owner would."""
         row = self.rows[shard_id]
         key = writes.shard_row_key(APP, row)
-        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     @property
     def rows(self) -> dict[str, ShardRow]:

@@ -27,7 +27,8 @@ from kinesumer.errors import (
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.wire import rows
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Room, Write, Written
+    from kinesumer.ports import Reservation, Write, WriteResult
     from kinesumer.testing.memory import MemorySource
 
 APP = "app"
@@ -83,9 +84,9 @@ class World:
 
     def context(
         self, client_id: str = "c1", *, store: Any = None, **config: Any
-    ) -> Context:
+    ) -> ClientContext:
         """Return a client's context; ``config`` are options of Config."""
-        return Context(
+        return ClientContext(
             app=APP,
             client_id=client_id,
             config=Config(**config),
@@ -93,7 +94,7 @@ class World:
             clock=self.clock,
             random=Random(1),
             new_id=self.new_id,
-            health=Health(self.clock),
+            failure_log=FailureLog(self.clock),
         )
 
     def open(self, source: Any, **stream: Any) -> OpenStream:
@@ -229,7 +230,7 @@ class FaultyStore:
         """Return what was sent that sets an attribute."""
         return [write for write in self.sent if attribute in write.set]
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         """Apply one write, or not."""
         await self._travel()
         self.sent.append(write)
@@ -256,10 +257,10 @@ class FaultyStore:
         self.queried.append(pk)
         return await self.table.query(pk, first=first, last=last, consistent=consistent)
 
-    async def not_updated_since(self, pk: str, moment: str) -> list[Key]:
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return keys."""
         await self._travel()
-        return await self.table.not_updated_since(pk, moment)
+        return await self.table.query_not_updated_since(pk, moment)
 
     async def verify(self) -> str:
         """Return the table's id."""
@@ -318,7 +319,7 @@ class FaultySource:
         return self.source.get_iterator_now(shard_id, after)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page."""
         self.reads.append(self.source.kinesis.clock.now())
@@ -326,7 +327,7 @@ class FaultySource:
         self._travel()
         if self.errors:
             raise self.errors.popleft()
-        return await self.source.get_records(iterator, limit, room)
+        return await self.source.get_records(iterator, limit, reservation)
 
     def _travel(self) -> None:
         if self.down:

@@ -22,7 +22,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World, in_virtual_time
 
@@ -286,7 +286,7 @@ async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> No
         moment = rows.timestamp_text(world.clock.wall() - age)
         key = Key(f"client#{app}", client_id)
         await world.table.write(
-            Write(key, Test("pk", "absent"), {"last_update": moment})
+            Write(key, Compare("pk", "absent"), {"last_update": moment})
         )
 
     world.put("a")
@@ -357,7 +357,7 @@ async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) ->
         a, b = await anext(records), await anext(records)
         key = rows.shard_key(APP, shard(world).key, 0)
         taken: dict[str, str | int] = {"owner": "thief", "epoch": 9}
-        await world.table.write(Write(key, Test("pk", "exists"), taken))
+        await world.table.write(Write(key, Compare("pk", "exists"), taken))
         client.ack(a)
         with pytest.raises(ShardsLostError, match=f"orders/{P}") as caught:
             await client.commit()

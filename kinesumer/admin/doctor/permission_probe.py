@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.streams import Stream
 
     T = TypeVar("T")
@@ -36,7 +36,7 @@ NOWHERE = Key("doctor", "doctor")
 """The key of a row that nobody writes: conditions on it never hold."""
 
 
-NEVER = Test("pk", "exists")
+NEVER = Compare("pk", "exists")
 
 
 class ProbeLog:
@@ -66,7 +66,7 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
     trials, name = ProbeLog(), f"table {table}"
     await trials.attempt("dynamodb:DescribeTable", name, store.verify())
     if isinstance(trials.made[-1].error, AccessDeniedError) or trials.last_worked:
-        index = store.not_updated_since(NOWHERE.pk, "0")
+        index = store.query_not_updated_since(NOWHERE.pk, "0")
         update = Write(NOWHERE, NEVER, {"seen": True})
         put = update._replace(replace=True)
         delete = Write(NOWHERE, NEVER, delete=True)
@@ -79,7 +79,7 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
     return trials.made
 
 
-async def probe_stream(clients: Clients, stream: Stream) -> list[Probe]:
+async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
     """Try all that a client does with a stream; a read needs what comes before it."""
     trials, name = ProbeLog(), stream.name
     source = await trials.attempt("kinesis", name, open_source(clients, stream))

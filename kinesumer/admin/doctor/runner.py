@@ -24,7 +24,7 @@ from kinesumer.admin.doctor.observation import AppObservation
 from kinesumer.admin.doctor.permission_probe import ProbeLog, probe_stream, probe_table
 from kinesumer.admin.doctor.streams import StreamObserver
 from kinesumer.admin.status import HeartbeatObserver
-from kinesumer.aws.account import Caller, read_caller, read_limits
+from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import living_go_clients
 from kinesumer.errors import StoreUnavailableError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.doctor.finding import Finding
     from kinesumer.admin.doctor.permission_probe import Probe
     from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
 OF_ALL = ("credentials", "permissions", "state store")
 OF_AN_APP = (
@@ -78,7 +78,7 @@ class DoctorOptions(NamedTuple):
 class DoctorResult(NamedTuple):
     """What was found, and how far the examination got."""
 
-    caller: Caller | None
+    caller: CallerIdentity | None
     checks: tuple[str, ...]
     examined: bool
     """Whether the app's rows could be looked at."""
@@ -87,7 +87,7 @@ class DoctorResult(NamedTuple):
     findings: list[Finding]
 
 
-async def run_checks(clients: Clients, wanted: DoctorOptions) -> DoctorResult:
+async def run_checks(clients: ClientFactory, wanted: DoctorOptions) -> DoctorResult:
     """Try everything, look twice, and return what was found, the worst first.
 
     Raises KinesumerError if the table knows no such app.
@@ -132,8 +132,8 @@ def _can_be_read(table_trials: Sequence[Probe]) -> bool:
 
 
 async def _caller(
-    clients: Clients, trials: ProbeLog
-) -> tuple[Caller | None, clock_skew.ClockReading | None]:
+    clients: ClientFactory, trials: ProbeLog
+) -> tuple[CallerIdentity | None, clock_skew.ClockReading | None]:
     # The first call opens connections, which takes time: the second one is read.
     if await _who(clients, trials) is None:
         return None, None
@@ -144,12 +144,15 @@ async def _caller(
     return caller, clock_skew.ClockReading(caller.now, before, time.time())
 
 
-async def _who(clients: Clients, trials: ProbeLog) -> Caller | None:
+async def _who(clients: ClientFactory, trials: ProbeLog) -> CallerIdentity | None:
     return await trials.attempt("sts:GetCallerIdentity", "-", read_caller(clients))
 
 
 async def _try_streams(
-    clients: Clients, wanted: DoctorOptions, names: Sequence[str], made: list[Probe]
+    clients: ClientFactory,
+    wanted: DoctorOptions,
+    names: Sequence[str],
+    made: list[Probe],
 ) -> set[str]:
     """Try each stream; return those that can be read."""
     tried = await asyncio.gather(
@@ -165,7 +168,7 @@ async def _try_streams(
 
 
 async def _see(
-    clients: Clients,
+    clients: ClientFactory,
     store: DynamoStateStore,
     wanted: DoctorOptions,
     app: str,

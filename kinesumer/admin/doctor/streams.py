@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.lag_trend import ArrivalSample, LagSample
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.streams import Shard
 
     Looks = Mapping[ShardKey, LagSample]
@@ -35,7 +35,7 @@ class StreamObserver:
     """The streams that can be read, and what went wrong on the way."""
 
     def __init__(
-        self, clients: Clients, roles: Roles, readable: Collection[str]
+        self, clients: ClientFactory, roles: Roles, readable: Collection[str]
     ) -> None:
         self._clients, self._roles, self._readable = clients, roles, readable
         self._asking = PacedReader(PACE_SECONDS)

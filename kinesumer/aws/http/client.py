@@ -22,7 +22,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 from botocore.utils import get_environ_proxies
 
 from kinesumer.aws.errors import FOREIGN, refusal
-from kinesumer.aws.http.pool import Place
+from kinesumer.aws.http.pool import Address
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.sigv4 import Destination, Signer
 from kinesumer.aws.settings import LIBRARIES
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
     from kinesumer.aws.http.connection import Answer
-    from kinesumer.aws.session import Opened
-    from kinesumer.ports import Room
+    from kinesumer.aws.session import OpenClient
+    from kinesumer.ports import Reservation
 
 LOGGER = logging.getLogger("kinesumer")
 
@@ -59,7 +59,7 @@ EVENTS = (
     "after-call-error",
 )
 """What botocore tells hooks of a call."""
-UNHEARD = (*LIBRARIES, "kinesumer", "moto")
+UNOBSERVED = (*LIBRARIES, "kinesumer", "moto")
 """Packages whose hooks need not see the calls; moto's does nothing for aiobotocore."""
 BODY = "kinesumer.body"
 """Where an answer's body is kept beside what botocore reads of it."""
@@ -67,27 +67,31 @@ BODY = "kinesumer.body"
 _encode = msgspec.json.Encoder().encode
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """How to reach one endpoint."""
 
     signer: Signer
-    sender: Straight
+    sender: DirectSender
 
 
 class DirectCalls:
     """Calls of one Kinesis client, made without most of it. See the module."""
 
-    def __init__(self, opened: Opened, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, opened: OpenClient, now: Callable[[], float] = time.time
+    ) -> None:
         self._opened, self._now = opened, now
         self._config = opened.client.meta.config
         self._user_agent: str = self._config.user_agent
-        self._ways: dict[tuple[str, object], Way | None] = {}
+        self._ways: dict[tuple[str, object], Route | None] = {}
 
     async def get_records(
-        self, room: Room | None = None, /, **arguments: object
+        self, reservation: Reservation | None = None, /, **arguments: object
     ) -> bytearray:
         """Return an answer's body. Raises what the client's own call would raise."""
-        return await self._call("GetRecords", "get_records", arguments, room=room)
+        return await self._call(
+            "GetRecords", "get_records", arguments, reservation=reservation
+        )
 
     async def get_shard_iterator(self, **arguments: object) -> bytearray:
         """Return an answer's body. Raises what the client's own call would raise."""
@@ -106,28 +110,30 @@ class DirectCalls:
         method: str,
         arguments: dict[str, object],
         likewise: dict[str, object] | None = None,
-        room: Room | None = None,
+        reservation: Reservation | None = None,
     ) -> bytearray:
         key = (operation, arguments.get("StreamARN"))
         if key not in self._ways:
             self._ways[key] = await self._way(operation, method, likewise or arguments)
         way = self._ways[key]
         if way is None:
-            if room is not None and not room.covers(None):
-                await room.grow(None)  # the client tells nothing of an answer's size
+            if reservation is not None and not reservation.covers(None):
+                await reservation.grow(
+                    None
+                )  # the client tells nothing of an answer's size
             return await self._through_client(operation, method, arguments)
         body = _encode(arguments)
         keys = await self._opened.credentials.get_frozen_credentials()
         headers = way.signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
         headers["user-agent"] = self._user_agent
-        status, content = await way.sender.send(headers, body, room)
+        status, content = await way.sender.send(headers, body, reservation)
         if status != 200:
             raise refusal(operation, status, content)
         return content
 
     async def _way(
         self, operation: str, method: str, arguments: dict[str, object]
-    ) -> Way | None:
+    ) -> Route | None:
         """Return the way past the client; None if the client is to make the call.
 
         What is asked of the client has no public name. What another version of it
@@ -143,7 +149,7 @@ class DirectCalls:
             _warn(f"{type(error).__name__}: {error}")
             return None
 
-    async def _find(self, method: str, arguments: dict[str, object]) -> Way | None:
+    async def _find(self, method: str, arguments: dict[str, object]) -> Route | None:
         """Ask the client where it would send a call, and signed for what.
 
         An account may have an endpoint of its own, by the stream's ARN. A signed URL,
@@ -156,9 +162,9 @@ class DirectCalls:
         _, _, region, service, _ = scope.rsplit("/", 4)
         found = Destination(parts._replace(query="").geturl(), region, service)
         sender = await self._sender(found.url)
-        return None if sender is None else Way(Signer(found), sender)
+        return None if sender is None else Route(Signer(found), sender)
 
-    async def _sender(self, url: str) -> Straight | None:
+    async def _sender(self, url: str) -> DirectSender | None:
         http, config = self._opened.client._endpoint.http_session, self._config
         proxies = config.proxies
         if proxies is None:
@@ -180,7 +186,7 @@ class DirectCalls:
                 return None
             # Older aiobotocore leaves the name out of a certificate's check.
             context.check_hostname = context.verify_mode is ssl.CERT_REQUIRED
-        return Straight(self._opened, url, context)
+        return DirectSender(self._opened, url, context)
 
     async def _through_client(
         self, operation: str, method: str, arguments: dict[str, object]
@@ -197,24 +203,26 @@ class DirectCalls:
         return bytearray(answer[BODY])
 
 
-class Straight:
+class DirectSender:
     """Sends through connections of our own."""
 
-    def __init__(self, opened: Opened, url: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, opened: OpenClient, url: str, tls: ssl.SSLContext | None
+    ) -> None:
         parts = urlsplit(url)
         port = parts.port or (443 if tls else 80)
         self._connections = opened.connections
-        self._place = Place(parts.hostname or "", port, tls)
+        self._address = Address(parts.hostname or "", port, tls)
         self._first = f"POST {parts.path or '/'} HTTP/1.1\r\n"
 
     async def send(
-        self, headers: dict[str, str], body: bytes, room: Room | None
+        self, headers: dict[str, str], body: bytes, reservation: Reservation | None
     ) -> Answer:
         """Return the answer. Raises OSError."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = f"{self._first}{lines}content-length: {len(body)}\r\n\r\n"
         return await self._connections.send(
-            self._place, head.encode() + body, room=room
+            self._address, head.encode() + body, reservation=reservation
         )
 
 
@@ -222,7 +230,7 @@ def is_hooked(events: Any, operation: str) -> bool:
     """Tell whether users registered hooks that are told of an operation of Kinesis."""
     handlers = events._emitter._handlers
     return any(
-        _module(handler).partition(".")[0] not in UNHEARD
+        _module(handler).partition(".")[0] not in UNOBSERVED
         for event in EVENTS
         for handler in handlers.prefix_search(f"{event}.kinesis.{operation}")
     )

@@ -15,11 +15,11 @@ from kinesumer.runtime.timeouts import Countdown
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 HEAD_BYTES = 16 * 1024
 """An answer's head must fit in."""
-MOST_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A body that claims more isn't waited for: Kinesis sends a fifth of that at most."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")
@@ -62,13 +62,15 @@ class Connection(asyncio.BufferedProtocol):
         """Whether it can take another request after the answer."""
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer | _Head] | None = None
-        self._answer_room: Room | None = None
+        self._answer_room: Reservation | None = None
         self._unsent = 0
         self._parts: Generator[None, None, Answer]
         self._scratch = bytearray(HEAD_BYTES)
         self._expect_head()
 
-    async def ask(self, request: bytes, room: Room | None = None) -> Answer:
+    async def ask(
+        self, request: bytes, reservation: Reservation | None = None
+    ) -> Answer:
         """Send a request, return its answer.
 
         An answer that ``room`` does not cover is left to TCP until the room has grown.
@@ -76,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         MalformedAnswerError if something else does.
         """
         assert self._transport is not None
-        self._answer_room = room
+        self._answer_room = reservation
         self._await_answer()
         try:
             self._transport.write(request)
@@ -86,9 +88,9 @@ class Connection(asyncio.BufferedProtocol):
                 if isinstance(answer, Answer):
                     self._waiting = None
                     return answer
-                assert room is not None
+                assert reservation is not None
                 self._quiet.cancel()
-                await room.grow(answer.size)
+                await reservation.grow(answer.size)
                 self._go_on()
         finally:
             self._quiet.cancel()
@@ -219,8 +221,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _admit(self, size: int, whole: int | None) -> Generator[None, None, None]:
         """Leave what follows to TCP until there is room for ``size`` bytes or more."""
-        room = self._answer_room
-        if room is None or room.covers(size):
+        reservation = self._answer_room
+        if reservation is None or reservation.covers(size):
             return
         assert self._transport is not None
         assert self._waiting is not None
@@ -230,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         yield
 
     def _sized(self, length: int, early: bytes) -> Generator[None, None, bytearray]:
-        if len(early) > _bearable(length):
+        if len(early) > _as_connection_error(length):
             raise MalformedAnswerError("more than the answer's length")
         if self._answer_room is not None and self._answer_room.covers(length):
             self._answer_room.shrink(length)
@@ -253,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             size = int(match[1], 16)
             if not size:
                 break
-            yield from self._admit(_bearable(len(body) + size), None)
+            yield from self._admit(_as_connection_error(len(body) + size), None)
             while len(pending) < size + 2:
                 yield from self._more(pending)
             if pending[size : size + 2] != b"\r\n":
@@ -281,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 yield from self._more(body)
-                yield from self._admit(_bearable(len(body)), None)
+                yield from self._admit(_as_connection_error(len(body)), None)
         except EOFError:
             return body
 
@@ -308,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
 
-def _bearable(size: int) -> int:
-    if size > MOST_BYTES:
+def _as_connection_error(size: int) -> int:
+    if size > MAX_ANSWER_BYTES:
         raise MalformedAnswerError(f"an answer of {size:,} bytes")
     return size

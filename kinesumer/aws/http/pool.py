@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohappyeyeballs import start_connection
 
 from kinesumer.aws.http.connection import Connection
-from kinesumer.aws.http.resolver import Addresses
+from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kinesumer.aws.http.connection import Answer
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 KEEP_SECONDS = 12.0
 """An idle connection isn't used any more after that: servers close them unannounced."""
 NEXT_ADDRESS_SECONDS = 0.25
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """Where to connect to; with TLS if there is a context for it."""
 
     host: str
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     tls: ssl.SSLContext | None
 
 
-class Turn:
+class Slot:
     """A block in which a task may use a connection: see ``Connections.turn()``.
 
     A class, because a generator would cost an idle shard's read a tenth more.
@@ -60,7 +60,7 @@ class Turn:
             self._free.release()
 
 
-class Connections:
+class ConnectionPool:
     """All connections of one event loop's client: at most ``limit`` at a time."""
 
     def __init__(self, connect_seconds: float, read_seconds: float, limit: int) -> None:
@@ -69,32 +69,34 @@ class Connections:
         self._free = asyncio.Semaphore(limit)
         self._users: set[asyncio.Task[Any] | None] = set()
         self._open: set[Connection] = set()
-        self._idle: dict[Place, list[tuple[float, Connection]]] = {}
-        self._addresses = Addresses()
+        self._idle: dict[Address, list[tuple[float, Connection]]] = {}
+        self._addresses = AddressCache()
 
     async def send(
-        self, place: Place, request: bytes, room: Room | None = None
+        self, address: Address, request: bytes, reservation: Reservation | None = None
     ) -> Answer:
         """Send a whole HTTP request, return its answer. Raises OSError.
 
         Waits for its turn, unless the task has it: see ``turn()``.
         """
         async with self.turn():
-            return await self._send(place, request, room)
+            return await self._send(address, request, reservation)
 
-    def turn(self) -> Turn:
+    def turn(self) -> Slot:
         """Wait until the running task may use a connection, and let it use one.
 
         First come, first served. A task that has its turn doesn't wait again.
         """
-        return Turn(self._free, self._users)
+        return Slot(self._free, self._users)
 
-    async def _send(self, place: Place, request: bytes, room: Room | None) -> Answer:
-        connection = self._take(place) or await self._connect(place)
-        answer = await connection.ask(request, room)
+    async def _send(
+        self, address: Address, request: bytes, reservation: Reservation | None
+    ) -> Answer:
+        connection = self._take(address) or await self._connect(address)
+        answer = await connection.ask(request, reservation)
         if connection.reusable:
             now = asyncio.get_running_loop().time()
-            self._idle.setdefault(place, []).append((now, connection))
+            self._idle.setdefault(address, []).append((now, connection))
         else:
             connection.abort()
         return answer
@@ -108,9 +110,9 @@ class Connections:
         for connection in closing:
             await connection.lost
 
-    def _take(self, place: Place) -> Connection | None:
+    def _take(self, address: Address) -> Connection | None:
         """Return the connection used last, and close those that idled too long."""
-        idle = self._idle.get(place)
+        idle = self._idle.get(address)
         if not idle:
             return None
         oldest = asyncio.get_running_loop().time() - KEEP_SECONDS
@@ -129,24 +131,26 @@ class Connections:
         """
         if len(self._open) < self._limit:
             return
-        idle = [(since[0][0], place) for place, since in self._idle.items() if since]
+        idle = [
+            (since[0][0], address) for address, since in self._idle.items() if since
+        ]
         if idle:
-            _, place = min(idle, key=lambda found: found[0])
-            self._idle[place].pop(0)[1].abort()
+            _, address = min(idle, key=lambda found: found[0])
+            self._idle[address].pop(0)[1].abort()
 
-    async def _connect(self, place: Place) -> Connection:
+    async def _connect(self, address: Address) -> Connection:
         self._make_room()
         loop = asyncio.get_running_loop()
         async with timeout(self._connect_seconds):
             sock = await start_connection(
-                await self._addresses.find(place.host, place.port),
+                await self._addresses.find(address.host, address.port),
                 happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
             )
             _, connection = await loop.create_connection(
                 lambda: Connection(self._read_seconds),
                 sock=sock,
-                ssl=place.tls,
-                server_hostname=place.host if place.tls else None,
+                ssl=address.tls,
+                server_hostname=address.host if address.tls else None,
             )
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType
     from aiohttp.abc import ResolveResult
 
-    Place = tuple[str, int]
+    Address = tuple[str, int]
     Answer = asyncio.Future[list[AddrInfoType]]
 
-KNOWN_SECONDS = 10.0
+CACHE_SECONDS = 10.0
 """So long a host's addresses are remembered: many connections are made at once."""
 
 
-class Addresses:
+class AddressCache:
     """What one event loop's client knows of hosts."""
 
     def __init__(self) -> None:
-        self._known: dict[Place, tuple[float, list[AddrInfoType]]] = {}
-        self._under_way: dict[Place, Answer] = {}
+        self._known: dict[Address, tuple[float, list[AddrInfoType]]] = {}
+        self._under_way: dict[Address, Answer] = {}
         self._turn = itertools.count()
 
     async def find(self, host: str, port: int) -> list[AddrInfoType]:
@@ -45,33 +45,33 @@ class Addresses:
         first = next(self._turn) % len(found)
         return found[first:] + found[:first]
 
-    def _answer(self, place: Place) -> Answer:
+    def _answer(self, address: Address) -> Answer:
         """Have one thread at a time ask for a host."""
-        answer = self._under_way.get(place)
+        answer = self._under_way.get(address)
         if answer is None:
             answer = asyncio.get_running_loop().create_future()
-            answer.add_done_callback(lambda _: self._take(place))
-            self._under_way[place] = answer
+            answer.add_done_callback(lambda _: self._take(address))
+            self._under_way[address] = answer
             threading.Thread(
-                target=_look_up,
-                args=(place, answer),
+                target=_resolve,
+                args=(address, answer),
                 name="kinesumer-addresses",
                 daemon=True,
             ).start()
         return answer
 
-    def _take(self, place: Place) -> None:
-        answer = self._under_way.pop(place)
+    def _take(self, address: Address) -> None:
+        answer = self._under_way.pop(address)
         if answer.exception() is None:
-            until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-            self._known[place] = until, answer.result()
+            until = asyncio.get_running_loop().time() + CACHE_SECONDS
+            self._known[address] = until, answer.result()
 
 
 class Resolver(AbstractResolver):
     """Addresses for clients of aiohttp. Belongs to the event loop that first asks."""
 
     def __init__(self) -> None:
-        self._addresses = Addresses()
+        self._addresses = AddressCache()
 
     async def resolve(
         self, host: str, port: int = 0, family: int = socket.AF_UNSPEC
@@ -95,8 +95,8 @@ class Resolver(AbstractResolver):
         """Leave lookups under way to their threads."""
 
 
-def _look_up(place: Place, answer: Answer) -> None:
-    host, port = place
+def _resolve(address: Address, answer: Answer) -> None:
+    host, port = address
     loop = answer.get_loop()
     with suppress(RuntimeError):  # the loop has ended: nobody wants to know any more
         try:

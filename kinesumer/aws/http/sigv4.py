@@ -13,7 +13,7 @@ from botocore.utils import normalize_url_path
 if TYPE_CHECKING:
     from botocore.credentials import ReadOnlyCredentials
 
-    from kinesumer.aws.credentials import Frozen
+    from kinesumer.aws.credentials import FrozenCredentials
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 CONTENT_TYPE = "application/x-amz-json-1.1"
@@ -55,7 +55,7 @@ class Signer:
 
     def headers(
         self,
-        keys: Frozen | ReadOnlyCredentials,
+        keys: FrozenCredentials | ReadOnlyCredentials,
         target: str,
         body: bytes,
         now: float,

@@ -17,7 +17,7 @@ from kinesumer.cli.terminal_view.glyphs import (
     letter,
     painted,
 )
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -165,7 +165,7 @@ def _plan(parts: Iterable[Part], brush: Brush) -> Text:
         first, end = (round(x * brush.width) for x in (part.x, part.x + part.width))
         slot, mark = brush.slots[part.client_id], brush.letter(part.client_id)
         edge = brush.glyphs.edge if end - first >= EDGE_COLUMNS else ""
-        text = f"{edge}{mark} {shown(part.client_id)}"
+        text = f"{edge}{mark} {escape_unprintable(part.client_id)}"
         if end - first < cell_len(text):
             text = edge + mark * (end - first - len(edge))
         placed.append((first, Text(set_cell_size(text, end - first), painted(slot))))

@@ -17,7 +17,7 @@ from kinesumer.cli.terminal_view.glyphs import (
     sparkline,
 )
 from kinesumer.cli.terminal_view.members import member_lines
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,19 +72,23 @@ def _head(state: State) -> Text:
         *([f"{totals.paused} paused"] if totals.paused and not state.paused else []),
         _count(totals.clients, "client"),
         f"{moment:%H:%M:%S} UTC",
-        f"table {shown(state.table)}",
+        f"table {escape_unprintable(state.table)}",
     ]
     return _titled(state.app, "", words)
 
 
 def _titled(name: str, place: str, words: Sequence[str]) -> Text:
     return Text.assemble(
-        (shown(name), "bold"), (place, "dim"), "  ", " · ".join(words), no_wrap=True
+        (escape_unprintable(name), "bold"),
+        (place, "dim"),
+        "  ",
+        " · ".join(words),
+        no_wrap=True,
     )
 
 
 def _paused(reason: str) -> list[str]:
-    return [f"paused: {shown(reason)}" if reason else "paused"]
+    return [f"paused: {escape_unprintable(reason)}" if reason else "paused"]
 
 
 def _count(number: int, noun: str) -> str:
@@ -101,7 +105,7 @@ def _figures(millis: int | None, rate: float | None) -> list[str]:
 def _problems(state: State) -> Lines:
     problems = [*([state.trouble] if state.trouble else []), *state.problems]
     found = [
-        Text(f"! {shown(text)}", "bold red", no_wrap=True)
+        Text(f"! {escape_unprintable(text)}", "bold red", no_wrap=True)
         for text in problems[:MOST_PROBLEMS]
     ]
     if len(problems) > MOST_PROBLEMS:
@@ -140,7 +144,7 @@ def _medium(stream: Band, state: State, brush: Brush) -> Lines:
 
 def _compact(stream: Band, state: State, brush: Brush) -> Lines:
     line = band.shard_line([s for s in stream.shards if s.lane == 0], brush)
-    name = shown(stream.name)
+    name = escape_unprintable(stream.name)
     if cell_len(name) >= GUTTER:
         name = set_cell_size(name, GUTTER - 1)
     return [_labelled(name, line)]
@@ -159,7 +163,7 @@ def _title(stream: Band) -> Text:
         f"{_count(count, 'shard')}{': ' if states else ''}{', '.join(states)}",
         *(_paused(stream.pause_reason) if stream.paused else []),
     ]
-    return _titled(stream.name, f" ({shown(stream.place)})", words)
+    return _titled(stream.name, f" ({escape_unprintable(stream.place)})", words)
 
 
 def _hour(stream: Band, state: State, brush: Brush) -> Lines:
@@ -216,7 +220,7 @@ def _events(events: Sequence[Event], room: int) -> Lines:
     return [
         Text.assemble(
             (f"{datetime.fromtimestamp(event.at, UTC):%H:%M:%S} ", "dim"),
-            shown(event.text),
+            escape_unprintable(event.text),
             no_wrap=True,
         )
         for event in latest[: max(room, 0)]

@@ -8,7 +8,7 @@ from rich.cells import set_cell_size
 from rich.text import Text
 
 from kinesumer.cli.terminal_view.glyphs import duration, letter, painted
-from kinesumer.errors import shown
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ def member_lines(members: Sequence[Member], room: int | None) -> list[Text]:
         return [Text("no client is alive", "bold red")]
     order = sorted(members, key=_place)
     shown_ = order if room is None else order[:room]
-    width = min(NAME_COLUMNS, max(len(shown(m.client_id)) for m in shown_))
+    width = min(NAME_COLUMNS, max(len(escape_unprintable(m.client_id)) for m in shown_))
     width = max(width, len("client"))
     title = f"  {'client':{width}}  index  heartbeat  shards     behind  state"
     lines = [
@@ -60,9 +60,9 @@ def _line(member: Member, width: int) -> Text:
     return Text.assemble(
         (letter(member.slot), painted(member.slot)),
         " ",
-        set_cell_size(shown(member.client_id), width),
+        set_cell_size(escape_unprintable(member.client_id), width),
         f"  {index:>5}  {'-' if age is None else f'{age:.1f} s':>9}",
         f"  {member.shards:>6,}  {'-' if behind is None else duration(behind):>9}  ",
-        (shown(", ".join(states)), "" if _is_well(member) else "bold red"),
+        (escape_unprintable(", ".join(states)), "" if _is_well(member) else "bold red"),
         no_wrap=True,
     )

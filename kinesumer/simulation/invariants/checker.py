@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesumer.ports import All, Test
+from kinesumer.ports import AllOf, Compare
 from kinesumer.simulation.invariants.membership import Membership
 from kinesumer.simulation.invariants.pauses import Pauses
 from kinesumer.simulation.invariants.permits import TOLERANCE, Permits, number
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Record
     from kinesumer.model.rows import Row, Value
-    from kinesumer.ports import Write, Written
+    from kinesumer.ports import Write, WriteResult
     from kinesumer.simulation.event_loop import VirtualLoop
     from kinesumer.simulation.machine import Machine
 
@@ -123,7 +123,7 @@ class Judge:
         elif kind == "shard" and "owner" in write.remove:
             self._check_given_up(machine, write)
 
-    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+    def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
         """An answer reached its machine."""
         if self.loop.halted is None:
             self.permits.answered(machine, write, written)
@@ -366,6 +366,6 @@ class Judge:
 
 def _epochs_named(write: Write) -> set[Value]:
     """Return the epoch that a write's condition asks for, if it does."""
-    parts = write.condition.parts if isinstance(write.condition, All) else ()
-    tests = [part for part in parts if isinstance(part, Test)]
+    parts = write.condition.parts if isinstance(write.condition, AllOf) else ()
+    tests = [part for part in parts if isinstance(part, Compare)]
     return {test.value for test in tests if test.attribute == "epoch"}

@@ -11,7 +11,7 @@ import logging
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.simulation.convergence import undone
 from kinesumer.simulation.limit_faults import MOST_BLOCKED_SECONDS
 from kinesumer.simulation.trace import place_of, row_place

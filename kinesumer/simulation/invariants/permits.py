@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.ports import All, Test
+from kinesumer.ports import AllOf, Compare
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
-    from kinesumer.ports import Condition, Write, Written
+    from kinesumer.ports import Condition, Write, WriteResult
     from kinesumer.simulation.machine import Machine
 
 TOLERANCE = 1e-6
@@ -55,7 +55,7 @@ class Permits:
             if beat > self._answered.get(session, 0):
                 self._first_sent.setdefault(session, {}).setdefault(beat, now)
 
-    def answered(self, machine: Machine, write: Write, written: Written) -> None:
+    def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
         """An answer reached its machine: a beat's extends what it may do."""
         if not written.applied or written.row is None or "beat" not in write.set:
             return
@@ -88,8 +88,8 @@ def plan_of(row: Row) -> tuple[int, int]:
 
 def named_session(condition: Condition) -> str:
     """Return the session that a write's condition names."""
-    if isinstance(condition, Test):
+    if isinstance(condition, Compare):
         is_session = condition.attribute == "session" and condition.op == "="
         return str(condition.value) if is_session else ""
-    parts = condition.parts if isinstance(condition, All) else ()
+    parts = condition.parts if isinstance(condition, AllOf) else ()
     return next(filter(None, map(named_session, parts)), "")

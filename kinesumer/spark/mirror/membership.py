@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from kinesumer.coordination.heartbeat import Alive, Died, Event, Failed, Heart
 from kinesumer.coordination.startup_checks import find_living
-from kinesumer.errors import ClientIdInUseError, GroupBusyError, shown
+from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.model.rows import MemberRow, Pulse
-    from kinesumer.runtime.context import Context
+    from kinesumer.model.rows import LivenessRow, MemberRow
+    from kinesumer.runtime.context import ClientContext
 
 RETRY_SECONDS = 10.0
 
@@ -25,7 +26,10 @@ class Membership:
     """Sessions of a query, one after the other, on the event loop of who joins."""
 
     def __init__(
-        self, context: Context, streams: frozenset[str], joined: Callable[[], None]
+        self,
+        context: ClientContext,
+        streams: frozenset[str],
+        joined: Callable[[], None],
     ) -> None:
         self.member: MemberRow | None = None
         """The session that holds the group; None while there is none."""
@@ -90,7 +94,7 @@ class Membership:
                 if not self._first.is_set():
                     await self._resign()
                     raise
-                self._context.health.failed("heartbeat", error)
+                self._context.failure_log.record_failure("heartbeat", error)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _hold(self) -> None:
@@ -128,7 +132,9 @@ class Membership:
         """Hold the group, unless a client lives that registered before or meanwhile."""
         living = await find_living(self._context, self._read_others)
         if living:
-            names = shown(", ".join(sorted(member.client_id for member in living)))
+            names = escape_unprintable(
+                ", ".join(sorted(member.client_id for member in living))
+            )
             raise GroupBusyError(
                 "clients",
                 f"clients of app {self._context.app!r} are alive: {names}; stop them "
@@ -139,13 +145,13 @@ class Membership:
         logger.info("holding %s", self._context.app, extra={"session": mine.session})
         self._joined()
 
-    async def _read_others(self) -> list[Pulse]:
+    async def _read_others(self) -> list[LivenessRow]:
         context = self._context
         partition = rows.member_key(context.app, "").pk
         found = await context.until_available(
             lambda: context.store.query(partition, consistent=True)
         )
-        members = map(rows.read_pulse, found)
+        members = map(rows.read_liveness, found)
         return [m for m in members if m.client_id != context.client_id]
 
     def _refusal(self, error: Exception) -> GroupBusyError:

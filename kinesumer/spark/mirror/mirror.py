@@ -28,11 +28,12 @@ from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import refuse_paused
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.startup_checks import check_group, refuse_go_fleet
-from kinesumer.model.arguments import checked_name
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
+from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health, logger
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import StreamRows
 from kinesumer.spark.mirror.stored_positions import stored_offset
@@ -61,7 +62,7 @@ class Mirror:
     """Keeps the group's shard rows in step with what a query has read."""
 
     def __init__(
-        self, context: Context, table: str, streams: Mapping[str, OpenStream]
+        self, context: ClientContext, table: str, streams: Mapping[str, OpenStream]
     ) -> None:
         self._membership = Membership(context, frozenset(streams), self._wake)
         store = PacedStore(
@@ -193,9 +194,9 @@ class Mirror:
         except Exception as error:
             while isinstance(error, ExceptionGroup):
                 error = error.exceptions[0]
-            self._context.health.failed(what, error)
+            self._context.failure_log.record_failure(what, error)
             return False
-        self._context.health.works(what)
+        self._context.failure_log.record_success(what)
         return done
 
     async def _write(self, arn: str) -> bool:
@@ -244,11 +245,11 @@ async def open_mirror(options: ReadOptions) -> Mirror:
     """
     assert options.app is not None
     assert options.table is not None
-    app = checked_name("app", options.app)
+    app = validate_name("app", options.app)
     shared = sources(options.connection)
-    store = await open_store(shared.clients, checked_name("table", options.table))
+    store = await open_store(shared.clients, validate_name("table", options.table))
     host, clock = socket.gethostname(), SystemClock()
-    context = Context(
+    context = ClientContext(
         app=app,
         client_id=QUERY_ID,
         config=Config(),
@@ -257,7 +258,7 @@ async def open_mirror(options: ReadOptions) -> Mirror:
         random=random.Random(),
         # All queries have one client id: sessions tell where they run.
         new_id=lambda: f"{host}-{uuid.uuid4().hex}",
-        health=Health(clock),
+        failure_log=FailureLog(clock),
     )
     streams = await open_streams(
         context, options.streams, Start.TRIM_HORIZON, shared.open

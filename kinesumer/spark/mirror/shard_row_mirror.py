@@ -14,7 +14,7 @@ from kinesumer.core.liveness import proves_death
 from kinesumer.model.positions import Tip
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.runtime.context import logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.spark.planning.offsets import BEGINNING, After, End
 from kinesumer.wire import rows, writes
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.spark.planning.offsets import Place
 
 A = TypeVar("A")
@@ -38,7 +38,7 @@ Shape = tuple[str, frozenset[str], frozenset[str]]
 class StreamRows:
     """What a query's session owns of a stream, which is every shard of it."""
 
-    def __init__(self, context: Context, stream: OpenStream) -> None:
+    def __init__(self, context: ClientContext, stream: OpenStream) -> None:
         self._context = context
         self._stream = stream
         self._held: dict[ShardKey, ShardRow] = {}
@@ -175,14 +175,14 @@ class StreamRows:
         app = self._context.app
         for client_id, session in owners:
             row = await self._context.read(rows.member_key(app, client_id))
-            if proves_death(session, rows.read_pulse(row) if row else None):
+            if proves_death(session, rows.read_liveness(row) if row else None):
                 self._dead.add(session)
 
     async def _claim(self, member: MemberRow, row: ShardRow) -> bool:
         nonce = self._context.new_id()
         write = writes.claim(self._context.app, row, member, nonce, row.owner)
         written = await self._context.write(write)
-        now = self._context.readable(rows.read_shard, written.row)
+        now = self._context.parse_row(rows.read_shard, written.row)
         if now is None or now.claim != nonce:
             return False
         self._held[row.key] = now
@@ -193,7 +193,7 @@ class StreamRows:
         todo = [row for row in self._held.values() if row.key.shard_id in done]
         for row in todo:
             del self._held[row.key]
-        ends = [writes.end(self._context.app, row, None) for row in todo]
+        ends = [writes.mark_ended(self._context.app, row, None) for row in todo]
         return bool(await self._each(self._context.write, ends))
 
     # --- positions --------------------------------------------------------------------
@@ -213,7 +213,7 @@ class StreamRows:
     async def _commit_one(self, changed: tuple[ShardRow, Write]) -> None:
         row, write = changed
         written = await self._context.write(write)
-        now = self._context.readable(rows.read_shard, written.row)
+        now = self._context.parse_row(rows.read_shard, written.row)
         if now is not None and (now.owner, now.epoch) == (row.owner, row.epoch):
             self._held[row.key] = row._replace(position=now.position, tip=now.tip)
         else:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.spark.planning.offsets import Place
 
 
 async def stored_offset(
-    context: Context, table: str, streams: Mapping[str, OpenStream]
+    context: ClientContext, table: str, streams: Mapping[str, OpenStream]
 ) -> Offset:
     """Return the places of all shards that the group knows, by stream.
 
@@ -35,7 +35,9 @@ async def stored_offset(
     }
 
 
-async def _of_stream(context: Context, table: str, stream: OpenStream) -> StreamOffset:
+async def _of_stream(
+    context: ClientContext, table: str, stream: OpenStream
+) -> StreamOffset:
     found = await context.read(rows.stream_key(context.app, stream.arn))
     row = rows.read_stream(found) if found else None
     if row is None or not row.baseline:

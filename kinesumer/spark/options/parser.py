@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kinesumer.aws.endpoints import refuse_credentials
+from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
 from kinesumer.spark.options.positions import parse_position
@@ -281,7 +281,7 @@ class _Given:
             parts.port  # noqa: B018  raises ValueError
         except ValueError:
             raise ConfigurationError(f"option {name} is no URL") from None
-        refuse_credentials(f"option {name}", value)
+        require_no_credentials(f"option {name}", value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(f"option {name}={value!r} is no http(s) URL")
         return value
@@ -372,7 +372,7 @@ def _configured(service: str) -> str | None:
     general = os.environ.get("AWS_ENDPOINT_URL")
     found = os.environ.get(f"AWS_ENDPOINT_URL_{service}") or general
     if found:
-        refuse_credentials(f"AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_{service}", found)
+        require_no_credentials(f"AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_{service}", found)
     return found or None
 
 

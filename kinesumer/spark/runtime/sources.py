@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource, open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
@@ -17,7 +17,7 @@ class Sources:
     """Sources by stream, sharing clients by region and role. Belongs to one loop."""
 
     def __init__(self, connection: Connection) -> None:
-        self.clients = Clients(
+        self.clients = ClientFactory(
             region=connection.region,
             endpoints={
                 "kinesis": connection.kinesis_endpoint,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.stub import AwsStub
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def aws(environment: pytest.MonkeyPatch) -> AsyncIterator[AwsStub]:
 
 
 @pytest.fixture
-async def clients(aws: AwsStub) -> AsyncIterator[Clients]:
+async def clients(aws: AwsStub) -> AsyncIterator[ClientFactory]:
     """Clients of an own session."""
-    async with Clients(role_session_name="kinesumer-billing/pod 1") as clients:
+    async with ClientFactory(role_session_name="kinesumer-billing/pod 1") as clients:
         yield clients

@@ -12,11 +12,13 @@ from kinesumer.aws.account import read_caller, read_limits
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from tests.integration.aws.stub import AwsStub
 
 
-async def test_a_page_of_a_proxy_is_no_answer(aws: AwsStub, clients: Clients) -> None:
+async def test_a_page_of_a_proxy_is_no_answer(
+    aws: AwsStub, clients: ClientFactory
+) -> None:
     for operation in ("GetCallerIdentity", "DescribeLimits"):
         aws.answer_raw(operation, b"<html><body>Log in</body></html>", 200)
     with pytest.raises(SourceUnavailableError, match="GetCallerIdentity isn't one of"):
@@ -26,7 +28,7 @@ async def test_a_page_of_a_proxy_is_no_answer(aws: AwsStub, clients: Clients) ->
 
 
 async def test_an_answer_that_never_ends_is_given_up(
-    aws: AwsStub, clients: Clients, monkeypatch: pytest.MonkeyPatch
+    aws: AwsStub, clients: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "ANSWER_SECONDS", 0.2)
     aws.drip("GetCallerIdentity")

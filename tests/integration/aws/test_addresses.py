@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.aws.http.resolver import Addresses
+from kinesumer.aws.http.resolver import AddressCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
     server.answers.set()
 
 
-async def hosts(addresses: Addresses, name: str = "a") -> list[str]:
+async def hosts(addresses: AddressCache, name: str = "a") -> list[str]:
     return [str(found[4][0]) for found in await addresses.find(name, 443)]
 
 
@@ -50,7 +50,7 @@ async def test_a_host_is_looked_up_once_and_its_addresses_take_turns(
     server: NameServer,
 ) -> None:
     server.answers.set()
-    addresses = Addresses()
+    addresses = AddressCache()
     one, other = await asyncio.gather(hosts(addresses), hosts(addresses))
     assert (one, other) == (HOSTS, HOSTS[::-1])
     assert await hosts(addresses) == HOSTS
@@ -61,7 +61,7 @@ async def test_a_host_is_looked_up_once_and_its_addresses_take_turns(
 async def test_what_went_wrong_is_told_and_not_remembered(
     server: NameServer, error: Exception
 ) -> None:
-    addresses = Addresses()
+    addresses = AddressCache()
     server.answers.set()
     server.error = error
     with pytest.raises(type(error)):
@@ -72,7 +72,7 @@ async def test_what_went_wrong_is_told_and_not_remembered(
 
 def test_a_silent_name_server_holds_up_the_end_of_no_loop(server: NameServer) -> None:
     async def give_up_twice() -> None:
-        addresses = Addresses()
+        addresses = AddressCache()
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(hosts(addresses), 0.05)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def test_a_read_whose_answer_came_meanwhile_succeeds(
     monkeypatch.setattr("kinesumer.aws.kinesis.ANSWER_SECONDS", ANSWER_SECONDS)
     kinesumer_aws.create_stream("orders")
     kinesumer_aws.put("orders", b"data")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         iterator = await source.get_iterator("shardId-000000000000", Start.TRIM_HORIZON)
         kinesumer_aws.fault("latency", operation="GetRecords", latency_seconds=0.1)

@@ -62,10 +62,10 @@ async def fed(pieces: list[bytes], *, ends: bool = False) -> Answer:
     for piece in pieces:
         rest = piece
         while rest and not sink.aborted:
-            room = connection.get_buffer(-1)
-            size = min(len(room), len(rest))
-            room[:size], rest = rest[:size], rest[size:]
-            room.release()
+            reservation = connection.get_buffer(-1)
+            size = min(len(reservation), len(rest))
+            reservation[:size], rest = rest[:size], rest[size:]
+            reservation.release()
             connection.buffer_updated(size)
     if ends:
         connection.eof_received()
@@ -273,56 +273,59 @@ async def test_an_answer_waits_in_tcp_until_there_is_room_for_it(
     answer: bytes, asked: int | None
 ) -> None:
     service = Service(answer, closes=b"ength" not in answer[:60])
-    connection, room = await connected(service, read_seconds=0.2), Room(100_000)
-    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    connection, reservation = await connected(service, read_seconds=0.2), Room(100_000)
+    asking = asyncio.ensure_future(connection.ask(ASK, reservation))
     await asyncio.sleep(0.5)  # longer than the connection waits for a byte
-    assert room.asked == [asked]
+    assert reservation.asked == [asked]
     assert not asking.done()
     assert service.taken < len(MUCH)
-    room.may_grow.set()
+    reservation.may_grow.set()
     assert (await asking).body == MUCH
-    assert room.asked == [asked]
+    assert reservation.asked == [asked]
     connection.abort()
     await connection.lost
 
 
 @pytest.mark.parametrize("answer", [sized(), chunked(), until_closed()])
 async def test_an_answer_that_there_is_room_for_does_not_wait(answer: bytes) -> None:
-    service, room = Service(answer, closes=answer == until_closed()), Room(1 << 20)
+    service, reservation = (
+        Service(answer, closes=answer == until_closed()),
+        Room(1 << 20),
+    )
     connection = await connected(service)
-    assert (await connection.ask(ASK, room)).body == BODY
-    assert room.asked == []
-    assert room.size == (len(BODY) if answer == sized() else 1 << 20)
+    assert (await connection.ask(ASK, reservation)).body == BODY
+    assert reservation.asked == []
+    assert reservation.size == (len(BODY) if answer == sized() else 1 << 20)
     connection.abort()
     await connection.lost
 
 
 async def test_an_answer_that_came_whole_with_its_head_waits_all_the_same() -> None:
-    connection, room = await connected(Service(sized(b"abc"))), Room(2)
-    room.may_grow.set()
+    connection, reservation = await connected(Service(sized(b"abc"))), Room(2)
+    reservation.may_grow.set()
     for _ in range(2):
-        assert (await connection.ask(ASK, room)).body == b"abc"
-    assert room.asked == [3, 3]
+        assert (await connection.ask(ASK, reservation)).body == b"abc"
+    assert reservation.asked == [3, 3]
     connection.abort()
     await connection.lost
 
 
 async def test_a_call_given_up_while_its_answer_waits_closes_the_connection() -> None:
-    connection, room = await connected(Service(sized(MUCH))), Room(0)
+    connection, reservation = await connected(Service(sized(MUCH))), Room(0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await connection.ask(ASK, room)
+            await connection.ask(ASK, reservation)
     await connection.lost
     assert not connection.reusable
 
 
 async def test_a_connection_that_breaks_while_its_answer_waits_fails_it() -> None:
-    connection, room = await connected(Service(sized(MUCH))), Room(0)
-    asking = asyncio.ensure_future(connection.ask(ASK, room))
+    connection, reservation = await connected(Service(sized(MUCH))), Room(0)
+    asking = asyncio.ensure_future(connection.ask(ASK, reservation))
     await asyncio.sleep(0.1)
     connection.abort()
     await connection.lost
-    room.may_grow.set()
+    reservation.may_grow.set()
     with pytest.raises(ConnectionResetError, match="waited for memory"):
         await asking
 

@@ -18,9 +18,9 @@ from cryptography.x509.oid import NameOID
 
 from kinesumer.aws import kinesis
 from kinesumer.aws.http import pool as module
-from kinesumer.aws.http.pool import Connections, Place
+from kinesumer.aws.http.pool import Address, ConnectionPool
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
 
@@ -95,45 +95,45 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def connections() -> AsyncIterator[Connections]:
-    connections = Connections(connect_seconds=3, read_seconds=3, limit=20)
+async def connections() -> AsyncIterator[ConnectionPool]:
+    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=20)
     yield connections
     await connections.close()
 
 
 async def test_requests_one_after_the_other_share_a_connection(
-    server: Server, connections: Connections
+    server: Server, connections: ConnectionPool
 ) -> None:
-    place = Place("127.0.0.1", server.port, None)
+    place = Address("127.0.0.1", server.port, None)
     for _ in range(5):
         assert (await connections.send(place, ASK)).body == EMPTY
     assert len(server.peers) == 1
 
 
 async def test_requests_at_once_have_connections_of_their_own(
-    server: Server, connections: Connections
+    server: Server, connections: ConnectionPool
 ) -> None:
-    place = Place("localhost", server.port, None)
+    place = Address("localhost", server.port, None)
     for _ in range(2):
         await asyncio.gather(*(connections.send(place, ASK) for _ in range(20)))
     assert len(server.peers) == 20
 
 
 async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
-    server: Server, connections: Connections
+    server: Server, connections: ConnectionPool
 ) -> None:
     server.headers["Connection"] = "close"
-    place = Place("127.0.0.1", server.port, None)
+    place = Address("127.0.0.1", server.port, None)
     for _ in range(3):
         assert (await connections.send(place, ASK)).body == EMPTY
     assert len(server.peers) == 3
 
 
 async def test_a_connection_that_idled_for_long_is_not_used_again(
-    server: Server, connections: Connections, monkeypatch: pytest.MonkeyPatch
+    server: Server, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    place = Place("127.0.0.1", server.port, None)
+    place = Address("127.0.0.1", server.port, None)
     for _ in range(3):
         await connections.send(place, ASK)
         await asyncio.sleep(0.01)
@@ -141,10 +141,10 @@ async def test_a_connection_that_idled_for_long_is_not_used_again(
 
 
 async def test_a_server_that_was_restarted_is_connected_to_anew(
-    connections: Connections,
+    connections: ConnectionPool,
 ) -> None:
     async with started() as server:
-        place = Place("127.0.0.1", server.port, None)
+        place = Address("127.0.0.1", server.port, None)
         await connections.send(place, ASK)
     await asyncio.sleep(0.05)
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
@@ -152,10 +152,10 @@ async def test_a_server_that_was_restarted_is_connected_to_anew(
 
 
 async def test_a_request_under_way_fails_when_everything_is_closed(
-    server: Server, connections: Connections
+    server: Server, connections: ConnectionPool
 ) -> None:
     asking = asyncio.ensure_future(
-        connections.send(Place("127.0.0.1", server.port, None), ASK)
+        connections.send(Address("127.0.0.1", server.port, None), ASK)
     )
     while not server.peers:
         await asyncio.sleep(0.001)
@@ -168,8 +168,8 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
 
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
-    connections = Connections(connect_seconds=3, read_seconds=3, limit=30)
-    place, done = Place("127.0.0.1", server.port, None), list[int]()
+    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=30)
+    place, done = Address("127.0.0.1", server.port, None), list[int]()
 
     async def ask(number: int) -> None:
         await connections.send(place, ASK)
@@ -185,10 +185,10 @@ async def test_more_requests_than_connections_take_turns(server: Server) -> None
 async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
     server: Server,
 ) -> None:
-    connections = Connections(connect_seconds=3, read_seconds=30, limit=2)
+    connections = ConnectionPool(connect_seconds=3, read_seconds=30, limit=2)
     async with silent() as port:
-        place = Place("127.0.0.1", server.port, None)
-        hung = Place("127.0.0.1", port, None)
+        place = Address("127.0.0.1", server.port, None)
+        hung = Address("127.0.0.1", port, None)
         hanging = asyncio.ensure_future(connections.send(hung, ASK))
         asking = [connections.send(place, ASK) for _ in range(20)]
         answers = await asyncio.gather(*asking)
@@ -201,9 +201,9 @@ async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
 
 
 async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
-    connections = Connections(connect_seconds=3, read_seconds=3, limit=2)
+    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=2)
     async with started() as one, started() as other:
-        places = [Place("127.0.0.1", server.port, None) for server in (one, other)]
+        places = [Address("127.0.0.1", server.port, None) for server in (one, other)]
         for place in (*places, *places):
             await asyncio.gather(*(connections.send(place, ASK) for _ in range(2)))
             await asyncio.sleep(0.01)  # what was closed is gone
@@ -212,8 +212,8 @@ async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
 
 
 async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
-    connections = Connections(connect_seconds=3, read_seconds=3, limit=1)
-    place = Place("127.0.0.1", server.port, None)
+    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=1)
+    place = Address("127.0.0.1", server.port, None)
     async with connections.turn():
         waiting = asyncio.ensure_future(connections.send(place, ASK))
         for _ in range(2):
@@ -234,7 +234,7 @@ async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
         events.register("before-send.kinesis.GetRecords", lambda **_: None)
     environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
     aws.answer_after("GetRecords", 0.05, EMPTY)
-    async with Clients(session, max_connections=1) as clients:
+    async with ClientFactory(session, max_connections=1) as clients:
         source = await open_source(clients, Stream("orders"))
         reads = [source.get_records("x", 10) for _ in range(10)]
         pages = await asyncio.gather(*reads)
@@ -274,7 +274,7 @@ def certificate(directory: Path, host: str) -> Path:
 
 
 async def test_over_tls_too_an_answer_waits_for_room(
-    connections: Connections, tmp_path: Path
+    connections: ConnectionPool, tmp_path: Path
 ) -> None:
     path = certificate(tmp_path, "localhost")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -293,7 +293,7 @@ async def test_over_tls_too_an_answer_waits_for_room(
             await asyncio.sleep(0.2)
 
     async with started(context) as server:
-        place = Place("localhost", server.port, trusting)
+        place = Address("localhost", server.port, trusting)
         for server.body in (EMPTY, LARGE, LARGE, EMPTY):
             answer = await connections.send(place, ASK, Room())
             assert answer.body == server.body
@@ -319,7 +319,7 @@ async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
     environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
     environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    async with started(context) as server, Clients() as clients:
+    async with started(context) as server, ClientFactory() as clients:
         server.body = body
         environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
         source = await open_source(clients, Stream("orders"))

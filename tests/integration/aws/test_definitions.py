@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def open_all() -> None:
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         for service in ("dynamodb", "kinesis"):
             await clients.open(service)
 

@@ -18,17 +18,17 @@ from botocore.parsers import JSONParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.aws.credentials import Frozen
-from kinesumer.aws.errors import fault_of, refusal
+from kinesumer.aws.credentials import FrozenCredentials
+from kinesumer.aws.errors import failure_of, refusal
 from kinesumer.aws.http.client import DirectCalls
-from kinesumer.aws.http.pool import Connections
+from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Start, Stream
 
 if TYPE_CHECKING:
-    from kinesumer.aws.http.pool import Place
+    from kinesumer.aws.http.pool import Address
     from tests.integration.aws.stub import AwsStub
 
 ARN = "arn:aws:kinesis:{}:123456789012:stream/orders"
@@ -44,7 +44,7 @@ class SentError(Exception):
 class Parsed:
     """A request as it is sent, taken apart again."""
 
-    def __init__(self, place: Place, request: bytes) -> None:
+    def __init__(self, place: Address, request: bytes) -> None:
         head, self.body = request.split(b"\r\n\r\n", 1)
         first, *lines = head.decode().split("\r\n")
         self.method, path, _ = first.split(" ")
@@ -85,12 +85,14 @@ async def test_a_call_goes_where_botocore_would_send_it_for_the_same_region(
     environment.setenv(variable, value)
     arguments: dict[str, object] = dict(POLL if method == "get_records" else PLACE)
     arguments |= {"StreamARN": ARN.format(region)} if by_arn else {}
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         opened = await clients.open("kinesis")
         session = opened.client._endpoint.http_session
         with (
             mock.patch.object(session, "send", side_effect=SentError) as send,
-            mock.patch.object(Connections, "send", side_effect=SentError) as straight,
+            mock.patch.object(
+                ConnectionPool, "send", side_effect=SentError
+            ) as straight,
         ):
             for calls in (DirectCalls(opened), opened.client):
                 with pytest.raises(SentError):
@@ -123,7 +125,7 @@ async def test_a_proxy_of_the_environment_is_used(
     environment.setenv("no_proxy", "")
     environment.setenv("AWS_ENDPOINT_URL", "http://kinesis.nowhere.invalid")
     aws.answer("GetRecords", EMPTY)
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         await source.get_records("x", 10)
     assert aws.seen[0].headers["Host"] == "kinesis.nowhere.invalid"
@@ -137,7 +139,7 @@ async def test_what_arrives_is_signed_as_botocore_would_sign_it(
 ) -> None:
     environment.setenv("AWS_SESSION_TOKEN", "the/token==")
     aws.answer("GetRecords", EMPTY)
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         source = await open_source(clients, Stream(ARN.format("eu-west-1")))
         await source.get_records("x" * 200, 10)
     [seen] = aws.seen
@@ -150,7 +152,7 @@ async def test_what_arrives_is_signed_as_botocore_would_sign_it(
         headers={name: seen.headers[name] for name in signed.split(";")},
     )
     moment = datetime.strptime(seen.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ")
-    keys = Frozen("OWN", "secret", "the/token==")
+    keys = FrozenCredentials("OWN", "secret", "the/token==")
     with mock.patch("botocore.auth.get_current_datetime", return_value=moment):
         SigV4Auth(keys, "kinesis", "eu-west-1").add_auth(request)
     assert request.headers["Authorization"] == signature
@@ -159,7 +161,7 @@ async def test_what_arrives_is_signed_as_botocore_would_sign_it(
 async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
     aws.answer("GetRecords", EMPTY)
     moments = iter([0.0, 86399.9, 86400.0])
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         opened = await clients.open("kinesis")
         calls = DirectCalls(opened, lambda: next(moments))
         for _ in range(3):
@@ -175,7 +177,7 @@ async def test_a_clock_that_is_off_is_waited_for(aws: AwsStub) -> None:
     aws.refuse("GetRecords", "InvalidSignatureException", "Signature not yet current")
     aws.refuse("GetRecords", "RequestTimeTooSkewed", "too far", 403)
     aws.answer("GetRecords", EMPTY)
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         for _ in range(2):
             with pytest.raises(SourceUnavailableError):
@@ -203,7 +205,7 @@ async def test_credentials_that_renew_themselves_are_asked_for_each_call(
     session._credentials = AioRefreshableCredentials.create_from_metadata(
         await fetch(), fetch, "test"
     )
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         source = await open_source(clients, Stream("orders"))
         await source.get_records("x", 10)
         await source.get_records("x", 10)
@@ -212,7 +214,7 @@ async def test_credentials_that_renew_themselves_are_asked_for_each_call(
 
 
 async def test_a_role_whose_keys_have_expired_gets_new_ones(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.assume_role(3600)
     aws.refuse("GetRecords", "ExpiredTokenException", "the token is expired")
@@ -231,7 +233,7 @@ async def test_an_aioboto3_session_signs_with_its_own_keys(aws: AwsStub) -> None
     aioboto3 = pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
     aws.answer("GetRecords", EMPTY)
     aws.answer("GetShardIterator", {"ShardIterator": "x"})
-    async with Clients(aioboto3.Session("THEIRS", "secret")) as clients:
+    async with ClientFactory(aioboto3.Session("THEIRS", "secret")) as clients:
         source = await open_source(clients, Stream("orders"))
         await source.get_iterator(PLACE["ShardId"], Start.LATEST)
         await source.get_records("x", 10)
@@ -260,7 +262,7 @@ def test_a_refusal_means_what_botocore_makes_of_it(
         {"status_code": status, "headers": {}, "body": body}, None
     )
     theirs = ClientError(parsed, "GetRecords")
-    assert fault_of(refusal("GetRecords", status, body)) == fault_of(theirs)
+    assert failure_of(refusal("GetRecords", status, body)) == failure_of(theirs)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,11 @@ def test_a_refusal_means_what_botocore_makes_of_it(
     [(202, FatalError), (403, FatalError), (502, SourceUnavailableError)],
 )
 async def test_a_refusal_by_something_on_the_way_is_told_by_its_status(
-    aws: AwsStub, clients: Clients, body: bytes, status: int, error: type[Exception]
+    aws: AwsStub,
+    clients: ClientFactory,
+    body: bytes,
+    status: int,
+    error: type[Exception],
 ) -> None:
     aws.answer_raw("GetRecords", body, status)
     source = await open_source(clients, Stream("orders"))

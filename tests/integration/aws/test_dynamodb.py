@@ -19,16 +19,16 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import All, Test, Write, Written
+from kinesumer.ports import AllOf, Compare, Write, WriteResult
 from kinesumer.wire.table_definition import DEFINITION, INDEX
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import Row
     from tests.integration.aws.stub import AwsStub
 
 KEY = Key("group#app", "group")
-BEAT = Write(KEY, Test("beat", "=", 1), {"beat": 2})
+BEAT = Write(KEY, Compare("beat", "=", 1), {"beat": 2})
 TABLE = {
     **DEFINITION,
     "TableName": "state",
@@ -39,7 +39,7 @@ SCHEMA = Path(__file__).parents[3] / "schema" / "state-store.json"
 
 
 @pytest.fixture
-async def store(aws: AwsStub, clients: Clients) -> DynamoStateStore:
+async def store(aws: AwsStub, clients: ClientFactory) -> DynamoStateStore:
     """The state store in table ``state``."""
     return await open_store(clients, "state")
 
@@ -58,8 +58,8 @@ async def test_a_refused_write_brings_the_row_that_refused_it(
     aws.answer("UpdateItem", {"__type": code, "message": "", "Item": item}, 400)
     aws.answer("UpdateItem", {"__type": code, "message": ""}, 400)
     row: Row = {"pk": "group#app", "sk": "group", "beat": 7}
-    assert await store.write(BEAT) == Written(False, row)
-    assert await store.write(BEAT) == Written(False, None)
+    assert await store.write(BEAT) == WriteResult(False, row)
+    assert await store.write(BEAT) == WriteResult(False, None)
 
 
 async def test_a_query_follows_its_pages(aws: AwsStub, store: DynamoStateStore) -> None:
@@ -83,7 +83,7 @@ async def test_a_query_over_nothing_asks_nothing(
 
 
 async def test_capacity_is_asked_for_only_when_metered(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.answer("GetItem", {"ConsumedCapacity": {"CapacityUnits": 0.5}})
     aws.answer("UpdateItem", {"__type": "ConditionalCheckFailedException"}, 400)
@@ -180,7 +180,7 @@ async def test_a_connection_that_fails_leaves_a_write_in_doubt(
 ) -> None:
     environment.setitem(session.READ_SECONDS, "dynamodb", 0.2)
     getattr(aws, fault)("UpdateItem")
-    async with session.Clients() as clients:
+    async with session.ClientFactory() as clients:
         store = await open_store(clients, "state")
         with pytest.raises(StoreUnavailableError) as raised:
             await store.write(BEAT)
@@ -298,5 +298,5 @@ async def test_an_unconditional_write_is_possible(
     aws: AwsStub, store: DynamoStateStore
 ) -> None:
     aws.answer("PutItem", {})
-    written = await store.write(Write(KEY, All(()), {"beat": 1}, replace=True))
-    assert written == Written(True, {"pk": KEY.pk, "sk": KEY.sk, "beat": 1})
+    written = await store.write(Write(KEY, AllOf(()), {"beat": 1}, replace=True))
+    assert written == WriteResult(True, {"pk": KEY.pk, "sk": KEY.sk, "beat": 1})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.aws import session
-from kinesumer.aws.dynamodb import borrowed_store, open_store
+from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
@@ -27,7 +27,7 @@ from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ports import Test, Write, Written
+from kinesumer.ports import Compare, Write, WriteResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OTHER = "210987654321"
 TABLE = "kinesumer-state-store"
 KEY = Key("group#app", "group")
-WRITE = Write(KEY, Test("pk", "absent"), {"n": 1})
+WRITE = Write(KEY, Compare("pk", "absent"), {"n": 1})
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def embedded(environment: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
 
 
 @pytest.fixture
-async def clients(embedded: EmbeddedAws) -> AsyncIterator[Clients]:
+async def clients(embedded: EmbeddedAws) -> AsyncIterator[ClientFactory]:
     """Clients of the default account."""
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         yield clients
 
 
@@ -63,7 +63,7 @@ async def clients(embedded: EmbeddedAws) -> AsyncIterator[Clients]:
     ["DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"],
 )
 async def test_a_denied_action_on_a_stream_is_named(
-    embedded: EmbeddedAws, clients: Clients, operation: str
+    embedded: EmbeddedAws, clients: ClientFactory, operation: str
 ) -> None:
     embedded.create_stream("orders")
     source = await open_source(clients, Stream("orders"))
@@ -84,7 +84,7 @@ async def test_a_denied_action_on_a_stream_is_named(
     "operation", ["GetItem", "Query", "UpdateItem", "DescribeTable"]
 )
 async def test_a_denied_action_on_the_table_is_named(
-    embedded: EmbeddedAws, clients: Clients, operation: str
+    embedded: EmbeddedAws, clients: ClientFactory, operation: str
 ) -> None:
     store = await open_store(clients, TABLE)
     embedded.deny(f"dynamodb:{operation}")
@@ -102,7 +102,7 @@ async def test_keys_that_aws_doesnt_know_are_denied(
 ) -> None:
     environment.setenv("AWS_ACCESS_KEY_ID", "AKIASOMETHINGELSE")
     embedded.create_stream("orders")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(AccessDeniedError, match="UnrecognizedClient"):
             await (await open_store(clients, TABLE)).get(KEY)
         with pytest.raises(AccessDeniedError):
@@ -113,7 +113,7 @@ async def test_keys_that_aws_doesnt_know_are_denied(
 
 
 async def test_a_role_reads_a_stream_of_another_account(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     role = embedded.create_role("reader", account=OTHER, external_id="secret")
     ours = embedded.create_stream("orders")
@@ -135,7 +135,7 @@ async def test_a_role_reads_a_stream_of_another_account(
 
 @pytest.mark.parametrize("external_id", [None, "wrong"])
 async def test_a_role_without_its_external_id_is_denied(
-    embedded: EmbeddedAws, clients: Clients, external_id: str | None
+    embedded: EmbeddedAws, clients: ClientFactory, external_id: str | None
 ) -> None:
     role = embedded.create_role("reader", account=OTHER, external_id="secret")
     stream = Stream("orders", role_arn=role.arn, external_id=external_id)
@@ -146,7 +146,7 @@ async def test_a_role_without_its_external_id_is_denied(
 
 
 async def test_what_a_role_may_not_do_is_named_with_the_role(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     allowed = ["kinesis:DescribeStreamSummary"]
     role = embedded.create_role("reader", account=OTHER, actions=allowed)
@@ -159,7 +159,7 @@ async def test_what_a_role_may_not_do_is_named_with_the_role(
 
 
 async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     role = embedded.create_role("reader", account=OTHER, session_seconds=2)
     embedded.create_stream("orders", account=OTHER)
@@ -174,7 +174,7 @@ async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
 
 
 async def test_a_missing_table_is_told_from_a_wrong_one(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     wrong = {
         "TableName": "wrong",
@@ -196,7 +196,7 @@ async def test_a_missing_table_is_told_from_a_wrong_one(
 
 
 async def test_a_stream_that_was_deleted_is_missing(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     embedded.create_stream("orders")
     source = await open_source(clients, Stream("orders"))
@@ -229,7 +229,7 @@ async def test_an_outage_is_a_transient_error_and_passes(
     environment.setitem(session.READ_SECONDS, "dynamodb", 0.3)
     environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
     embedded.create_stream("orders")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         store = await open_store(clients, TABLE)
         source = await open_source(clients, Stream("orders"))
         embedded.fault(kind, latency_seconds=1.0)  # type: ignore[arg-type]
@@ -245,7 +245,7 @@ async def test_an_outage_is_a_transient_error_and_passes(
 
 
 async def test_a_write_whose_answer_is_lost_is_in_doubt_and_was_applied(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     store = await open_store(clients, TABLE)
     embedded.fault("drop", operation="UpdateItem", count=1)
@@ -253,11 +253,11 @@ async def test_a_write_whose_answer_is_lost_is_in_doubt_and_was_applied(
         await store.write(WRITE)
     assert type(raised.value) is StoreUnavailableError
     written = await store.write(WRITE)
-    assert written == Written(False, {"pk": KEY.pk, "sk": KEY.sk, "n": 1})
+    assert written == WriteResult(False, {"pk": KEY.pk, "sk": KEY.sk, "n": 1})
 
 
 async def test_an_iterator_that_expires_is_replaced_at_the_last_position(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     embedded.create_stream("orders")
     for data in (b"1", b"2"):
@@ -277,16 +277,16 @@ async def test_an_iterator_that_expires_is_replaced_at_the_last_position(
 
 
 async def test_a_heartbeats_thread_works_beside_the_loop(
-    embedded: EmbeddedAws, clients: Clients
+    embedded: EmbeddedAws, clients: ClientFactory
 ) -> None:
     store = await open_store(clients, TABLE)
     loan = await clients.lend()
 
     def beat() -> None:
         async def beating() -> None:
-            async with borrowed_store(loan, TABLE) as own:
+            async with open_borrowed_store(loan, TABLE) as own:
                 for _ in range(5):
-                    await own.write(Write(KEY, Test("pk", "exists"), {"beat": 1}))
+                    await own.write(Write(KEY, Compare("pk", "exists"), {"beat": 1}))
 
         asyncio.run(beating())
 

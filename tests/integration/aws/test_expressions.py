@@ -11,8 +11,8 @@ from kinesumer.aws.expressions import (
     request_of,
     row_of,
 )
-from kinesumer.model.rows import Foreign, Key, Value
-from kinesumer.ports import All, Condition, Either, Test, Write
+from kinesumer.model.rows import Key, UnsupportedValue, Value
+from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 
 KEY = Key("shard#app", "00/shardId-0")
 
@@ -60,26 +60,31 @@ def test_an_attribute_of_another_type_stays_in_the_row_as_what_it_is(
     row = row_of(item_of(KEY, {"beat": 3}) | {"other": attribute})
     assert row.pop("other") == json.dumps(attribute)
     assert row == {"pk": KEY.pk, "sk": KEY.sk, "beat": 3}
-    assert attribute_of(Foreign(json.dumps(attribute))) == attribute
+    assert attribute_of(UnsupportedValue(json.dumps(attribute))) == attribute
 
 
 @pytest.mark.parametrize(
     ("condition", "text"),
     [
-        (Test("dead", "exists"), "attribute_exists(#0)"),
-        (Test("pk", "absent"), "attribute_not_exists(#0)"),
-        (Test("beat", "<=", 4), "#0 <= :0"),
-        (Test("sequence_number", "size<", 12), "size(#0) < :0"),
-        (Test("sequence_number", "size=", 12), "size(#0) = :0"),
-        (All((Test("a", "=", 1), Test("a", "<", 2))), "(#0 = :0 AND #0 < :1)"),
+        (Compare("dead", "exists"), "attribute_exists(#0)"),
+        (Compare("pk", "absent"), "attribute_not_exists(#0)"),
+        (Compare("beat", "<=", 4), "#0 <= :0"),
+        (Compare("sequence_number", "size<", 12), "size(#0) < :0"),
+        (Compare("sequence_number", "size=", 12), "size(#0) = :0"),
+        (AllOf((Compare("a", "=", 1), Compare("a", "<", 2))), "(#0 = :0 AND #0 < :1)"),
         (
-            Either((Test("a", "absent"), All((Test("a", "=", 1), Test("b", "=", 2))))),
+            AnyOf(
+                (
+                    Compare("a", "absent"),
+                    AllOf((Compare("a", "=", 1), Compare("b", "=", 2))),
+                )
+            ),
             "(attribute_not_exists(#0) OR (#0 = :0 AND #1 = :1))",
         ),
-        (All((Test("a", "absent"),)), "attribute_not_exists(#0)"),
-        (All(()), ""),
-        (All((All(()), Test("a", "exists"))), "attribute_exists(#0)"),
-        (Either((All(()), Test("a", "exists"))), ""),
+        (AllOf((Compare("a", "absent"),)), "attribute_not_exists(#0)"),
+        (AllOf(()), ""),
+        (AllOf((AllOf(()), Compare("a", "exists"))), "attribute_exists(#0)"),
+        (AnyOf((AllOf(()), Compare("a", "exists"))), ""),
     ],
 )
 def test_a_condition_becomes_an_expression(condition: Condition, text: str) -> None:
@@ -88,11 +93,11 @@ def test_a_condition_becomes_an_expression(condition: Condition, text: str) -> N
 
 def test_a_condition_that_can_never_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="never true"):
-        Expression().condition(Either(()))
+        Expression().condition(AnyOf(()))
 
 
 def test_an_upsert_names_each_attribute_once() -> None:
-    write = Write(KEY, Test("beat", "=", 1), {"beat": 2}, remove=("owner",))
+    write = Write(KEY, Compare("beat", "=", 1), {"beat": 2}, remove=("owner",))
     assert request_of(write) == {
         "Key": {"pk": {"S": KEY.pk}, "sk": {"S": KEY.sk}},
         "ReturnValues": "ALL_NEW",
@@ -105,5 +110,5 @@ def test_an_upsert_names_each_attribute_once() -> None:
 
 
 def test_an_unconditional_deletion_has_no_expressions() -> None:
-    write = Write(KEY, All(()), delete=True)
+    write = Write(KEY, AllOf(()), delete=True)
     assert request_of(write) == {"Key": {"pk": {"S": KEY.pk}, "sk": {"S": KEY.sk}}}

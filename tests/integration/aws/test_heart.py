@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.dynamodb import open_store
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.model.rows import Key
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ TABLE = "kinesumer-state-store"
 
 async def another_beat(client_id: str) -> bool:
     """Wait for the client's next heartbeat."""
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         store = await open_store(clients, TABLE)
         key, seen = Key("member#app", client_id), set[object]()
         async with asyncio.timeout(10):

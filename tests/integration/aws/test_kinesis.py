@@ -30,7 +30,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import ChildShard, Shard, Start, Stream
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from tests.integration.aws.stub import AwsStub
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
@@ -50,7 +50,7 @@ SHARD = "shardId-000000000000"
 
 
 @pytest.fixture
-async def source(aws: AwsStub, clients: Clients) -> KinesisSource:
+async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
     """The stream by name."""
     return await open_source(clients, Stream("orders"))
 
@@ -83,7 +83,7 @@ async def test_describe_tells_whether_keys_decide_on_shards(
     aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
     # aioboto3 pins a botocore from before AUTO: it drops what it doesn't know.
     by_key = said != "AUTO" or not knows_auto()
-    assert (await source.describe()).places_by_key is by_key
+    assert (await source.describe()).routes_by_key is by_key
 
 
 def knows_auto() -> bool:
@@ -110,7 +110,7 @@ async def test_once_known_the_arn_is_sent_in_place_of_the_name(
 
 
 async def test_a_stream_by_arn_is_never_asked_for_by_name(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.answer("GetShardIterator", {"ShardIterator": "x"})
     source = await open_source(clients, Stream(ARN))
@@ -130,7 +130,7 @@ async def test_a_stream_by_arn_is_never_asked_for_by_name(
     ],
 )
 async def test_what_names_no_stream_is_refused(
-    aws: AwsStub, clients: Clients, stream: Stream
+    aws: AwsStub, clients: ClientFactory, stream: Stream
 ) -> None:
     with pytest.raises(ConfigurationError):
         await open_source(clients, stream)
@@ -313,7 +313,7 @@ async def test_a_connection_that_fails_is_unavailability(
 ) -> None:
     environment.setitem(session.READ_SECONDS, "kinesis", 0.2)
     getattr(aws, fault)("GetRecords")
-    async with session.Clients() as clients:
+    async with session.ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with pytest.raises(
             SourceUnavailableError, match="kinesis:GetRecords on orders"
@@ -346,11 +346,11 @@ async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
     environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
     answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
     aws.answer("GetRecords", answer)
-    room = Room(0.5)
-    async with session.Clients() as clients:
+    reservation = Room(0.5)
+    async with session.ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
-        page = await source.get_records("x", 10, room)
-    assert room.asked == [page.wire_bytes]
+        page = await source.get_records("x", 10, reservation)
+    assert reservation.asked == [page.wire_bytes]
 
 
 @pytest.mark.parametrize("seconds", ["ANSWER_SECONDS", "READ_SECONDS"])
@@ -363,7 +363,7 @@ async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
     else:
         environment.setitem(session.READ_SECONDS, "kinesis", 0.3)
         aws.begin("GetRecords")
-    async with session.Clients() as clients:
+    async with session.ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with pytest.raises(SlowAnswerError, match="kinesis:GetRecords on orders"):
             await source.get_records("x", 10, Room(0))
@@ -375,7 +375,7 @@ async def test_what_never_began_or_broke_is_not_slow(
 ) -> None:
     environment.setitem(session.READ_SECONDS, "kinesis", 0.2)
     getattr(aws, fault)("GetRecords")
-    async with session.Clients() as clients:
+    async with session.ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with pytest.raises(SourceUnavailableError) as caught:
             await source.get_records("x", 10, Room(0))
@@ -383,19 +383,19 @@ async def test_what_never_began_or_broke_is_not_slow(
 
 
 async def test_the_clients_own_call_waits_for_room_for_a_whole_page(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
     aws.answer("GetRecords", answer)
-    source, room = await open_source(clients, Stream("orders")), Room(0)
+    source, reservation = await open_source(clients, Stream("orders")), Room(0)
     opened = await clients.open("kinesis")
 
     def hook(**_: object) -> None:
-        assert room.asked == [None]
+        assert reservation.asked == [None]
 
     opened.client.meta.events.register("before-send.kinesis.GetRecords", hook)
-    await source.get_records("x", 10, room)
-    assert room.asked == [None]
+    await source.get_records("x", 10, reservation)
+    assert reservation.asked == [None]
 
 
 async def test_a_page_that_isnt_json_is_unavailability(
@@ -490,6 +490,6 @@ async def test_credentials_that_vanish_are_a_credentials_error(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.delenv("AWS_ACCESS_KEY_ID")
-    async with session.Clients() as clients:
+    async with session.ClientFactory() as clients:
         with pytest.raises(CredentialsError):
             await open_source(clients, Stream("orders"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     AccessDeniedError,
     SourceThrottledError,
@@ -36,8 +36,8 @@ def embedded(environment: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
         yield aws
 
 
-def reaching(aws: EmbeddedAws) -> Clients:
-    return Clients(endpoints={"kinesis": aws.url})
+def reaching(aws: EmbeddedAws) -> ClientFactory:
+    return ClientFactory(endpoints={"kinesis": aws.url})
 
 
 async def test_records_are_put_and_each_ones_fate_is_told(

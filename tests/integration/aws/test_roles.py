@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients, role_session_name
+from kinesumer.aws.session import ClientFactory, role_session_name
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -35,7 +35,7 @@ class Seconds:
 
 
 async def test_a_role_is_assumed_once_for_all_its_streams_and_regions(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.assume_role(3600)
     aws.answer("DescribeStreamSummary", SUMMARY)
@@ -55,7 +55,7 @@ async def test_a_role_is_assumed_once_for_all_its_streams_and_regions(
 
 
 async def test_another_external_id_is_another_assumption(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.assume_role(3600)
     aws.answer("DescribeStreamSummary", SUMMARY)
@@ -66,7 +66,7 @@ async def test_another_external_id_is_another_assumption(
 
 
 async def test_a_streams_own_session_name_is_used(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.assume_role(3600)
     aws.answer("DescribeStreamSummary", SUMMARY)
@@ -82,7 +82,7 @@ async def test_a_role_is_assumed_again_before_its_keys_expire(
     seconds = Seconds()
     aws.assume_role(lifetime)
     aws.answer("DescribeStreamSummary", SUMMARY)
-    async with Clients(now=seconds) as clients:
+    async with ClientFactory(now=seconds) as clients:
         source = await open_source(clients, Stream("a", role_arn=ROLE))
         await source.describe()
         seconds.now += lifetime * 0.45
@@ -103,7 +103,7 @@ async def test_a_failed_renewal_is_put_off_while_the_keys_are_valid(
     aws.assume_role(1000)
     aws.refuse_role("Throttling", "slow down", 400)
     aws.answer("DescribeStreamSummary", SUMMARY)
-    async with Clients(now=seconds) as clients:
+    async with ClientFactory(now=seconds) as clients:
         source = await open_source(clients, Stream("a", role_arn=ROLE))
         await source.describe()
         seconds.now += 600
@@ -124,7 +124,7 @@ async def test_a_page_of_a_proxy_renews_nothing_and_loses_no_valid_keys(
     aws.assume_role(1000)
     aws.answer_raw("AssumeRole", b"<html><body>Log in</body></html>", 200)
     aws.answer("DescribeStreamSummary", SUMMARY)
-    async with Clients(now=seconds) as clients:
+    async with ClientFactory(now=seconds) as clients:
         source = await open_source(clients, Stream("a", role_arn=ROLE))
         await source.describe()
         seconds.now += 600
@@ -135,7 +135,7 @@ async def test_a_page_of_a_proxy_renews_nothing_and_loses_no_valid_keys(
 
 
 async def test_an_outage_of_sts_is_asked_about_once_for_all_who_wait(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.refuse_role("InternalFailure", "sorry", 500)
     source = await open_source(clients, Stream("a", role_arn=ROLE))
@@ -149,7 +149,7 @@ async def test_an_outage_of_sts_is_asked_about_once_for_all_who_wait(
 
 
 async def test_keys_that_aws_calls_expired_are_replaced(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.assume_role(3600)
     aws.refuse("DescribeStreamSummary", "ExpiredTokenException", "expired")
@@ -163,7 +163,7 @@ async def test_keys_that_aws_calls_expired_are_replaced(
 
 @pytest.mark.parametrize("operation", ["DescribeStreamSummary", "GetRecords"])
 async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
-    aws: AwsStub, clients: Clients, operation: str
+    aws: AwsStub, clients: ClientFactory, operation: str
 ) -> None:
     late = asyncio.Event()
     aws.assume_role(3600)
@@ -194,7 +194,7 @@ async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
 
 
 async def test_a_role_that_may_not_be_assumed_is_named(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.refuse_role(
         "AccessDenied",
@@ -210,7 +210,7 @@ async def test_a_role_that_may_not_be_assumed_is_named(
 
 
 async def test_an_external_id_that_sts_cant_take_is_a_configuration_error(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     source = await open_source(clients, Stream("a", role_arn=ROLE, external_id="x"))
     with pytest.raises(ConfigurationError, match="ExternalId"):

@@ -10,10 +10,14 @@ from aiobotocore.credentials import AioRefreshableCredentials
 from aiobotocore.session import AioSession
 from botocore.session import Session as BotocoreSession
 
-from kinesumer.aws.credentials import FixedProvider, Frozen, LoanedCredentials
-from kinesumer.aws.dynamodb import borrowed_store, open_store
+from kinesumer.aws.credentials import (
+    BorrowedCredentials,
+    FixedProvider,
+    FrozenCredentials,
+)
+from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     ConfigurationError,
     CredentialsError,
@@ -25,7 +29,7 @@ from kinesumer.model.streams import Stream
 from tests.integration.aws.test_kinesis import SUMMARY
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Loan
+    from kinesumer.aws.session import BorrowedSession
     from tests.integration.aws.stub import AwsStub
 
 ROLE = "arn:aws:iam::210987654321:role/reader"
@@ -33,7 +37,7 @@ KEY = Key("group#app", "group")
 
 
 async def test_an_own_session_takes_everything_from_the_environment(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.answer("GetItem", {})
     store = await open_store(clients, "table")
@@ -47,7 +51,7 @@ async def test_an_aiobotocore_session_is_accepted(aws: AwsStub) -> None:
     session = AioSession()
     session.set_credentials("THEIRS", "secret")
     aws.answer("GetItem", {})
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         await (await open_store(clients, "table")).get(KEY)
     assert aws.keys("GetItem") == ["THEIRS"]
 
@@ -60,11 +64,11 @@ async def test_an_aioboto3_session_is_accepted_with_roles_and_for_other_threads(
     aws.answer("GetItem", {})
     aws.assume_role(3600)
     aws.answer("DescribeStreamSummary", SUMMARY)
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         assert clients.region == "us-west-2"
         await (await open_store(clients, "table")).get(KEY)
         await (await open_source(clients, Stream("s", role_arn=ROLE))).describe()
-        async with borrowed_store(await clients.lend(), "table") as store:
+        async with open_borrowed_store(await clients.lend(), "table") as store:
             await store.get(KEY)
     assert aws.keys("GetItem") == ["THEIRS", "THEIRS"]
     assert aws.keys("AssumeRole") == ["THEIRS"]
@@ -75,7 +79,7 @@ async def test_what_is_no_asynchronous_session_is_refused(
     aws: AwsStub, session: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match="aiobotocore"):
-        async with Clients(session) as clients:
+        async with ClientFactory(session) as clients:
             await open_store(clients, "table")
 
 
@@ -84,7 +88,7 @@ async def test_missing_credentials_are_reported_in_one_line(
 ) -> None:
     environment.delenv("AWS_ACCESS_KEY_ID")
     environment.delenv("AWS_SECRET_ACCESS_KEY")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(CredentialsError, match="no AWS credentials: set") as raised:
             await open_store(clients, "table")
     assert "\n" not in str(raised.value)
@@ -94,7 +98,7 @@ async def test_half_of_the_credentials_is_reported(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.delenv("AWS_SECRET_ACCESS_KEY")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(CredentialsError, match="AWS_SECRET_ACCESS_KEY"):
             await open_store(clients, "table")
 
@@ -103,7 +107,7 @@ async def test_a_missing_region_is_reported(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.delenv("AWS_DEFAULT_REGION")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(CredentialsError, match="no AWS region"):
             await open_store(clients, "table")
 
@@ -112,7 +116,7 @@ async def test_an_unknown_profile_is_reported(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("AWS_PROFILE", "nobody")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(CredentialsError, match="nobody"):
             await open_store(clients, "table")
 
@@ -121,7 +125,7 @@ async def test_a_malformed_endpoint_is_a_configuration_error(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("AWS_ENDPOINT_URL", "localhost:4566/ x")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(ConfigurationError, match="localhost:4566"):
             await open_store(clients, "table")
 
@@ -132,7 +136,7 @@ async def test_a_services_own_endpoint_wins(
     environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     environment.setenv("AWS_ENDPOINT_URL_DYNAMODB", aws.url)
     aws.answer("GetItem", {})
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         assert await (await open_store(clients, "table")).get(KEY) is None
         with pytest.raises(SourceUnavailableError):
             await (await open_source(clients, Stream("orders"))).describe()
@@ -146,7 +150,7 @@ async def test_the_sdk_never_retries_whatever_the_environment_says(
     environment.setenv("AWS_MAX_ATTEMPTS", "5")
     aws.refuse("GetItem", "InternalServerError", status=500)
     aws.refuse("DescribeStreamSummary", "LimitExceededException")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         with pytest.raises(StoreUnavailableError):
             await (await open_store(clients, "table")).get(KEY)
         with pytest.raises(SourceUnavailableError):
@@ -155,7 +159,7 @@ async def test_the_sdk_never_retries_whatever_the_environment_says(
 
 
 async def test_clients_are_shared_by_region_and_role(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     role = clients.role(ROLE)
     opened = [
@@ -172,13 +176,13 @@ async def test_clients_are_shared_by_region_and_role(
 
 
 async def test_a_loan_works_on_another_threads_loop_while_this_one_is_blocked(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.answer("GetItem", {})
     loan = await clients.lend()
 
     async def elsewhere() -> None:
-        async with borrowed_store(loan, "table") as store:
+        async with open_borrowed_store(loan, "table") as store:
             await store.get(KEY)
             await store.get(KEY)
 
@@ -209,18 +213,18 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
     session.register_component("credential_provider", FixedProvider(credentials))
     aws.answer("GetItem", {})
 
-    def elsewhere(loan: Loan) -> None:
+    def elsewhere(loan: BorrowedSession) -> None:
         async def beat() -> None:
-            async with borrowed_store(loan, "table") as store:
+            async with open_borrowed_store(loan, "table") as store:
                 await store.get(KEY)
 
         asyncio.run(beat())
 
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         loan = await clients.lend()
         await asyncio.to_thread(elsewhere, loan)
         owner = await clients.credentials()
-        lent = LoanedCredentials(
+        lent = BorrowedCredentials(
             owner, await owner.get_frozen_credentials(), asyncio.get_running_loop()
         )
         known = renewed
@@ -239,10 +243,10 @@ class CountedCredentials:
 
     asked = 0
 
-    async def get_frozen_credentials(self) -> Frozen:
+    async def get_frozen_credentials(self) -> FrozenCredentials:
         """Return other keys each time."""
         self.asked += 1
-        return Frozen(f"KEY{self.asked}", "secret")
+        return FrozenCredentials(f"KEY{self.asked}", "secret")
 
 
 async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
@@ -250,7 +254,9 @@ async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
 ) -> None:
     monkeypatch.setattr("kinesumer.aws.credentials.ASK_SECONDS", 0.3)
     owner = CountedCredentials()
-    lent = LoanedCredentials(owner, Frozen("KEY0", ""), asyncio.get_running_loop())
+    lent = BorrowedCredentials(
+        owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
+    )
 
     async def elsewhere() -> list[str]:
         many = [lent.get_frozen_credentials() for _ in range(20)]
@@ -270,7 +276,9 @@ async def test_only_one_call_waits_for_a_loop_that_is_blocked(
 ) -> None:
     monkeypatch.setattr("kinesumer.aws.credentials.LOAN_WAIT", 60.0)
     owner = CountedCredentials()
-    lent = LoanedCredentials(owner, Frozen("KEY0", ""), asyncio.get_running_loop())
+    lent = BorrowedCredentials(
+        owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
+    )
     keys: list[str] = []
 
     async def elsewhere() -> None:

@@ -12,12 +12,12 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.config import Config
 
-from kinesumer.aws.dynamodb import borrowed_store, open_store
+from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.http import client as direct
-from kinesumer.aws.http.pool import Connections
+from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.kinesis import KinesisSource, StreamName, open_source
-from kinesumer.aws.session import Clients, limits
+from kinesumer.aws.session import ClientFactory, limits
 from kinesumer.aws.settings import Settings
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
@@ -74,7 +74,7 @@ async def test_a_heartbeat_is_sent_where_the_variables_say(
     environment.delenv("AWS_ENDPOINT_URL")
     environment.setenv(variable, endpoint if variable.endswith("URL") else "true")
     region = "ca-central-1" if "fips" in endpoint else "eu-west-1"
-    async with Clients(region=region) as clients:
+    async with ClientFactory(region=region) as clients:
         async with (await clients.lend()).open() as client:
             assert client.meta.endpoint_url == endpoint
         assert (await clients.open("dynamodb")).client.meta.endpoint_url == endpoint
@@ -82,7 +82,7 @@ async def test_a_heartbeat_is_sent_where_the_variables_say(
 
 async def test_an_endpoint_that_was_given_is_the_heartbeats_too(aws: AwsStub) -> None:
     async with (
-        Clients(endpoints={"dynamodb": "http://127.0.0.1:1"}) as clients,
+        ClientFactory(endpoints={"dynamodb": "http://127.0.0.1:1"}) as clients,
         (await clients.lend()).open() as client,
     ):
         assert client.meta.endpoint_url == "http://127.0.0.1:1"
@@ -103,9 +103,9 @@ async def test_a_proxy_of_the_session_is_every_clients(
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.answer("GetRecords", PAGE)
     aws.assume_role(3600)
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         await (await open_store(clients, "table")).get(KEY)
-        async with borrowed_store(await clients.lend(), "table") as store:
+        async with open_borrowed_store(await clients.lend(), "table") as store:
             await store.get(KEY)
         source = await open_source(clients, Stream("orders", role_arn=ROLE))
         await source.describe()
@@ -117,7 +117,7 @@ async def test_a_proxy_of_the_session_is_every_clients(
 
 
 async def test_settings_of_the_session_stay_but_for_our_limits(
-    clients: Clients, aws: AwsStub
+    clients: ClientFactory, aws: AwsStub
 ) -> None:
     session = of_aiobotocore()
     session.set_config_variable("sts_regional_endpoints", "regional")
@@ -129,7 +129,7 @@ async def test_settings_of_the_session_stay_but_for_our_limits(
             connector_args={"ttl_dns_cache": 3},
         )
     )
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         loan = await clients.lend()
         made = loan.session.get_config_variable("sts_regional_endpoints")
         assert made == "regional"
@@ -155,8 +155,8 @@ async def test_a_profile_of_the_session_is_every_clients(
     session.set_config_variable("profile", "theirs")
     aws.answer("GetItem", {})
     async with (
-        Clients(session) as clients,
-        borrowed_store(await clients.lend(), "table") as store,
+        ClientFactory(session) as clients,
+        open_borrowed_store(await clients.lend(), "table") as store,
     ):
         assert clients.region == "us-west-2"
         await store.get(KEY)
@@ -187,7 +187,7 @@ async def test_a_session_that_makes_clients_its_own_way_is_warned_of(
     session = Theirs()
     session.set_credentials("THEIRS", "secret")
     aws.answer("GetItem", {})
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         await (await open_store(clients, "table")).get(KEY)
     assert aws.keys("GetItem") == ["THEIRS"]
     assert caplog.text.count("its own way of making clients isn't used") == 1
@@ -197,7 +197,7 @@ async def test_a_session_that_makes_clients_its_own_way_is_warned_of(
 async def test_sessions_of_the_libraries_are_used_without_a_word(
     aws: AwsStub, caplog: pytest.LogCaptureFixture, make: Make
 ) -> None:
-    async with Clients(make()) as clients:
+    async with ClientFactory(make()) as clients:
         await clients.open("dynamodb")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
@@ -217,7 +217,7 @@ async def test_of_a_wrapped_session_credentials_region_and_profile_are_used(
             return await of_aiobotocore().get_credentials()
 
     aws.answer("GetItem", {})
-    async with Clients(Wrapper()) as clients:
+    async with ClientFactory(Wrapper()) as clients:
         assert clients.region == "eu-north-1"
         await (await open_store(clients, "table")).get(KEY)
     assert aws.keys("GetItem") == ["THEIRS"]
@@ -249,7 +249,7 @@ async def test_a_region_is_taken_from_either_variable(
     environment.delenv("AWS_DEFAULT_REGION")
     for name, value in environs.items():
         environment.setenv(name, value)
-    async with Clients() as clients, Clients(of_aiobotocore()) as others:
+    async with ClientFactory() as clients, ClientFactory(of_aiobotocore()) as others:
         for made, region in ((clients, own), (others, theirs)):
             client = (await made.open("dynamodb")).client
             assert (made.region, client.meta.region_name) == (region, region)
@@ -263,9 +263,9 @@ async def test_a_region_of_the_session_goes_before_variables(
     session.set_config_variable("region", "sa-east-1")
     configured = of_aiobotocore()
     configured.set_default_client_config(AioConfig(region_name="ap-south-1"))
-    assert Clients(session).region == "sa-east-1"
-    assert Clients(configured).region == "ap-south-1"
-    assert Clients(region="eu-north-1").region == "eu-north-1"
+    assert ClientFactory(session).region == "sa-east-1"
+    assert ClientFactory(configured).region == "ap-south-1"
+    assert ClientFactory(region="eu-north-1").region == "eu-north-1"
 
 
 # --- hooks ----------------------------------------------------------------------------
@@ -290,7 +290,7 @@ async def test_the_sessions_hooks_see_all_calls(
     aws.answer("GetRecords", PAGE)
     aws.answer("PutRecords", TAKEN)
     aws.assume_role(3600)
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         for stream in (Stream("orders"), Stream("orders", role_arn=ROLE)):
             source = await open_source(clients, stream)
             start = Start(type="AT_TIMESTAMP", timestamp=1_700_000_000.25)
@@ -298,7 +298,7 @@ async def test_the_sessions_hooks_see_all_calls(
             assert (await source.get_records("x", 10)).next_iterator == "y"
             [put] = await source.put_records([Entry(bytes(5000), "key", "0")])
             assert put.error_code is None
-        async with borrowed_store(await clients.lend(), "table") as store:
+        async with open_borrowed_store(await clients.lend(), "table") as store:
             await store.get(KEY)
     each = ["GetShardIterator", "GetRecords", "PutRecords"]
     assert heard == [*each, *each, "GetItem"]
@@ -312,10 +312,10 @@ async def test_hooks_of_other_calls_cost_nothing(aws: AwsStub) -> None:
     events.register("before-send.kinesis.PutRecords", lambda **_: None)
     events.register("before-send.dynamodb", lambda **_: None)
     aws.answer("GetRecords", PAGE)
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         source = await open_source(clients, Stream("orders"))
         with mock.patch.object(
-            Connections, "send", autospec=True, side_effect=Connections.send
+            ConnectionPool, "send", autospec=True, side_effect=ConnectionPool.send
         ) as straight:
             await source.get_records("x", 10)
     assert straight.call_count == 1
@@ -338,7 +338,7 @@ class Renamed:
 
 @pytest.mark.parametrize("missing", ["_endpoint", "generate_presigned_url"])
 async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
-    aws: AwsStub, clients: Clients, caplog: pytest.LogCaptureFixture, missing: str
+    aws: AwsStub, clients: ClientFactory, caplog: pytest.LogCaptureFixture, missing: str
 ) -> None:
     direct._warn.cache_clear()
     aws.answer("GetRecords", PAGE)
@@ -353,7 +353,7 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
 
 
 async def test_a_read_needs_no_private_name_of_proxies(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     aws.answer("GetRecords", PAGE)
     del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
@@ -374,10 +374,10 @@ async def test_names_are_looked_up_off_asyncios_threads(
     aws.assume_role(3600)
     loop = asyncio.get_running_loop()
     with mock.patch.object(loop, "getaddrinfo", side_effect=AssertionError):
-        async with Clients() as clients:
+        async with ClientFactory() as clients:
             await (await open_store(clients, "table")).get(KEY)
             source = await open_source(clients, Stream("orders", role_arn=ROLE))
             await source.describe()
-            async with borrowed_store(await clients.lend(), "table") as store:
+            async with open_borrowed_store(await clients.lend(), "table") as store:
                 await store.get(KEY)
     assert aws.count("GetItem") == 2

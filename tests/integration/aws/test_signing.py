@@ -11,12 +11,12 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.aws.credentials import Frozen
+from kinesumer.aws.credentials import FrozenCredentials
 from kinesumer.aws.http.sigv4 import Destination, Signer
 
 WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 KEYS = st.builds(
-    Frozen, WORD.filter(lambda key: "," not in key), WORD, st.none() | WORD
+    FrozenCredentials, WORD.filter(lambda key: "," not in key), WORD, st.none() | WORD
 )
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 HOSTS = st.one_of(
@@ -33,7 +33,11 @@ MOMENTS = st.integers(0, int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()))
 
 
 def of_botocore(
-    destination: Destination, keys: Frozen, sent: dict[str, str], body: bytes, now: int
+    destination: Destination,
+    keys: FrozenCredentials,
+    sent: dict[str, str],
+    body: bytes,
+    now: int,
 ) -> str:
     """Return what botocore would authorize the same request with."""
     headers = {
@@ -54,7 +58,7 @@ def test_signatures_are_those_of_botocore_whatever_changes_between_requests(
     url: str,
     region: str,
     service: str,
-    requests: list[tuple[Frozen, int, bytes]],
+    requests: list[tuple[FrozenCredentials, int, bytes]],
 ) -> None:
     destination = Destination(url, region, service)
     signer = Signer(destination)
@@ -68,7 +72,7 @@ def test_signatures_are_those_of_botocore_whatever_changes_between_requests(
 def test_the_key_is_derived_anew_when_the_day_or_the_secret_changes() -> None:
     signer = Signer(Destination("https://x.example/", "eu-west-1", "kinesis"))
     midnight = int(time.time()) // 86400 * 86400
-    one, other = Frozen("A", "one"), Frozen("A", "other")
+    one, other = FrozenCredentials("A", "one"), FrozenCredentials("A", "other")
     signatures = {
         signer.headers(keys, "t", b"", now)["authorization"][-64:]
         for keys in (one, other, one)

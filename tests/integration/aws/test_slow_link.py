@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws import kinesis
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import Delivery, Records
 from kinesumer.coordination.group import Group
@@ -20,7 +20,8 @@ from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.core import congestion
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.testing.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -145,10 +146,10 @@ async def test_all_arrives_over_a_link_that_carries_no_page_in_the_time_of_an_an
     environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     service = SlowKinesis(bytes_per_second=600_000)  # a page has 900,000
-    async with service.running(), Clients() as clients:
+    async with service.running(), ClientFactory() as clients:
         environment.setenv("AWS_ENDPOINT_URL", service.url)
         clock, ids = SystemClock(), iter(map(str, range(1000)))
-        context = Context(
+        context = ClientContext(
             app="app",
             client_id="one",
             config=Config(unreachable_after_seconds=2.0),
@@ -156,7 +157,7 @@ async def test_all_arrives_over_a_link_that_carries_no_page_in_the_time_of_an_an
             clock=clock,
             random=Random(1),
             new_id=lambda: next(ids),
-            health=Health(clock),
+            failure_log=FailureLog(clock),
         )
         delivery = Delivery(clock, acks_by_asking=True)
         group = Group(

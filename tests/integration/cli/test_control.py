@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kinesumer.local import EmbeddedAws
     from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
     from tests.integration.cli.conftest import Process, Run
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
@@ -153,7 +153,9 @@ def test_who_seeks_beside_another_is_told(
     one.send_signal(signal.SIGKILL)
     seek = control.seek
 
-    async def beside(context: Context, planned: control.SeekPlan) -> list[ShardRow]:
+    async def beside(
+        context: ClientContext, planned: control.SeekPlan
+    ) -> list[ShardRow]:
         sought = await seek(context, planned)
         other = planned._replace(to=Start(type="AT_TIMESTAMP", timestamp=1.0))
         await seek(context, other._replace(generations=[other.generations[0][:1]]))

@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer.admin.arguments import parse_time
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.dead_letters.file import FileLetters
 from kinesumer.dead_letters.targets import open_target
@@ -50,7 +50,7 @@ def letter(number: int, **changes: object) -> DeadLetter:
 
 def keep(target: str, *letters: DeadLetter) -> None:
     async def put() -> None:
-        async with Clients() as clients:
+        async with ClientFactory() as clients:
             opened = await open_target(target, clients)
             for one in letters:
                 await opened.put(one)
@@ -63,7 +63,7 @@ def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
     """Return data and partition key of all that each shard of a stream has."""
 
     async def read() -> list[list[tuple[bytes, str | None]]]:
-        async with Clients() as clients:
+        async with ClientFactory() as clients:
             source = await open_source(clients, Stream(stream))
             found = []
             for shard in await source.list_shards():

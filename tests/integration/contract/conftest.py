@@ -16,7 +16,7 @@ from botocore.loaders import create_loader
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.dynamodb_table import create_table
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from tests.integration.contract import servers
@@ -101,7 +101,7 @@ async def store(
         yield MemoryStore(ManualClock())
         return
     await _reach(request.param, request, monkeypatch)
-    async with Clients(_session()) as clients, _plain("dynamodb") as client:
+    async with ClientFactory(_session()) as clients, _plain("dynamodb") as client:
         opened = await open_store(clients, name)
         await create_table(opened)
         try:
@@ -121,7 +121,7 @@ async def absent_store(
         yield memory
         return
     await _reach(request.param, request, monkeypatch)
-    async with Clients(_session()) as clients:
+    async with ClientFactory(_session()) as clients:
         yield await open_store(clients, name)
 
 
@@ -136,7 +136,7 @@ async def streams(
         yield MemoryStreams()
         return
     await _reach(request.param, request, monkeypatch)
-    async with Clients(_session()) as clients, _plain("kinesis") as client:
+    async with ClientFactory(_session()) as clients, _plain("kinesis") as client:
         opened = AwsStreams(request.param, clients, client)
         if request.param == "embedded":
             aws = request.getfixturevalue("embedded")

@@ -15,7 +15,7 @@ from kinesumer.testing.memory import MemoryKinesis
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.local import EmbeddedAws
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
@@ -102,7 +102,7 @@ class MemoryStreams:
 class AwsStreams:
     """Any server that speaks Kinesis; ``client`` is for what consumers don't do."""
 
-    def __init__(self, name: str, clients: Clients, client: Any) -> None:
+    def __init__(self, name: str, clients: ClientFactory, client: Any) -> None:
         self.name = name
         self._clients, self._client = clients, client
         self._created: list[str] = []
@@ -174,7 +174,7 @@ class AwsStreams:
 class EmbeddedStreams(AwsStreams):
     """The embedded AWS, whose clock can be put forward."""
 
-    def __init__(self, aws: EmbeddedAws, clients: Clients, client: Any) -> None:
+    def __init__(self, aws: EmbeddedAws, clients: ClientFactory, client: Any) -> None:
         super().__init__("embedded", clients, client)
         self._aws = aws
 

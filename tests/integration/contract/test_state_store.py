@@ -9,14 +9,14 @@ import pytest
 
 from kinesumer.errors import StateStoreMissingError
 from kinesumer.model.rows import Key, Row, Value
-from kinesumer.ports import All, Condition, Either, Test, Write, Written
+from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write, WriteResult
 
 if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 KEY = Key("member#app", "client-1")
-ALWAYS = All(())
-ABSENT = Test("pk", "absent")
+ALWAYS = AllOf(())
+ABSENT = Compare("pk", "absent")
 Operator = Literal["=", "<", "<=", "size<", "size=", "exists", "absent"]
 
 
@@ -28,13 +28,13 @@ def row(key: Key = KEY, /, **values: Value) -> Row:
 async def put(store: StateStore, key: Key = KEY, /, **values: Value) -> None:
     """Store a whole row."""
     written = await store.write(Write(key, ALWAYS, values, replace=True))
-    assert written == Written(True, row(key, **values))
+    assert written == WriteResult(True, row(key, **values))
 
 
 async def test_a_row_that_was_never_written_isnt_there(store: StateStore) -> None:
     assert await store.get(KEY) is None
     assert await store.query(KEY.pk) == []
-    assert await store.not_updated_since(KEY.pk, "9") == []
+    assert await store.query_not_updated_since(KEY.pk, "9") == []
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,20 @@ async def test_an_upsert_keeps_what_it_doesnt_name_and_returns_the_new_row(
     store: StateStore,
 ) -> None:
     first = await store.write(Write(KEY, ABSENT, {"beat": 1, "state": "up"}))
-    assert first == Written(True, row(beat=1, state="up"))
+    assert first == WriteResult(True, row(beat=1, state="up"))
     second = await store.write(
-        Write(KEY, Test("beat", "=", 1), {"beat": 2, "range": "x"}, remove=("state",))
+        Write(
+            KEY, Compare("beat", "=", 1), {"beat": 2, "range": "x"}, remove=("state",)
+        )
     )
-    assert second == Written(True, row(beat=2, range="x"))
+    assert second == WriteResult(True, row(beat=2, range="x"))
     assert await store.get(KEY) == row(beat=2, range="x")
 
 
 async def test_removing_what_isnt_there_changes_nothing(store: StateStore) -> None:
     await put(store, beat=1)
     written = await store.write(Write(KEY, ALWAYS, remove=("owner", "claim")))
-    assert written == Written(True, row(beat=1))
+    assert written == WriteResult(True, row(beat=1))
 
 
 async def test_a_replacement_drops_what_it_doesnt_name(store: StateStore) -> None:
@@ -91,10 +93,10 @@ async def test_a_replacement_drops_what_it_doesnt_name(store: StateStore) -> Non
 
 async def test_a_deletion_leaves_nothing(store: StateStore) -> None:
     await put(store, dead=True)
-    deletion = Write(KEY, Test("dead", "=", True), delete=True)
-    assert await store.write(deletion) == Written(True, None)
+    deletion = Write(KEY, Compare("dead", "=", True), delete=True)
+    assert await store.write(deletion) == WriteResult(True, None)
     assert await store.get(KEY) is None
-    assert await store.write(deletion) == Written(False, None)
+    assert await store.write(deletion) == WriteResult(False, None)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +105,11 @@ async def test_a_deletion_leaves_nothing(store: StateStore) -> None:
 async def test_a_refused_write_changes_nothing_and_returns_the_row_in_its_way(
     store: StateStore, change: dict[str, Any]
 ) -> None:
-    refused = Write(KEY, Test("epoch", "=", 4), {"epoch": 5})._replace(**change)
-    assert await store.write(refused) == Written(False, None)
+    refused = Write(KEY, Compare("epoch", "=", 4), {"epoch": 5})._replace(**change)
+    assert await store.write(refused) == WriteResult(False, None)
     await put(store, epoch=3, owner="a", parents=frozenset({"p"}))
     there = row(epoch=3, owner="a", parents=frozenset({"p"}))
-    assert await store.write(refused) == Written(False, there)
+    assert await store.write(refused) == WriteResult(False, there)
     assert await store.get(KEY) == there
 
 
@@ -169,26 +171,26 @@ async def test_each_comparison(
     store: StateStore, attribute: str, op: Operator, value: Value, holds: bool
 ) -> None:
     await put(store, KEY, **STORED)
-    written = await store.write(Write(KEY, Test(attribute, op, value), {"done": 1}))
+    written = await store.write(Write(KEY, Compare(attribute, op, value), {"done": 1}))
     assert written.applied is holds
     after: dict[str, Value] = STORED | ({"done": 1} if holds else {})
     assert written.row == row(KEY, **after)
 
 
-YES, NO = Test("number", "=", 5), Test("number", "=", 6)
+YES, NO = Compare("number", "=", 5), Compare("number", "=", 6)
 
 
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
-        (All((YES, YES)), True),
-        (All((YES, NO)), False),
-        (Either((NO, YES)), True),
-        (Either((NO, NO)), False),
-        (All((YES, Either((NO, YES)))), True),
-        (Either((All((YES, NO)), All((YES, YES)))), True),
-        (Either((All((YES, NO)), NO)), False),
-        (All((Either((NO, YES)), Either((NO, All((NO,)))))), False),
+        (AllOf((YES, YES)), True),
+        (AllOf((YES, NO)), False),
+        (AnyOf((NO, YES)), True),
+        (AnyOf((NO, NO)), False),
+        (AllOf((YES, AnyOf((NO, YES)))), True),
+        (AnyOf((AllOf((YES, NO)), AllOf((YES, YES)))), True),
+        (AnyOf((AllOf((YES, NO)), NO)), False),
+        (AllOf((AnyOf((NO, YES)), AnyOf((NO, AllOf((NO,)))))), False),
     ],
     ids=str,
 )
@@ -212,13 +214,13 @@ async def test_a_position_only_goes_forward_whatever_the_lengths(
     store: StateStore, stored: str, new: str, greater: bool
 ) -> None:
     await put(store, sequence_number=stored)
-    forward = Either(
+    forward = AnyOf(
         (
-            Test("sequence_number", "size<", len(new)),
-            All(
+            Compare("sequence_number", "size<", len(new)),
+            AllOf(
                 (
-                    Test("sequence_number", "size=", len(new)),
-                    Test("sequence_number", "<", new),
+                    Compare("sequence_number", "size=", len(new)),
+                    Compare("sequence_number", "<", new),
                 )
             ),
         )
@@ -230,9 +232,9 @@ async def test_a_position_only_goes_forward_whatever_the_lengths(
 async def test_names_that_dynamodb_reserves_are_fine(store: StateStore) -> None:
     reserved: dict[str, Value] = {"owner": "a", "index": 1, "range": "r", "role": "x"}
     await put(store, KEY, **reserved)
-    conditions = tuple(Test(name, "=", value) for name, value in reserved.items())
-    write = Write(KEY, All(conditions), {"index": 2}, remove=("owner", "range"))
-    assert await store.write(write) == Written(True, row(index=2, role="x"))
+    conditions = tuple(Compare(name, "=", value) for name, value in reserved.items())
+    write = Write(KEY, AllOf(conditions), {"index": 2}, remove=("owner", "range"))
+    assert await store.write(write) == WriteResult(True, row(index=2, role="x"))
 
 
 # --- queries -------------------------------------------------------------------------
@@ -289,7 +291,7 @@ async def test_the_index_finds_what_wasnt_updated_since(store: StateStore) -> No
     await put(store, Key("member#a", "new"), last_update="2026-01-02T00:00:01Z")
     await put(store, Key("member#a", "never"), n=1)
     await put(store, Key("member#b", "old"), last_update="2026-01-01T00:00:00Z")
-    found = await store.not_updated_since("member#a", "2026-01-02T00:00:00Z")
+    found = await store.query_not_updated_since("member#a", "2026-01-02T00:00:00Z")
     assert found == [Key("member#a", "old"), Key("member#a", "edge")]
 
 
@@ -301,7 +303,9 @@ async def test_of_fifty_writers_on_one_row_exactly_one_wins(store: StateStore) -
     claims = await asyncio.gather(
         *(
             store.write(
-                Write(KEY, Test("epoch", "=", 0), {"epoch": 1, "owner": f"c{number}"})
+                Write(
+                    KEY, Compare("epoch", "=", 0), {"epoch": 1, "owner": f"c{number}"}
+                )
             )
             for number in range(50)
         )
@@ -339,7 +343,7 @@ async def test_a_missing_table_is_reported_by_every_operation(
         store.verify(),
         store.get(KEY),
         store.query(KEY.pk),
-        store.not_updated_since(KEY.pk, "9"),
+        store.query_not_updated_since(KEY.pk, "9"),
         store.write(Write(KEY, ALWAYS, {"n": 1})),
         store.write(Write(KEY, ABSENT, {"n": 1}, replace=True)),
         store.write(Write(KEY, ALWAYS, delete=True)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.model.rows import Foreign, Key
-from kinesumer.ports import Either, Test, Write
+from kinesumer.model.rows import Key, UnsupportedValue
+from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
     from tests.support.world import World
 
-NULL = Foreign('{"NULL": true}')
+NULL = UnsupportedValue('{"NULL": true}')
 """What consoles and mappers write for nothing."""
 
 
 async def spoil(world: World, key: Key, **values: Value) -> None:
     """Change attributes of a row."""
-    await world.table.write(Write(key, Test("pk", "exists"), values))
+    await world.table.write(Write(key, Compare("pk", "exists"), values))
 
 
 async def take_out(world: World, key: Key, *names: str) -> None:
     """Remove attributes of a row."""
-    await world.table.write(Write(key, Test("pk", "exists"), remove=names))
+    await world.table.write(Write(key, Compare("pk", "exists"), remove=names))
 
 
 def put(world: World, row: Row) -> None:
     """Put a row as it is in place of whatever stands there."""
     values = {name: value for name, value in row.items() if name not in ("pk", "sk")}
     key = Key(str(row["pk"]), str(row["sk"]))
-    anything = Either((Test("pk", "exists"), Test("pk", "absent")))
+    anything = AnyOf((Compare("pk", "exists"), Compare("pk", "absent")))
     world.table.write_now(Write(key, anything, values, replace=True))
 
 

@@ -15,14 +15,14 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import CorruptRowError, KinesumerError, TransientError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.integration.aws.conftest import aws, clients, environment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from tests.integration.aws.stub import AwsStub
 
 __all__ = ["aws", "clients", "environment"]
@@ -127,11 +127,11 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 def calls(store: Any, source: Any) -> dict[str, Callable[[], Awaitable[object]]]:
     """Return a way to make each call, and to read what it gives."""
-    key, true = Key("p", "s"), Test("pk", "exists")
+    key, true = Key("p", "s"), Compare("pk", "exists")
 
     async def query() -> object:
         found = await store.query("p")
-        return [rows.read_pulse(row) for row in found]
+        return [rows.read_liveness(row) for row in found]
 
     async def get() -> object:
         row = await store.get(key)
@@ -151,12 +151,12 @@ def calls(store: Any, source: Any) -> dict[str, Callable[[], Awaitable[object]]]
 
 
 async def test_answers_that_are_none_are_faults_that_pass(
-    aws: AwsStub, clients: Clients
+    aws: AwsStub, clients: ClientFactory
 ) -> None:
     store = await open_store(clients, "table")
     source = await open_source(clients, Stream(ARN))
     wanted = calls(store, source)
-    wanted["index"] = lambda: store.not_updated_since("p", "2026")
+    wanted["index"] = lambda: store.query_not_updated_since("p", "2026")
     for operation, call in wanted.items():
         for body in RAW:
             await check("Query" if operation == "index" else operation, body, aws, call)
@@ -164,7 +164,7 @@ async def test_answers_that_are_none_are_faults_that_pass(
 
 @pytest.mark.parametrize("block", range(4))
 async def test_answers_with_something_else_at_a_place_are_read_or_faults(
-    aws: AwsStub, clients: Clients, block: int
+    aws: AwsStub, clients: ClientFactory, block: int
 ) -> None:
     store = await open_store(clients, "table")
     source = await open_source(clients, Stream(ARN))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import GroupBusyError
-from kinesumer.model.rows import Foreign
-from kinesumer.ports import Test, Write
+from kinesumer.model.rows import UnsupportedValue
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.clients import settled
 from tests.support.world import APP, World, in_virtual_time
@@ -68,7 +68,10 @@ async def test_a_living_go_client_with_an_odd_row_beside_it_is_still_refused(
 ) -> None:
     moment = rows.timestamp_text(world.clock.wall())
     put(world, {"pk": f"client#{APP}", "sk": "live", "last_update": moment})
-    put(world, {"pk": f"client#{APP}", "sk": "odd", "last_update": Foreign("{}")})
+    put(
+        world,
+        {"pk": f"client#{APP}", "sk": "odd", "last_update": UnsupportedValue("{}")},
+    )
     client = world.client("c1")
     await asyncio.wait([client.task], timeout=10)
     assert isinstance(client.task.exception(), GroupBusyError)
@@ -85,7 +88,7 @@ async def test_a_deleted_leader_row_is_made_anew_and_its_plans_are_heard(
         clients.pop(name).kill()
         await settled(world, *clients.values(), shards=6)
     key = rows.leader_key(APP)
-    await world.table.write(Write(key, Test("pk", "exists"), delete=True))
+    await world.table.write(Write(key, Compare("pk", "exists"), delete=True))
     new = world.client("c4")
     await settled(world, new, clients["c3"], shards=6)
 
@@ -97,7 +100,7 @@ async def test_a_deleted_member_row_ends_a_session_and_no_more(world: World) -> 
     await settled(world, *clients, shards=4)
     for name in ("c1", "c2"):
         key = rows.member_key(APP, name)
-        await world.table.write(Write(key, Test("pk", "exists"), delete=True))
+        await world.table.write(Write(key, Compare("pk", "exists"), delete=True))
         await settled(world, *clients, shards=4)
         await asyncio.sleep(30)
         await settled(world, *clients, shards=4)

@@ -196,7 +196,7 @@ async def test_the_long_dead_are_pruned_a_few_at_a_time(world: World) -> None:
     world.table.restore([member_row(n) for n in range(200)], "table-1")
     pruner, context = Pruner(), world.context()
     found = world.table.rows(f"member#{APP}")
-    pruner.see(map(rows.read_pulse, found), world.clock.now() - 1000)
+    pruner.see(map(rows.read_liveness, found), world.clock.now() - 1000)
     for turn in range(1, 9):
         before = world.table.usage.requests["get"]
         await pruner.prune(context)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesumer.admin.distribution import report
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.migration.kcl import Table, mark_of, read_table
+from kinesumer.migration.kcl import Table, read_table, resume_point_of_lease
 from kinesumer.migration.kcl_export import LeaseExport
 from kinesumer.migration.kcl_import import LeaseImport
 from kinesumer.migration.kcl_workers import spread_of, streams_to_open
@@ -62,7 +62,7 @@ def test_a_table_is_read_or_refused_in_words(items: list[dict[str, Any]]) -> Non
         return
     for at in (None, 1.0):
         for found in table.leases:
-            mark_of(found, at)
+            resume_point_of_lease(found, at)
     report(spread_of(table), "prefix")
     places = [(found.stream, found.shard_id) for found in table.leases]
     assert len(set(places)) == len({found.key for found in table.leases})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters.targets import open_readable
 from kinesumer.local import EmbeddedAws
 from tests.unit.dead_letters.test_targets import LETTER, clients, stored, target, url
@@ -17,7 +17,7 @@ __all__ = ["clients", "target", "url"]
 STRANGERS = [b"no letter", b"[" * 100_000, b'{"version":2}', b"\xff\x00"]
 
 
-async def leave(clients: Clients, target: str, name: str, content: bytes) -> None:
+async def leave(clients: ClientFactory, target: str, name: str, content: bytes) -> None:
     kind, _, place = target.partition(":")
     if kind == "s3":
         s3 = (await clients.open("s3")).client
@@ -33,7 +33,7 @@ async def leave(clients: Clients, target: str, name: str, content: bytes) -> Non
 
 
 async def test_what_is_no_letter_is_named_and_stays(
-    clients: Clients, target: str, monkeypatch: pytest.MonkeyPatch
+    clients: ClientFactory, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinesumer.dead_letters.s3.MOST_BYTES", 1 << 17)
     letters = await open_readable(target, clients)
@@ -66,7 +66,7 @@ async def test_records_of_a_stream_that_are_no_letters_are_named(
             monkeypatch.setenv(name, value)
         aws.create_stream("dead")
         numbers = [aws.put("dead", content, "k")[1] for content in STRANGERS]
-        async with Clients() as clients:
+        async with ClientFactory() as clients:
             letters = await open_readable("kinesis:dead", clients)
             await letters.put(LETTER)
             found = await stored(letters)

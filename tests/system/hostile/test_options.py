@@ -15,7 +15,7 @@ from kinesumer.client import Kinesumer
 from kinesumer.config import Config
 from kinesumer.core.liveness import lease_ms
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.arguments import checked_name
+from kinesumer.model.validation import validate_name
 from kinesumer.spark.options.parser import (
     Connection,
     connection_from,
@@ -93,7 +93,7 @@ def test_any_name_can_be_part_of_a_key_or_is_refused(name: Any) -> None:
         lambda: Kinesumer(name, table="t"),
         lambda: Kinesumer("a", table=name),
         lambda: Kinesumer("a", table="t", client_id="" if name is None else name),
-        lambda: checked_name("app", name),
+        lambda: validate_name("app", name),
     ):
         try:
             make()

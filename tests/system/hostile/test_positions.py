@@ -19,7 +19,7 @@ from kinesumer.wire.writes import position_values
 from tests.system.hostile.pages import scraps
 
 if TYPE_CHECKING:
-    from kinesumer.migration.shard_positions import Mark
+    from kinesumer.migration.shard_positions import ResumePoint
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARD = {
@@ -41,7 +41,7 @@ FILE: dict[str, Any] = {
 STARTS = ("LATEST", "AT_TIMESTAMP nan", "AT_TIMESTAMP -1", "AT_TIMESTAMP 1e300")
 
 
-def marks(content: bytes) -> list[Mark]:
+def marks(content: bytes) -> list[ResumePoint]:
     """Return what a file says; fail if it is refused with another error."""
     try:
         found = decode(content)

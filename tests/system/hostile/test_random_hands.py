@@ -14,13 +14,17 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
-from kinesumer.model.rows import Foreign, Key
+from kinesumer.model.rows import Key, UnsupportedValue
 from tests.support.clients import spread
 from tests.support.world import Client, World, in_virtual_time
 from tests.system.hostile.hands import put
 
 VALUES: list[Any] = [
-    *(Foreign('{"NULL": true}'), Foreign('{"N": "1.5"}'), Foreign('{"M": {}}')),
+    *(
+        UnsupportedValue('{"NULL": true}'),
+        UnsupportedValue('{"N": "1.5"}'),
+        UnsupportedValue('{"M": {}}'),
+    ),
     *("", "text", "1" * 200, "0", "9" * 40, "LATEST", "AT_TIMESTAMP 4e9", "0:0-,0:0-"),
     *(-1, 0, 1, 7, 10**17, 10**37, True, False),
     *(frozenset({"x"}), frozenset({"a" * 5000})),

@@ -6,7 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import CorruptRowError
-from kinesumer.runtime.context import MOST_REMEMBERED, REMIND_SECONDS, Health
+from kinesumer.runtime.failure_log import (
+    CORRUPT_ROW_LOG_SECONDS,
+    MAX_CORRUPT_ROWS,
+    FailureLog,
+)
 from kinesumer.telemetry.api import Telemetry
 from tests.support.world import World, in_virtual_time
 
@@ -29,12 +33,12 @@ async def test_a_row_is_counted_each_time_and_logged_now_and_then(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry = Counting()
-    health = Health(world.clock, telemetry)
+    log = FailureLog(world.clock, telemetry)
     for _ in range(3):
         for _ in range(5):
-            health.corrupt(CorruptRowError("row a"))
-            health.corrupt(CorruptRowError("row b"))
-        await asyncio.sleep(REMIND_SECONDS)
+            log.record_corrupt_row(CorruptRowError("row a"))
+            log.record_corrupt_row(CorruptRowError("row b"))
+        await asyncio.sleep(CORRUPT_ROW_LOG_SECONDS)
     assert telemetry.rows == 30
     messages = [r.message for r in caplog.records if r.levelname == "ERROR"]
     assert messages == 3 * ["row a", "row b"]
@@ -44,8 +48,8 @@ async def test_a_row_is_counted_each_time_and_logged_now_and_then(
 async def test_what_is_remembered_of_broken_rows_is_bounded(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health = Health(world.clock)
-    for number in range(3 * MOST_REMEMBERED):
-        health.corrupt(CorruptRowError(f"row {number}"))
-    assert len(health._corrupt) <= MOST_REMEMBERED
-    assert len(caplog.records) == 3 * MOST_REMEMBERED
+    log = FailureLog(world.clock)
+    for number in range(3 * MAX_CORRUPT_ROWS):
+        log.record_corrupt_row(CorruptRowError(f"row {number}"))
+    assert len(log._corrupt) <= MAX_CORRUPT_ROWS
+    assert len(caplog.records) == 3 * MAX_CORRUPT_ROWS

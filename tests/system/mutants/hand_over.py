@@ -153,7 +153,7 @@ MUTANTS = (
     holding(
         "reading doesn't pause at max_uncommitted_records",
         "7 max_uncommitted_records",
-        "Holding.room",
+        "Holding.wait_for_capacity",
         never(
             "self._outstanding + count > self._max_uncommitted and self._outstanding"
         ),
@@ -210,7 +210,7 @@ MUTANTS = (
         "a refresh tells the leader nothing",
         "6; Go 19",
         "Group._ask",
-        drop("await self.context.write(writes.ask(...))"),
+        drop("await self.context.write(writes.request_streams(...))"),
         "tests/unit/coordination/test_group_faults.py::test_refresh_adds_and_removes_streams",
     ),
 )

@@ -14,7 +14,7 @@ MUTANTS = (
         "register over anything",
         "4 Register",
         "register",
-        replace("Test('pk', 'absent')", "All(())"),
+        replace("Compare('pk', 'absent')", "AllOf(())"),
     ),
     writes(
         "register over the living", "4 Register", "register", drop("_dead(replaced)")
@@ -29,7 +29,7 @@ MUTANTS = (
         "heartbeat of another session",
         "4 Heartbeat",
         "heartbeat",
-        drop("Test('session', '=', member.session)"),
+        drop("Compare('session', '=', member.session)"),
     ),
     writes(
         "heartbeat of the dead",
@@ -37,12 +37,12 @@ MUTANTS = (
         "heartbeat",
         drop("ALIVE"),
     ),
-    writes("heartbeat in any order", "4 Heartbeat", "heartbeat", drop("Either(...)")),
+    writes("heartbeat in any order", "4 Heartbeat", "heartbeat", drop("AnyOf(...)")),
     writes(
         "heartbeat accepted once only",
         "4 a lost answer",
         "heartbeat",
-        replace("Either(...)", "Test('beat', '=', beat - 1)"),
+        replace("AnyOf(...)", "Compare('beat', '=', beat - 1)"),
         "tests/unit/wire/test_writes.py::test_it_is_applied_over",
     ),
     writes(
@@ -74,7 +74,7 @@ MUTANTS = (
         "leave in the name of another session",
         "4 Leave",
         "leave",
-        replace("Test('session', '=', member.session)", "All(())"),
+        replace("Compare('session', '=', member.session)", "AllOf(())"),
     ),
     writes("prune the living", "4 Prune member", "prune_member", drop("_dead(member)")),
     writes(
@@ -88,13 +88,13 @@ MUTANTS = (
         "lead though another was first",
         "4 Lead",
         "lead",
-        replace("Test('pk', 'absent')", "All(())"),
+        replace("Compare('pk', 'absent')", "AllOf(())"),
     ),
     writes(
         "lead in place of anybody",
         "4 Lead",
         "lead",
-        replace("Test('session', '=', before.session)", "All(())"),
+        replace("Compare('session', '=', before.session)", "AllOf(())"),
     ),
     writes_simulated(
         "lead in the epoch of the one before",
@@ -109,13 +109,13 @@ MUTANTS = (
         "publish without leading",
         "4 Publish",
         "publish",
-        replace("(Test(...), Test(...))", "()"),
+        replace("(Compare(...), Compare(...))", "()"),
     ),
     writes(
         "publish in another term",
         "4 Publish",
         "publish",
-        drop("Test('leader_epoch', '=', leader.leader_epoch)"),
+        drop("Compare('leader_epoch', '=', leader.leader_epoch)"),
         simulated=False,
         note="A session leads once: its name stands for the term. Kept as written.",
     ),
@@ -124,38 +124,38 @@ MUTANTS = (
         "assign an older version of the same term",
         "4 Assign",
         "assign",
-        drop("Test('plan_version', ...)"),
+        drop("Compare('plan_version', ...)"),
     ),
     writes(
         "assign to another session",
         "4 Assign",
         "assign",
-        drop("Test('session', '=', member.session)"),
+        drop("Compare('session', '=', member.session)"),
     ),
     writes("assign to the dead", "4 Assign", "assign", drop("ALIVE")),
     writes(
         "assign streams that aren't asked for any more",
         "4 Assign; 6",
         "assign",
-        drop("Test('streams', '=', member.streams)"),
+        drop("Compare('streams', '=', member.streams)"),
     ),
     # --- groups and streams
     writes(
         "a group gets an identity again and again",
         "8 a state store made anew",
         "create_group",
-        replace("Test('pk', 'absent')", "All(())"),
+        replace("Compare('pk', 'absent')", "AllOf(())"),
     ),
     writes(
         "a start is resolved again and again",
         "8 LATEST is resolved once",
         "create_stream",
-        replace("Test('pk', 'absent')", "All(())"),
+        replace("Compare('pk', 'absent')", "AllOf(())"),
     ),
     writes(
         "a baseline of a stream made anew",
         "8 a stream created anew",
         "baseline",
-        replace("Test('stream_created_at', ...)", "Test('pk', 'exists')"),
+        replace("Compare('stream_created_at', ...)", "Compare('pk', 'exists')"),
     ),
 )

@@ -24,7 +24,7 @@ MUTANTS = (
         "a claim takes what is paused",
         "a pause holds",
         "claim",
-        drop("Test('paused', 'absent')"),
+        drop("Compare('paused', 'absent')"),
     ),
     paused(
         "a pause of a stream is read once",
@@ -66,7 +66,7 @@ MUTANTS = (
         "a child is opened by what was true before the seek",
         "parents first",
         "ready",
-        replace("Test('epoch', '=', shard.epoch)", "Test('pk', 'exists')"),
+        replace("Compare('epoch', '=', shard.epoch)", "Compare('pk', 'exists')"),
     ),
     operators(
         "a sought child doesn't wait",

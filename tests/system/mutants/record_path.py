@@ -167,7 +167,10 @@ MUTANTS = (
         "records are dropped when the queue is full",
         "I9; async-kinesis",
         "Reader._put",
-        replace("await self._holding.room(len(batch))", "if len(batch) > 20: break"),
+        replace(
+            "await self._holding.wait_for_capacity(len(batch))",
+            "if len(batch) > 20: break",
+        ),
     ),
     delivery(
         "what is left of a batch is lost in a pause",
@@ -236,12 +239,12 @@ MUTANTS = (
         "an answer is received though there is no room for it",
         "9 a byte budget; K9, K16",
         "Connection._admit",
-        always("room is None or room.covers(size)"),
+        always("reservation is None or reservation.covers(size)"),
     ),
     context(
         "a failing store ends the client",
         "9 store unreachable; K12",
-        "Context.until_available",
+        "ClientContext.until_available",
         replace(
             "(StoreUnavailableError, SourceUnavailableError)", "SourceUnavailableError"
         ),
@@ -249,7 +252,7 @@ MUTANTS = (
     context(
         "a failing Kinesis ends the client",
         "9 Kinesis unreachable",
-        "Context.until_available",
+        "ClientContext.until_available",
         replace(
             "(StoreUnavailableError, SourceUnavailableError)", "StoreUnavailableError"
         ),
@@ -334,7 +337,7 @@ MUTANTS = (
     kinesis(
         "an iterator begins at the checkpoint, not after it",
         "9; K10",
-        "_starting",
+        "_iterator_arguments",
         replace("'AFTER_SEQUENCE_NUMBER'", "'AT_SEQUENCE_NUMBER'"),
         simulated=False,
     ),

@@ -126,7 +126,7 @@ MUTANTS = (
         "8; K2, Go 2",
         "decide",
         drop("if not row.ready: ...")
-        + drop("Test('ready', ...)", where="wire.writes:claim"),
+        + drop("Compare('ready', ...)", where="wire.writes:claim"),
         "tests/unit/coordination/test_lease_coordinator.py::test_a_shard_that_is_not_ready_is_waited_for",
     ),
     ownership(

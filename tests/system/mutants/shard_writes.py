@@ -24,44 +24,44 @@ MUTANTS = (
         "create a row over a row",
         "4 Create shard",
         "create_shard",
-        replace("Test('pk', 'absent')", "All(())"),
+        replace("Compare('pk', 'absent')", "AllOf(())"),
     ),
     writes(
         "ready in any epoch",
         "4 Ready; a seek opens parents again",
         "ready",
-        replace("Test('epoch', ...)", "Test('pk', 'exists')"),
+        replace("Compare('epoch', ...)", "Compare('pk', 'exists')"),
     ),
     writes(
         "claim what isn't ready",
         "4 Claim",
         "claim",
-        drop("Test('ready', '=', True)"),
+        drop("Compare('ready', '=', True)"),
         note="A row once ready stays so: who read it ready may claim. Kept as written.",
     ),
     writes(
-        "claim what has ended", "4 Claim", "claim", drop("Test('ended', '=', False)")
+        "claim what has ended", "4 Claim", "claim", drop("Compare('ended', '=', False)")
     ),
     writes(
         "claim in any epoch",
         "4 Claim",
         "claim",
-        drop("Test('epoch', '=', shard.epoch)"),
+        drop("Compare('epoch', '=', shard.epoch)"),
     ),
     writes(
         "claim from the living",
         "4 Claim",
         "claim",
-        replace("(Test('ready', ...), ...)", "(...)[:-1]"),
+        replace("(Compare('ready', ...), ...)", "(...)[:-1]"),
     ),
     writes(
         "claim what is paused",
         "4 Claim; Pause",
         "claim",
-        drop("Test('paused', 'absent')"),
+        drop("Compare('paused', 'absent')"),
     ),
     operators(
-        "seek in any epoch", "4 Seek", "seek", drop("Test('epoch', ...)"), REFUSES
+        "seek in any epoch", "4 Seek", "seek", drop("Compare('epoch', ...)"), REFUSES
     ),
     operators(
         "seek in the owner's epoch",
@@ -93,40 +93,45 @@ MUTANTS = (
         "commit",
         replace("*_owned(shard)", "_owned(shard)[1]"),
     ),
-    writes("commit backwards", "4 Commit; Go 8", "commit", drop("_greater(position)")),
+    writes(
+        "commit backwards",
+        "4 Commit; Go 8",
+        "commit",
+        drop("_is_greater(position)"),
+    ),
     writes(
         "a longer number isn't greater",
         "4 Greater",
-        "_greater",
-        drop("Test('sequence_number', 'size<', len(number))"),
+        "_is_greater",
+        drop("Compare('sequence_number', 'size<', len(number))"),
         GREATER,
     ),
     writes(
         "numbers compared as text",
         "4 Greater",
-        "_greater",
-        drop("Test('sequence_number', 'size=', len(number))"),
+        "_is_greater",
+        drop("Compare('sequence_number', 'size=', len(number))"),
         GREATER,
     ),
     writes(
         "parts of an aggregate compare as equal",
         "4 Greater",
-        "_greater",
-        drop("All((same, earlier))"),
+        "_is_greater",
+        drop("AllOf((same, earlier))"),
         GREATER,
     ),
     writes(
         "a whole record isn't after its parts",
         "4 Greater",
-        "_greater",
+        "_is_greater",
         replace(
-            "Test('sub_sequence_number', 'exists')",
-            "Test('sub_sequence_number', '<', 0)",
+            "Compare('sub_sequence_number', 'exists')",
+            "Compare('sub_sequence_number', '<', 0)",
         ),
         GREATER,
     ),
     writes_simulated(
-        "a whole record keeps the part of the one before",
+        "a whole record syncs the part of the one before",
         "4 Commit",
         "commit",
         replace("... if position.sub_sequence_number is None else ()", "()"),
@@ -138,18 +143,21 @@ MUTANTS = (
         "release backwards",
         "4 Release",
         "_give_up",
-        drop("Either((_greater(position), _same(position)))"),
+        drop("AnyOf((_is_greater(position), _is_same(position)))"),
         NOT_SMALLER,
     ),
     writes(
         "release only forward",
         "4 Release",
         "_give_up",
-        replace("Either((_greater(position), _same(position)))", "_greater(position)"),
+        replace(
+            "AnyOf((_is_greater(position), _is_same(position)))",
+            "_is_greater(position)",
+        ),
         NOT_SMALLER,
     ),
     writes_simulated(
-        "release keeps the owner", "4 Release", "_give_up", drop("'owner'")
+        "release syncs the owner", "4 Release", "_give_up", drop("'owner'")
     ),
     writes_simulated(
         "release without the position",
@@ -158,13 +166,16 @@ MUTANTS = (
         replace("position", "None"),
     ),
     writes_simulated(
-        "end that isn't marked", "4 End; K7", "end", replace("{'ended': True}", "{}")
+        "end that isn't marked",
+        "4 End; K7",
+        "mark_ended",
+        replace("{'ended': True}", "{}"),
     ),
     writes(
         "prune a shard that hasn't ended",
         "4 Prune shard",
         "prune_shard",
-        replace("Test('ended', '=', True)", "All(())"),
+        replace("Compare('ended', '=', True)", "AllOf(())"),
     ),
     rounds(
         "a claim is won only if it is answered",
@@ -183,8 +194,9 @@ MUTANTS = (
         "4 a lost answer; K4",
         "Rounds._claim",
         replace(
-            "self._open_claims[row.key] = ...; self._context.health.failed(...)",
-            "self._context.health.failed('state store', error)",
+            "self._open_claims[row.key] = ...; "
+            "self._context.failure_log.record_failure(...)",
+            "self._context.failure_log.record_failure('state store', error)",
         ),
     ),
     checkpointer(

@@ -24,7 +24,7 @@ from kinesumer import (
     RetryPolicy,
     Start,
 )
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import FatalError
 from kinesumer.wire.table_definition import STATE_STORE
@@ -135,7 +135,7 @@ async def use(letters: ReadableLetters) -> None:
 
 async def test_letters_are_kept_with_exactly_their_policies(place: Place) -> None:
     targets = {"sqs:": f"sqs:{place.queue}", "s3:": "s3://kept/dead"}
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         for service, target in targets.items():
             letters = await open_readable(target, clients)
             place.allow()

@@ -13,11 +13,7 @@ from kinesumer.admin.status import report
 from kinesumer.cli.main import one_line
 from kinesumer.cli.status_tables import show
 from kinesumer.coordination.startup_checks import refuse_go_fleet, refuse_query
-from kinesumer.errors import (
-    FatalError,
-    GroupBusyError,
-    shown,
-)
+from kinesumer.errors import FatalError, GroupBusyError
 from kinesumer.model.rows import (
     QUERY,
     QUERY_ID,
@@ -28,7 +24,8 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 from tests.support.members import Fleet, fleet_of, sit
 from tests.support.world import APP, ARN, World, in_virtual_time
@@ -82,7 +79,7 @@ def test_status_escapes_what_moves_a_cursor(
 def test_the_commands_error_is_one_line() -> None:
     line = one_line(FatalError(f"member {FORGED} is in the way"))
     assert line.isprintable()
-    assert shown(FORGED) == HARMLESS
+    assert escape_unprintable(FORGED) == HARMLESS
 
 
 @in_virtual_time
@@ -101,7 +98,7 @@ async def test_a_death_is_one_line_in_the_log(
 async def test_errors_escape_what_stands_in_the_table(world: World) -> None:
     moment = rows.timestamp_text(world.clock.wall())
     go = Write(
-        Key(f"client#{APP}", FORGED), Test("pk", "absent"), {"last_update": moment}
+        Key(f"client#{APP}", FORGED), Compare("pk", "absent"), {"last_update": moment}
     )
     await world.table.write(go)
     with pytest.raises(GroupBusyError, match="alive") as alive:

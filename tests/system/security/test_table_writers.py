@@ -20,7 +20,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ports import Either, Test, Write
+from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.members import Fleet
 from tests.support.world import APP, ARN, World, in_virtual_time
@@ -36,7 +36,7 @@ SECRETS = ARN.replace("orders", "secrets")
 
 async def forge(world: World, key: Key, **values: Value) -> None:
     """Write what one likes into a row, made if it isn't there."""
-    anything = Either((Test("pk", "exists"), Test("pk", "absent")))
+    anything = AnyOf((Compare("pk", "exists"), Compare("pk", "absent")))
     await world.table.write(Write(key, anything, values))
 
 
@@ -169,7 +169,7 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
     go = Key(f"client#{APP}", "forged")
     await forge(world, go, last_update=rows.timestamp_text(world.clock.wall()))
     assert await ends(world.client("c1"), GroupBusyError)
-    await world.table.write(Write(go, Test("pk", "exists"), delete=True))
+    await world.table.write(Write(go, Compare("pk", "exists"), delete=True))
     await Fleet(world).join(QUERY_ID, session="forged", kind=QUERY)
     assert await ends(world.client("c2"), GroupBusyError)
 

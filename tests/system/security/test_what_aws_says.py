@@ -16,7 +16,7 @@ from kinesumer import (
 )
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.conftest import aws, environment  # noqa: F401
 from tests.system.security.evidence import Evidence
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.integration.aws.stub import AwsStub
 
-    Call = Callable[[Clients], Awaitable[object]]
+    Call = Callable[[ClientFactory], Awaitable[object]]
 
 SECRET, TOKEN, PASSWORD = "the+secret", "the+session/token==", "hunter2"
 ROLE = "arn:aws:iam::210987654321:role/reader"
@@ -45,19 +45,19 @@ host;x-amz-security-token
 """
 
 
-async def describe(clients: Clients) -> object:
+async def describe(clients: ClientFactory) -> object:
     return await (await open_source(clients, Stream("orders"))).describe()
 
 
-async def read(clients: Clients) -> object:
+async def read(clients: ClientFactory) -> object:
     return await (await open_source(clients, Stream("orders"))).get_records("place", 1)
 
 
-async def look_at_the_table(clients: Clients) -> object:
+async def look_at_the_table(clients: ClientFactory) -> object:
     return await (await open_store(clients, "table")).verify()
 
 
-async def assume(clients: Clients) -> object:
+async def assume(clients: ClientFactory) -> object:
     stream = Stream("orders", role_arn=ROLE, external_id="agreed")
     return await (await open_source(clients, stream)).describe()
 
@@ -74,7 +74,7 @@ every_way = pytest.mark.parametrize(("operation", "call"), CALLS.items(), ids=CA
 async def evidence_of(call: Call, session: Any = None) -> tuple[Evidence, Any]:
     """Return what can be read of a call that fails, and its error."""
     found = Evidence()
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         with pytest.raises(KinesumerError) as raised:
             await call(clients)
     found.add_error(raised.value)
@@ -152,7 +152,7 @@ def test_what_is_no_session_is_refused_by_its_type(session: object) -> None:
     with pytest.raises(
         ConfigurationError, match=f"session is a {type(session).__name__}"
     ) as raised:
-        Clients(session)
+        ClientFactory(session)
     assert SECRET not in str(raised.value)
 
 
@@ -164,7 +164,7 @@ async def test_keys_that_users_set_in_a_session_arent_shown(
     session.set_credentials("AKIAEXAMPLE", SECRET, TOKEN)
     aws.refuse("DescribeTable", "UnrecognizedClientException", "The token is invalid.")
     found, _ = await evidence_of(look_at_the_table, session)
-    async with Clients(session) as clients:
+    async with ClientFactory(session) as clients:
         await open_store(clients, "table")
         found.add_objects(clients, await clients.lend())
     assert not found.leaks({"token": TOKEN, "secret": SECRET})

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Start
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
     from kinesumer.spark.planning.offsets import Place
 
 TYPES = {
@@ -73,7 +73,7 @@ class Watched(MemorySource):
         return await super().get_iterator(shard_id, after)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         self._note("records")
         return await super().get_records(iterator, limit, room)

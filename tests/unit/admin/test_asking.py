@@ -17,7 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.runtime.tasks import together
+from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from kinesumer.model.positions import Position
@@ -105,7 +105,7 @@ async def test_the_first_fault_ends_what_is_asked_together() -> None:
         raise SourceUnavailableError("timed out")
 
     with pytest.raises(SourceUnavailableError):
-        await together([long(), short()])
+        await gather_or_cancel([long(), short()])
     assert ended == ["long"]
 
 

@@ -15,7 +15,7 @@ from kinesumer.errors import (
     KinesumerError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, FaultyStore, World, in_virtual_time
 
@@ -31,7 +31,7 @@ async def consumed(world: World) -> None:
 
 
 async def put(world: World, pk: str, sk: str, **values: Any) -> None:
-    await world.table.write(Write(Key(pk, sk), Test("pk", "absent"), values))
+    await world.table.write(Write(Key(pk, sk), Compare("pk", "absent"), values))
 
 
 def left(world: World) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.operator import HIGH, LOW, MERGED, Desk, Meanwhile, P, resharded
 from tests.support.world import (
@@ -356,6 +356,6 @@ async def test_a_stream_made_anew_isnt_sought(world: World) -> None:
     await desk.found()
     key = rows.stream_key(APP, ARN)
     made = {"stream_created_at": "5.0"}
-    await world.table.write(Write(key, Test("pk", "exists"), made))
+    await world.table.write(Write(key, Compare("pk", "exists"), made))
     with pytest.raises(StreamRecreatedError):
         await desk.seek(Start.TRIM_HORIZON)

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS, Checkpointer
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.world import (
     APP,
@@ -60,7 +60,7 @@ class Desk:
 
     async def change(self, holding: Holding, **values: Any) -> None:
         key = rows.shard_key(APP, holding.key, 0)
-        await self.world.table.write(Write(key, Test("pk", "exists"), values))
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     def done(self, count: int) -> None:
         for holding in self.holdings:

@@ -42,11 +42,11 @@ async def test_reading_pauses_at_max_uncommitted_and_goes_on_after_a_commit(
     world: World,
 ) -> None:
     holding = hold(max_uncommitted_records=4)
-    await holding.room(2)
+    await holding.wait_for_capacity(2)
     fetch(holding, 1, 2)
-    await holding.room(2)
+    await holding.wait_for_capacity(2)
     fetch(holding, 3, 4)
-    waiting = world.loop.create_task(holding.room(2))
+    waiting = world.loop.create_task(holding.wait_for_capacity(2))
     holding.progress.done_through(4)
     await asyncio.sleep(60)
     assert not waiting.done()
@@ -58,7 +58,7 @@ async def test_reading_pauses_at_max_uncommitted_and_goes_on_after_a_commit(
 async def test_a_commit_that_frees_too_little_keeps_it_waiting(world: World) -> None:
     holding = hold(max_uncommitted_records=4)
     fetch(holding, 1, 2, 3, 4)
-    waiting = world.loop.create_task(holding.room(2))
+    waiting = world.loop.create_task(holding.wait_for_capacity(2))
     for done in (1, 2):
         await asyncio.sleep(1)
         assert not waiting.done()
@@ -70,9 +70,9 @@ async def test_a_commit_that_frees_too_little_keeps_it_waiting(world: World) -> 
 @in_virtual_time
 async def test_a_batch_larger_than_the_limit_passes_alone(world: World) -> None:
     holding = hold(max_uncommitted_records=1)
-    await holding.room(5)
+    await holding.wait_for_capacity(5)
     fetch(holding, 1, 2, 3, 4, 5)
-    waiting = world.loop.create_task(holding.room(1))
+    waiting = world.loop.create_task(holding.wait_for_capacity(1))
     await asyncio.sleep(1)
     assert not waiting.done()
     holding.progress.done_through(5)

@@ -20,9 +20,9 @@ settle = asyncio.sleep
 
 
 async def reserved(buffer: Buffer, size: int) -> Reservation:
-    room = Reservation(buffer, hold())
-    await room.take(size)
-    return room
+    reservation = Reservation(buffer, hold())
+    await reservation.take(size)
+    return reservation
 
 
 def test_an_answer_takes_what_its_json_takes_or_its_records() -> None:
@@ -57,11 +57,11 @@ async def test_one_answer_is_let_through_a_window_that_is_too_small(
 ) -> None:
     buffer = Buffer(10 * PAGE)
     buffer.window.size = PAGE // 8
-    room = await reserved(buffer, PAGE)
+    reservation = await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE))
     await settle(1)
     assert not waiting.done()
-    room.close()
+    reservation.close()
     await waiting
     assert buffer.in_flight == buffer.used == PAGE
 
@@ -71,18 +71,18 @@ async def test_what_a_small_answer_does_not_need_is_given_back_at_its_head(
     world: World,
 ) -> None:
     buffer = Buffer(2 * PAGE)
-    room, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
+    reservation, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE - 100_000))
     await settle(1)
     assert not waiting.done()
-    room.shrink(1000)
+    reservation.shrink(1000)
     await waiting
-    assert room.size == answer_memory(1000)
-    assert buffer.used == 2 * PAGE - 100_000 + room.size
+    assert reservation.size == answer_memory(1000)
+    assert buffer.used == 2 * PAGE - 100_000 + reservation.size
     assert buffer.in_flight == 2 * PAGE - 100_000 + 1000
-    room.shrink(10_000)
-    room.answered(1000, 0.1)
-    room.close()
+    reservation.shrink(10_000)
+    reservation.answered(1000, 0.1)
+    reservation.close()
     assert buffer.used == buffer.in_flight == 2 * PAGE - 100_000
 
 
@@ -93,7 +93,9 @@ async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> Non
     assert rooms[0].covers(10 << 20)
     assert rooms[0].covers(None)
     assert not rooms[0].covers(PAGE + 1)
-    growing = [world.loop.create_task(room.grow(PAGE + 1)) for room in rooms]
+    growing = [
+        world.loop.create_task(reservation.grow(PAGE + 1)) for reservation in rooms
+    ]
     await settle(1)
     # Both had to grow: the first could, since the second gave back what it held.
     assert [task.done() for task in growing] == [True, False]
@@ -107,12 +109,12 @@ async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> Non
 @in_virtual_time
 async def test_who_gives_up_growing_holds_nothing(world: World) -> None:
     buffer = Buffer(PAGE)
-    room, _ = await reserved(buffer, 1000), await reserved(buffer, 1000)
-    growing = world.loop.create_task(room.grow(None))
+    reservation, _ = await reserved(buffer, 1000), await reserved(buffer, 1000)
+    growing = world.loop.create_task(reservation.grow(None))
     await settle(1)
     growing.cancel()
     await settle(1)
-    room.close()
+    reservation.close()
     assert buffer.used == 1000
     assert buffer.in_flight == 0
 
@@ -120,10 +122,10 @@ async def test_who_gives_up_growing_holds_nothing(world: World) -> None:
 @in_virtual_time
 async def test_who_gives_up_when_just_served_is_not_in_flight(world: World) -> None:
     buffer = Buffer(PAGE)
-    room = await reserved(buffer, PAGE)
+    reservation = await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE))
     await settle(1)
-    room.close()
+    reservation.close()
     waiting.cancel()
     await settle(1)
     assert buffer.used == buffer.in_flight == 0
@@ -135,10 +137,10 @@ async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
 ) -> None:
     buffer = Buffer(100)
     holding, other = hold(), hold()
-    room, behind = Reservation(buffer, holding), Reservation(buffer, other)
-    await room.take(40)
+    reservation, behind = Reservation(buffer, holding), Reservation(buffer, other)
+    await reservation.take(40)
     await behind.take(40)
-    opened = await room.open(10, lambda: [batch_of(holding, 1, size=60)])
+    opened = await reservation.open(10, lambda: [batch_of(holding, 1, size=60)])
     assert (buffer.used, buffer.opened) == (130, 60)
     waiting = world.loop.create_task(
         behind.open(10, lambda: [batch_of(other, 1, size=60)])
@@ -146,7 +148,7 @@ async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
     await settle(1)
     assert not waiting.done()
     for batch in opened:
-        room.put(batch)
+        reservation.put(batch)
     assert (buffer.opened, buffer.delivered) == (0, 60)
     await settle(1)
     assert not waiting.done()
@@ -156,7 +158,7 @@ async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
     await waiting
     assert buffer.used == 30 + 30 + 60
     behind.close()
-    room.close()
+    reservation.close()
     assert buffer.used == buffer.opened == 0
 
 
@@ -166,12 +168,12 @@ async def test_a_piece_is_opened_if_pages_take_all_and_nothing_of_them_is_opened
 ) -> None:
     buffer = Buffer(100)
     holding = hold()
-    room, _ = Reservation(buffer, holding), await reserved(buffer, 60)
-    await room.take(40)
-    opened = await room.open(40, lambda: [batch_of(holding, 1, size=90)])
+    reservation, _ = Reservation(buffer, holding), await reserved(buffer, 60)
+    await reservation.take(40)
+    opened = await reservation.open(40, lambda: [batch_of(holding, 1, size=90)])
     assert opened[0].size == 90
     assert buffer.used == 150
-    room.close()
+    reservation.close()
     assert buffer.used == 60
 
 
@@ -179,13 +181,13 @@ async def test_a_piece_is_opened_if_pages_take_all_and_nothing_of_them_is_opened
 async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> None:
     buffer = Buffer(100)
     holding = hold()
-    room = Reservation(buffer, holding)
-    await room.take(90)
+    reservation = Reservation(buffer, holding)
+    await reservation.take(90)
     waiting = world.loop.create_task(reserved(buffer, 50))
     await settle(1)
-    await room.open(90, lambda: [batch_of(holding, 1, size=70)])
+    await reservation.open(90, lambda: [batch_of(holding, 1, size=70)])
     assert not waiting.done()
-    room.close()
+    reservation.close()
     await waiting
 
 
@@ -201,7 +203,8 @@ async def test_an_opener_that_gives_up_lets_the_next_one_open(
     buffer.put(batch)
     rooms = [Reservation(buffer, hold()) for _ in range(2)]
     first, second = (
-        world.loop.create_task(room.open(0, lambda: [batch])) for room in rooms
+        world.loop.create_task(reservation.open(0, lambda: [batch]))
+        for reservation in rooms
     )
     await settle(1)
     if at_once:
@@ -215,10 +218,10 @@ async def test_an_opener_that_gives_up_lets_the_next_one_open(
 
 @in_virtual_time
 async def test_an_opener_that_fails_lets_the_next_one_open(world: World) -> None:
-    buffer, room = Buffer(100), Reservation(Buffer(100), hold())
+    buffer, reservation = Buffer(100), Reservation(Buffer(100), hold())
     with pytest.raises(ZeroDivisionError):
         await Reservation(buffer, hold()).open(0, lambda: [1 // 0])  # type: ignore[list-item]
-    assert await room.open(0, list) == []
+    assert await reservation.open(0, list) == []
     assert await Reservation(buffer, hold()).open(0, list) == []
 
 
@@ -242,32 +245,34 @@ def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
     async def read(buffer: Buffer, steps: list[tuple[str, int, int, int]]) -> None:
         holding = hold()
         for what, expected, size, seconds in steps:
-            room = Reservation(buffer, holding)
+            reservation = Reservation(buffer, holding)
             try:
                 async with asyncio.timeout(3 if what == "given up" else 1e6):
-                    await room.take(expected)
+                    await reservation.take(expected)
                     await settle(seconds)
-                    if size > room.size:
-                        room.close()
-                        await room.take(size)
+                    if size > reservation.size:
+                        reservation.close()
+                        await reservation.take(size)
                     await settle(seconds)
                     if what == "fails":
                         continue
-                    room.answered(size, seconds)
+                    reservation.answered(size, seconds)
                     pieces = 3 if what == "aggregates" else 0
                     for _ in range(pieces):
                         piece = [batch_of(holding, 1, size=expected)]
-                        opened = await room.open(room.size // 3, piece.copy)
+                        opened = await reservation.open(
+                            reservation.size // 3, piece.copy
+                        )
                         assert buffer.used <= max(limit * MIB, most) + most
                         await settle(seconds)
                         for batch in opened:
-                            room.put(batch)
+                            reservation.put(batch)
                     if not pieces:
-                        room.put(batch_of(holding, 1, size=room.size))
+                        reservation.put(batch_of(holding, 1, size=reservation.size))
             except TimeoutError:
                 pass
             finally:
-                room.close()
+                reservation.close()
 
     async def take(buffer: Buffer) -> None:
         while True:

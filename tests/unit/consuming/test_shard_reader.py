@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Page
     from kinesumer.model.streams import StreamInfo
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 SHARD = "shardId-000000000000"
 
@@ -142,9 +142,11 @@ async def test_a_page_is_no_larger_than_what_a_shard_gives_in_a_second(
     limits: list[int] = []
     get_records = desk.source.get_records
 
-    async def noted(iterator: str, limit: int, room: Room | None = None) -> Page:
+    async def noted(
+        iterator: str, limit: int, reservation: Reservation | None = None
+    ) -> Page:
         limits.append(limit)
-        return await get_records(iterator, limit, room)
+        return await get_records(iterator, limit, reservation)
 
     desk.source.get_records = noted  # type: ignore[method-assign]
     desk.start()

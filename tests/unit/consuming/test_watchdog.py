@@ -17,7 +17,8 @@ from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Start
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.world import APP, FaultySource, World, in_virtual_time
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.watchdog import Work
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 SHARD = "orders shardId-000000000000"
 
@@ -40,13 +41,13 @@ class HangingSource(FaultySource):
     hangs = True
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page, or nothing for ever."""
         if self.hangs:
             self.hangs = False
             await asyncio.Event().wait()
-        return await super().get_records(iterator, limit, room)
+        return await super().get_records(iterator, limit, reservation)
 
 
 class Thinking:
@@ -180,7 +181,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         yield store
 
     thread = StoreThread(open_store)
-    context = Context(
+    context = ClientContext(
         app=APP,
         client_id="c1",
         config=config,
@@ -188,7 +189,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         clock=clock,
         random=Random(1),
         new_id=lambda: next(ids),
-        health=Health(clock),
+        failure_log=FailureLog(clock),
     )
 
     async def open_source(stream: Stream) -> Any:

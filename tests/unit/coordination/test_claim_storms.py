@@ -11,7 +11,7 @@ from kinesumer.errors import StoreThrottledError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Stream
-from kinesumer.ports import All, Write
+from kinesumer.ports import AllOf, Write
 from kinesumer.wire import writes
 from tests.support.world import (
     APP,
@@ -25,10 +25,10 @@ from tests.support.world import (
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.ports import Written
+    from kinesumer.ports import WriteResult
     from tests.support.world import Client
 
-ANY = All(())
+ANY = AllOf(())
 UNITS_PER_SECOND = 200.0
 SHARDS = 2000
 
@@ -43,7 +43,7 @@ class Way(FaultyStore):
         self.beat_at = [0.0]
         self.refused_beats = 0
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         is_beat = "beat" in write.set
         try:
             written = await super().write(write)

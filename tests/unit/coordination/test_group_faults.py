@@ -21,7 +21,7 @@ from tests.support.world import FaultySource, FaultyStore, World, in_virtual_tim
 if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import StreamInfo
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 P = "shardId-000000000000"
 
@@ -213,7 +213,7 @@ class SlowSource(FaultySource):
         return await super().describe()
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         """Return a page."""
         await asyncio.sleep(2)

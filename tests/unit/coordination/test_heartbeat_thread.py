@@ -12,7 +12,8 @@ from kinesumer.coordination.heartbeat import Alive, Event, Failed, Heart
 from kinesumer.coordination.heartbeat_thread import ThreadHeart
 from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.testing.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
 
     thread = StoreThread(open_store)
     clock = SystemClock()
-    context = Context(
+    context = ClientContext(
         app="app",
         client_id="c1",
         config=Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0),
@@ -37,7 +38,7 @@ async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
         clock=clock,
         random=Random(1),
         new_id=lambda: "s1",
-        health=Health(clock),
+        failure_log=FailureLog(clock),
     )
     try:
         yield ThreadHeart(context, thread)
@@ -45,7 +46,7 @@ async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
         await thread.stop()
 
 
-def make(context: Context, notify: Callable[[Event], None]) -> Heart:
+def make(context: ClientContext, notify: Callable[[Event], None]) -> Heart:
     return Heart(
         context, streams=frozenset({"s"}), notify=notify, oldest_work=lambda: None
     )

@@ -207,8 +207,8 @@ async def test_streams_that_the_leader_cannot_reach_are_kept_by_who_asks(
     await fleet.join("c1", streams=frozenset({ARN, other}))
     await sit(fleet, "c0")
     await asyncio.sleep(2)
-    assert fleet.row("c1").keeps == {other}
-    assert fleet.row("c0").keeps == frozenset()
+    assert fleet.row("c1").syncs == {other}
+    assert fleet.row("c0").syncs == frozenset()
     assert {part.stream_arn for part in fleet.row("c0").range or ()} == {ARN}
     assert Interval(other, 0, LAST) in (fleet.row("c1").range or ())
 

@@ -14,7 +14,7 @@ from tests.support.world import APP, ARN, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Key
-    from kinesumer.ports import Write, Written
+    from kinesumer.ports import Write, WriteResult
 
 GROUP = f"group#{APP}"
 EVERYTHING = rows.group_key(APP)
@@ -174,7 +174,7 @@ async def test_a_claim_that_a_pause_refused_and_that_comes_late_blocks_nobody(
     owner = await Owner(world).begin()
     right = owner.store.write
 
-    async def paused_meanwhile(write: Write) -> Written:
+    async def paused_meanwhile(write: Write) -> WriteResult:
         if "claim" in write.set:
             await mark(world, SHARD)
         return await right(write)

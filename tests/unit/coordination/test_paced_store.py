@@ -11,11 +11,11 @@ import pytest
 from kinesumer.coordination.paced_store import PARALLEL_WRITES, PacedStore
 from kinesumer.errors import StoreThrottledError
 from kinesumer.model.rows import Key
-from kinesumer.ports import All, Write
+from kinesumer.ports import AllOf, Write
 from tests.support.world import FaultyStore, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.ports import Written
+    from kinesumer.ports import WriteResult
 
 
 class Slow(FaultyStore):
@@ -23,7 +23,7 @@ class Slow(FaultyStore):
 
     under_way = most = 0
 
-    async def write(self, write: Write) -> Written:
+    async def write(self, write: Write) -> WriteResult:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
@@ -33,7 +33,7 @@ class Slow(FaultyStore):
 
 
 def write_of(number: int) -> Write:
-    return Write(Key("p", str(number)), All(()), {"n": number})
+    return Write(Key("p", str(number)), AllOf(()), {"n": number})
 
 
 @in_virtual_time

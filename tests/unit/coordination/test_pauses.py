@@ -245,7 +245,7 @@ async def test_who_cant_see_whether_it_is_done_is_told_that_it_is_stored(
     world: World,
 ) -> None:
     store = FaultyStore(world.table)
-    context = replace(world.context("operator", store=store), patience_seconds=1.0)
+    context = replace(world.context("operator", store=store), retry_seconds=1.0)
     store.down = True
     with pytest.raises(KinesumerError, match="it is stored, but"):
         await wait_until_free(context, lambda _: [], 60.0)

@@ -23,7 +23,7 @@ from tests.support.world import FaultySource, World, in_virtual_time
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.records import Page
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 SHARD = "shardId-000000000000"
 
@@ -135,7 +135,7 @@ class BadRoute(FaultySource):
     hangs = False
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         """Return a page; or nothing, at once or ever."""
         if not self.works:

@@ -13,7 +13,7 @@ from kinesumer.core import lineage
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Start
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.world import APP, FaultySource, FaultyStore, World, in_virtual_time
 
@@ -51,7 +51,7 @@ async def change(world: World, shard_id: str, **values: Any) -> None:
     """Change a shard's row as its owner would."""
     row = shards(world)[shard_id]
     key = rows.shard_key(APP, row.key, row.first_hash)
-    await world.table.write(Write(key, Test("pk", "exists"), values))
+    await world.table.write(Write(key, Compare("pk", "exists"), values))
 
 
 # --- baselines ---
@@ -230,7 +230,7 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
         (checkpoints._replace(pk=f"check_point#{APP}#others", sk=HIGH), "9"),
     ):
         await world.table.write(
-            Write(key, Test("pk", "absent"), {"sequence_number": number})
+            Write(key, Compare("pk", "absent"), {"sequence_number": number})
         )
     await Keeper(world, Start.LATEST).keep()
     found = shards(world)

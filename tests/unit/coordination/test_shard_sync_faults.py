@@ -13,7 +13,7 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from tests.support.world import World, in_virtual_time
 from tests.unit.coordination.test_shard_sync import Keeper, P, shards
 
@@ -70,6 +70,6 @@ class Forbidden:
 
 @in_virtual_time
 async def test_of_many_writes_the_first_fault_is_raised_as_it_is(world: World) -> None:
-    writes = [Write(Key("p", str(n)), Test("pk", "exists")) for n in range(100)]
+    writes = [Write(Key("p", str(n)), Compare("pk", "exists")) for n in range(100)]
     with pytest.raises(AccessDeniedError, match="dynamodb:DeleteItem"):
         await write_all(world.context(store=Forbidden()), writes)

@@ -16,7 +16,7 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, Key
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.members import Fleet
 from tests.support.world import APP, FaultyStore, World, in_virtual_time
@@ -59,7 +59,7 @@ async def test_a_table_emptied_or_replaced_is_told(world: World) -> None:
 async def go_client(world: World, name: str, last_update: str) -> None:
     key = Key(f"client#{APP}", name)
     await world.table.write(
-        Write(key, Test("pk", "absent"), {"last_update": last_update})
+        Write(key, Compare("pk", "absent"), {"last_update": last_update})
     )
 
 

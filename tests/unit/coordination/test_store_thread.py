@@ -88,7 +88,7 @@ async def test_each_call_reaches_the_store() -> None:
     async with used(SlowStore()) as (store, _):
         assert await store.get(KEY, consistent=False) is None
         assert await store.query("pk", first="a", last="b", consistent=True) == []
-        assert await store.not_updated_since("pk", "2026") == []
+        assert await store.query_not_updated_since("pk", "2026") == []
         assert await store.verify()
 
 

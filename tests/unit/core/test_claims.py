@@ -21,7 +21,7 @@ from kinesumer.core.claims import decide as decide_round
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, ShardRow
 from kinesumer.model.streams import Interval, ShardKey, Start
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -197,7 +197,7 @@ def test_a_shard_inside_the_range_never_moves(
     assert set(due) == outside
 
 
-RELEASE = Write(Key("p", "s"), Test("owner", "=", "mine"))
+RELEASE = Write(Key("p", "s"), Compare("owner", "=", "mine"))
 END = RELEASE._replace(set={"ended": True})
 AT_5 = FREE._replace(position=Position("5"))
 

@@ -35,7 +35,7 @@ def members_of(
         m._replace(
             range=given[m.client_id].range,
             index=given[m.client_id].index,
-            keeps=given[m.client_id].keeps,
+            syncs=given[m.client_id].syncs,
             **changes,
         )
         for m in members
@@ -122,13 +122,13 @@ def test_each_assignor_moves_what_it_moves() -> None:
 def test_streams_that_the_leader_cannot_reach_are_kept_by_the_first_who_asks() -> None:
     members = [member("c0"), member("c1", streams=BOTH), member("c2", streams=BOTH)]
     made = plan.make_plan(members, {**FOUR, B: [0]}, "range", frozenset({A}))
-    keeps = {client_id: part.keeps for client_id, part in made.items()}
+    keeps = {client_id: part.syncs for client_id, part in made.items()}
     assert keeps == {"c0": frozenset(), "c1": frozenset({B}), "c2": frozenset()}
 
 
 def test_one_keeper_may_keep_many_streams() -> None:
     made = plan.make_plan([member("c0", streams=BOTH)], {}, "range", frozenset())
-    assert made["c0"].keeps == BOTH
+    assert made["c0"].syncs == BOTH
 
 
 def test_only_members_whose_part_changed_are_written() -> None:

@@ -21,7 +21,7 @@ from kinesumer.simulation.memory_kinesis import MemoryKinesis
 from tests.integration.dashboard.fleet import Clock
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.streams import Stream
     from kinesumer.simulation.memory_kinesis import MemorySource
 
@@ -34,9 +34,9 @@ class Kinesis:
         self.memory = MemoryKinesis(self.clock)
         self.memory.create_stream("orders", shards)
         self.arn = self.memory.stream("orders").arn
-        self.throughput = Throughput(cast("Clients", None))
+        self.throughput = Throughput(cast("ClientFactory", None))
 
-        async def open_source(_: Clients, stream: Stream) -> MemorySource:
+        async def open_source(_: ClientFactory, stream: Stream) -> MemorySource:
             return self.memory.source(stream.name)
 
         monkeypatch.setattr(shard_reads, "open_source", open_source)

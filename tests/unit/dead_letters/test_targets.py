@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from moto.server import ThreadedMotoServer
 
-from kinesumer.aws.session import Clients
+from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import (
@@ -46,19 +46,21 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def clients(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clients]:
+async def clients(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ClientFactory]:
     for name in ("AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, url)
     monkeypatch.setattr("kinesumer.dead_letters.sqs.WAIT_SECONDS", 0)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    async with Clients() as clients:
+    async with ClientFactory() as clients:
         yield clients
 
 
 @pytest.fixture(params=["standard", "fifo", "s3"])
-async def target(clients: Clients, request: pytest.FixtureRequest) -> str:
+async def target(clients: ClientFactory, request: pytest.FixtureRequest) -> str:
     """An empty target of each kind: all servers of moto in a process share theirs."""
     name = f"letters-{next(NUMBERS)}"
     if request.param == "s3":
@@ -77,7 +79,7 @@ async def stored(letters: ReadableLetters) -> list[Stored]:
 
 
 async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
-    clients: Clients, target: str
+    clients: ClientFactory, target: str
 ) -> None:
     letters = await open_readable(target, clients)
     await letters.put(LETTER)
@@ -90,7 +92,7 @@ async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
     assert await stored(letters) == []
 
 
-async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> None:
+async def test_a_letter_that_sqs_cannot_take_is_refused(clients: ClientFactory) -> None:
     sqs = (await clients.open("sqs")).client
     answer = await sqs.create_queue(
         QueueName="small", Attributes={"MaximumMessageSize": "1024"}
@@ -107,7 +109,7 @@ async def test_a_letter_that_sqs_cannot_take_is_refused(clients: Clients) -> Non
 
 @pytest.mark.parametrize("place", ["s3://nowhere/dead", "sqs:{url}/1/nowhere"])
 async def test_a_target_that_is_not_there_is_no_fault_that_passes(
-    clients: Clients, url: str, place: str
+    clients: ClientFactory, url: str, place: str
 ) -> None:
     letters = await open_target(place.format(url=url), clients)
     with pytest.raises(FatalError, match="nowhere"):
@@ -115,7 +117,7 @@ async def test_a_target_that_is_not_there_is_no_fault_that_passes(
 
 
 async def test_a_function_gets_the_letter_and_its_error_is_raised(
-    clients: Clients,
+    clients: ClientFactory,
 ) -> None:
     async def take(letter: DeadLetter) -> None:
         raise ZeroDivisionError(letter.id)
@@ -126,7 +128,7 @@ async def test_a_function_gets_the_letter_and_its_error_is_raised(
 
 
 async def test_a_plain_function_is_refused_with_the_first_letter(
-    clients: Clients,
+    clients: ClientFactory,
 ) -> None:
     kept: list[DeadLetter] = []
     letters = await open_target(kept.append, clients)  # type: ignore[arg-type]
@@ -140,7 +142,7 @@ async def test_a_target_may_be_opened_with_clients_of_its_own(
     letters = await open_dead_letters(target, region="us-east-1")
     await letters.put(LETTER)
     await letters.aclose()
-    async with Clients(region="us-east-1") as clients:
+    async with ClientFactory(region="us-east-1") as clients:
         readable = await open_readable(target, clients)
         assert [stored.letter async for stored in readable.read()] == [LETTER]
         await readable.aclose()
@@ -153,6 +155,8 @@ async def test_opening_what_names_no_target_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
-async def test_what_names_no_target_is_refused(clients: Clients, text: str) -> None:
+async def test_what_names_no_target_is_refused(
+    clients: ClientFactory, text: str
+) -> None:
     with pytest.raises(ConfigurationError, match="names no target"):
         await open_target(text, clients)

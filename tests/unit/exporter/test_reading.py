@@ -14,9 +14,9 @@ from kinesumer.exporter.collector import AppReader
 from tests.support.world import APP, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Clients
+    from kinesumer.aws.session import ClientFactory
 
-NO_CLIENTS: Clients = SimpleNamespace()  # type: ignore[assignment]
+NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 
 
 class Failing:

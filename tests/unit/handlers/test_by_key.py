@@ -193,7 +193,7 @@ def test_streams_whose_keys_have_no_order_are_told_of_once(
         await world.until(lambda: runner.held)
         [stream] = runner.group.streams.values()
         assert not warnings(caplog)
-        stream.info = stream.info._replace(places_by_key=False)
+        stream.info = stream.info._replace(routes_by_key=False)
         for _ in range(2):
             runner.handling.look_at([stream])
 

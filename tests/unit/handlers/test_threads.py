@@ -23,7 +23,8 @@ from kinesumer.handlers.options import read_terms
 from kinesumer.handlers.runner import Handling
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.world import APP
 from tests.unit.handlers.runner import TERMS, Letters
@@ -51,7 +52,7 @@ class Client:
             "leader_interval_seconds": 0.05,
             "rebalance_delay_seconds": 0.0,
         }
-        self.context = Context(
+        self.context = ClientContext(
             app=APP,
             client_id="c1",
             config=Config(**{**times, **options}),
@@ -59,7 +60,7 @@ class Client:
             clock=clock,
             random=Random(1),
             new_id=lambda: next(ids),
-            health=Health(clock),
+            failure_log=FailureLog(clock),
         )
         terms = read_terms(handler, **asked)
         drain = self.context.config.drain_timeout_seconds

@@ -15,7 +15,7 @@ from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 
 if TYPE_CHECKING:
     from kinesumer.aws.kcl_table import Item, LeaseWrite
-    from kinesumer.runtime.context import Context
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.testing.memory import MemorySource
 
 
@@ -87,7 +87,7 @@ class World:
                 self.kinesis._streams[name] = _stream(stream)
         self.store = MemoryStore(self.clock)
 
-    def context(self, app: str = "a") -> Context:
+    def context(self, app: str = "a") -> ClientContext:
         """Return what a command acts with."""
         return operator_context(app, self.store)
 

@@ -10,12 +10,12 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.migration.apply import write
-from kinesumer.migration.plan import Draft, draft
-from kinesumer.migration.shard_positions import Mark
+from kinesumer.migration.plan import StreamPlan, plan_stream
+from kinesumer.migration.shard_positions import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import Start
-from kinesumer.ports import Test, Write, Written
+from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import admin_writes, rows, writes
 from tests.unit.migration.fleet import ORDERS, S0, S1, World
 
@@ -23,9 +23,9 @@ OLD, NEW = Position("1"), Position("2", 3)
 ME = MemberRow("c1", "mine")
 
 
-async def drafted(world: World, **marks: Mark) -> Draft:
-    found = {S0: marks["first"], S1: marks.get("second", Mark())}
-    return await draft(world.context(), await world.open(ORDERS), found)
+async def drafted(world: World, **marks: ResumePoint) -> StreamPlan:
+    found = {S0: marks["first"], S1: marks.get("second", ResumePoint())}
+    return await plan_stream(world.context(), await world.open(ORDERS), found)
 
 
 def shard(world: World, shard_id: str = S0) -> ShardRow:
@@ -41,11 +41,13 @@ def stream(world: World) -> StreamRow:
 
 async def test_a_row_gets_its_position_and_loses_its_dead_owner_but_no_pause() -> None:
     world = World()
-    await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
+    await write(
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+    )
     await world.store.write(writes.claim("a", shard(world), ME, "nonce"))
     key = writes.shard_row_key("a", shard(world))
     await world.store.write(admin_writes.pause(key, "a deploy"))
-    new = await drafted(world, first=Mark(NEW))
+    new = await drafted(world, first=ResumePoint(NEW))
     assert [change.action for change in new.adoption.changes[:2]] == ["change", "keep"]
     await write(world.context(), new.adoption)
     row = shard(world)
@@ -61,23 +63,27 @@ async def test_a_row_gets_its_position_and_loses_its_dead_owner_but_no_pause() -
 
 async def test_an_ended_shard_is_opened_again_and_its_children_wait() -> None:
     world = World()
-    second = Mark(ended=True)
-    before = await drafted(world, first=Mark(OLD), second=second)
+    second = ResumePoint(ended=True)
+    before = await drafted(world, first=ResumePoint(OLD), second=second)
     await write(world.context(), before.adoption)
     child = before.adoption.changes[2].row
     assert child.ready
-    await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
+    await write(
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+    )
     assert not shard(world, S1).ended
     assert not shard(world, child.key.shard_id).ready
 
 
 async def test_a_client_that_claims_in_the_middle_is_told_of() -> None:
     world = World()
-    await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
-    new = await drafted(world, first=Mark(NEW))
+    await write(
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+    )
+    new = await drafted(world, first=ResumePoint(NEW))
     plain = world.store.write
 
-    async def claimed(change: Write) -> Written:
+    async def claimed(change: Write) -> WriteResult:
         done = await plain(change)
         if change.replace:
             await plain(writes.claim("a", shard(world), ME, "nonce"))
@@ -91,23 +97,27 @@ async def test_a_client_that_claims_in_the_middle_is_told_of() -> None:
 
 async def test_a_stream_made_anew_is_no_place_for_positions() -> None:
     world = World()
-    await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
+    await write(
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+    )
     world.kinesis.stream("orders").created_at += 60
     with pytest.raises(StreamRecreatedError):
-        await drafted(world, first=Mark(OLD))
+        await drafted(world, first=ResumePoint(OLD))
 
 
 async def test_a_row_that_cannot_be_read_is_not_written_over() -> None:
     world = World()
-    await write(world.context(), (await drafted(world, first=Mark(OLD))).adoption)
+    await write(
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+    )
     key = writes.shard_row_key("a", shard(world))
-    await world.store.write(Write(key, Test("pk", "exists"), {"epoch": "seven"}))
+    await world.store.write(Write(key, Compare("pk", "exists"), {"epoch": "seven"}))
     with pytest.raises(CorruptRowError, match="attribute epoch"):
-        await drafted(world, first=Mark(NEW))
+        await drafted(world, first=ResumePoint(NEW))
 
 
 async def test_latest_is_the_time_of_now_for_each_shard() -> None:
     world = World()
-    found = await drafted(world, first=Mark(start=Start.LATEST))
+    found = await drafted(world, first=ResumePoint(start=Start.LATEST))
     start = found.adoption.changes[0].row.start
     assert start == Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())

@@ -11,13 +11,13 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.migration.kcl import (
     Checkpoint,
     StreamId,
-    checkpoint_of,
-    mark_of,
+    kcl_checkpoint,
     read_lease,
     read_table,
+    resume_point_of_lease,
 )
-from kinesumer.migration.plan import settled
-from kinesumer.migration.shard_positions import Mark
+from kinesumer.migration.plan import resolve_time
+from kinesumer.migration.shard_positions import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import FIXTURE, S0, S1
@@ -42,7 +42,7 @@ def test_a_lease_of_kcl_1_tells_shard_counter_checkpoint_and_owner() -> None:
     found = lease()
     assert (found.shard_id, found.stream, found.counter) == (S0, None, 42)
     assert (found.checkpoint, found.sub, found.owner) == ("49", 3, "worker")
-    assert mark_of(found, None) == Mark(Position("49", 3))
+    assert resume_point_of_lease(found, None) == ResumePoint(Position("49", 3))
 
 
 def test_a_lease_of_many_streams_names_its_stream() -> None:
@@ -61,20 +61,20 @@ def test_rows_that_are_no_leases_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("checkpoint", "sub", "start_at", "mark"),
     [
-        ("SHARD_END", "0", None, Mark(ended=True)),
-        ("TRIM_HORIZON", "0", 7200.0, Mark()),
-        ("LATEST", "0", None, Mark(start=Start.LATEST)),
-        ("LATEST", "0", 7200.0, Mark(start=TWO_HOURS)),
-        ("AT_TIMESTAMP", "0", 7200.0, Mark(start=TWO_HOURS)),
-        ("AT_TIMESTAMP", "7200000", 1.0, Mark(start=TWO_HOURS)),  # Rust
+        ("SHARD_END", "0", None, ResumePoint(ended=True)),
+        ("TRIM_HORIZON", "0", 7200.0, ResumePoint()),
+        ("LATEST", "0", None, ResumePoint(start=Start.LATEST)),
+        ("LATEST", "0", 7200.0, ResumePoint(start=TWO_HOURS)),
+        ("AT_TIMESTAMP", "0", 7200.0, ResumePoint(start=TWO_HOURS)),
+        ("AT_TIMESTAMP", "7200000", 1.0, ResumePoint(start=TWO_HOURS)),  # Rust
         ("AT_TIMESTAMP", "0", None, None),
     ],
 )
 def test_words_in_place_of_a_checkpoint_are_starts(
-    checkpoint: str, sub: str, start_at: float | None, mark: Mark | None
+    checkpoint: str, sub: str, start_at: float | None, mark: ResumePoint | None
 ) -> None:
     found = lease(checkpoint={"S": checkpoint}, checkpointSubSequenceNumber={"N": sub})
-    assert mark_of(found, start_at) == mark
+    assert resume_point_of_lease(found, start_at) == mark
 
 
 def test_a_pending_checkpoint_is_no_progress() -> None:
@@ -82,7 +82,7 @@ def test_a_pending_checkpoint_is_no_progress() -> None:
         pendingCheckpoint={"S": "50"}, pendingCheckpointSubSequenceNumber={"N": "1"}
     )
     assert found.pending == "50"
-    assert mark_of(found, None) == Mark(Position("49", 3))
+    assert resume_point_of_lease(found, None) == ResumePoint(Position("49", 3))
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,27 @@ def test_a_table_without_leases_is_refused() -> None:
 def test_a_part_counts_only_inside_an_aggregate(
     sub: int | None, parts: int | None, position: Position
 ) -> None:
-    assert settled(Position("49", sub), Peek(Presence.THERE, parts)) == position
+    assert resolve_time(Position("49", sub), Peek(Presence.THERE, parts)) == position
 
 
 @pytest.mark.parametrize(
     ("mark", "parts", "checkpoint"),
     [
-        (Mark(ended=True, position=Position("49")), None, Checkpoint("SHARD_END")),
-        (Mark(), None, Checkpoint("TRIM_HORIZON")),
-        (Mark(start=TWO_HOURS), None, Checkpoint("TRIM_HORIZON")),
-        (Mark(Position("49")), None, Checkpoint("49", 0)),
-        (Mark(Position("49")), 5, Checkpoint("49", 4)),
-        (Mark(Position("49", 2)), 5, Checkpoint("49", 2)),
-        (Mark(Position("49", 9)), 5, Checkpoint("49", 4)),
-        (Mark(Position("49", 2)), None, Checkpoint("49", 0)),
+        (
+            ResumePoint(ended=True, position=Position("49")),
+            None,
+            Checkpoint("SHARD_END"),
+        ),
+        (ResumePoint(), None, Checkpoint("TRIM_HORIZON")),
+        (ResumePoint(start=TWO_HOURS), None, Checkpoint("TRIM_HORIZON")),
+        (ResumePoint(Position("49")), None, Checkpoint("49", 0)),
+        (ResumePoint(Position("49")), 5, Checkpoint("49", 4)),
+        (ResumePoint(Position("49", 2)), 5, Checkpoint("49", 2)),
+        (ResumePoint(Position("49", 9)), 5, Checkpoint("49", 4)),
+        (ResumePoint(Position("49", 2)), None, Checkpoint("49", 0)),
     ],
 )
 def test_a_position_is_written_back_as_the_last_part_that_was_read(
-    mark: Mark, parts: int | None, checkpoint: Checkpoint
+    mark: ResumePoint, parts: int | None, checkpoint: Checkpoint
 ) -> None:
-    assert checkpoint_of(mark, parts) == checkpoint
+    assert kcl_checkpoint(mark, parts) == checkpoint

@@ -16,9 +16,9 @@ from kinesumer.errors import (
     KinesumerError,
 )
 from kinesumer.migration.apply import write as write_rows
-from kinesumer.migration.kcl_export import Handover, LeaseExport
-from kinesumer.migration.plan import draft
-from kinesumer.migration.shard_positions import Mark
+from kinesumer.migration.kcl_export import ExportPlan, LeaseExport
+from kinesumer.migration.plan import plan_stream
+from kinesumer.migration.shard_positions import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import (
@@ -37,18 +37,18 @@ PLAIN = "49017952649043560000000000000000000000000000002200000001"
 CHILD = "49017952649043560000000000000000000000000000003300000002"
 
 
-async def consumed(**marks: Mark) -> World:
+async def consumed(**marks: ResumePoint) -> World:
     """Return a world in which app "a" has read so far: ``_0`` is the first shard."""
     world = World()
     ids = {f"_{number}": shard for number, shard in enumerate((S0, S1, S2, S3))}
     found = {ids[name]: mark for name, mark in marks.items()}
-    drafted = await draft(world.context(), await world.open(ORDERS), found)
+    drafted = await plan_stream(world.context(), await world.open(ORDERS), found)
     assert not drafted.problems
     await write_rows(world.context(), drafted.adoption)
     return world
 
 
-async def exported(world: World, table: MemoryLeases) -> Handover:
+async def exported(world: World, table: MemoryLeases) -> ExportPlan:
     export = LeaseExport(table, ["orders"], "us-east-1")
     handover = await export.draft(world.context(), world.open)
     await handover.write(world.context())
@@ -61,10 +61,10 @@ def checkpoint(row: dict[str, Any]) -> str:
 
 async def test_leases_get_positions_and_lose_their_owners() -> None:
     world = await consumed(
-        _0=Mark(Position(AGGREGATE)),
-        _1=Mark(ended=True),
-        _2=Mark(Position(CHILD)),
-        _3=Mark(),
+        _0=ResumePoint(Position(AGGREGATE)),
+        _1=ResumePoint(ended=True),
+        _2=ResumePoint(Position(CHILD)),
+        _3=ResumePoint(),
     )
     more: dict[str, Any] = {
         "checkpointOwner": {"S": "worker-2"},
@@ -94,7 +94,7 @@ async def test_leases_get_positions_and_lose_their_owners() -> None:
 
 
 async def test_leases_of_new_shards_are_whole() -> None:
-    world = await consumed(_0=Mark(), _1=Mark(ended=True))
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint(ended=True))
     table = leases("kclmulti2")
     for shard in (S2, S3):
         del table.rows[f"000000000000:orders:1795264904:{shard}"]
@@ -115,7 +115,9 @@ async def test_leases_of_new_shards_are_whole() -> None:
 
 
 async def test_what_was_imported_goes_back_as_it_came() -> None:
-    world = await consumed(_0=Mark(Position(AGGREGATE, 2)), _1=Mark(Position(PLAIN)))
+    world = await consumed(
+        _0=ResumePoint(Position(AGGREGATE, 2)), _1=ResumePoint(Position(PLAIN))
+    )
     table = leases("kclsingle")
     handover = await exported(world, table)
     [stream] = handover.report(written=True)["streams"]
@@ -125,7 +127,9 @@ async def test_what_was_imported_goes_back_as_it_came() -> None:
 
 
 async def test_it_may_be_repeated() -> None:
-    world = await consumed(_0=Mark(Position(AGGREGATE, 2)), _1=Mark(Position(PLAIN)))
+    world = await consumed(
+        _0=ResumePoint(Position(AGGREGATE, 2)), _1=ResumePoint(Position(PLAIN))
+    )
     table = leases("kclsingle")
     await exported(world, table)
     handover = await exported(world, table)
@@ -134,7 +138,7 @@ async def test_it_may_be_repeated() -> None:
 
 
 async def test_leases_of_shards_that_kinesis_has_forgotten_hold_nobody_up() -> None:
-    world = await consumed(_2=Mark(), _3=Mark(), _0=Mark())
+    world = await consumed(_2=ResumePoint(), _3=ResumePoint(), _0=ResumePoint())
     for shard in (S1,):
         del world.kinesis.stream("orders").shards[shard]
     table = leases("kclsingle")
@@ -144,7 +148,7 @@ async def test_leases_of_shards_that_kinesis_has_forgotten_hold_nobody_up() -> N
 
 async def test_a_start_at_a_time_begins_anew_and_is_noted() -> None:
     at = Start(type="AT_TIMESTAMP", timestamp=1795265000.0)
-    world = await consumed(_0=Mark(start=at), _1=Mark(Position(PLAIN)))
+    world = await consumed(_0=ResumePoint(start=at), _1=ResumePoint(Position(PLAIN)))
     table = leases("kclsingle")
     handover = await exported(world, table)
     assert checkpoint(table.rows[S0]) == "TRIM_HORIZON/0"
@@ -153,7 +157,7 @@ async def test_a_start_at_a_time_begins_anew_and_is_noted() -> None:
 
 
 async def test_a_fleet_that_lives_gets_nothing() -> None:
-    world = await consumed(_0=Mark(), _1=Mark())
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
     table.before_scan = [lambda: None, lambda: table.beat(S0)]
     with pytest.raises(GroupBusyError, match="KCL fleet of table kclsingle"):
@@ -161,7 +165,7 @@ async def test_a_fleet_that_lives_gets_nothing() -> None:
 
 
 async def test_a_lease_that_somebody_takes_meanwhile_is_not_overwritten() -> None:
-    world = await consumed(_0=Mark(), _1=Mark())
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
     write = table.write
 
@@ -175,7 +179,7 @@ async def test_a_lease_that_somebody_takes_meanwhile_is_not_overwritten() -> Non
 
 
 async def test_what_is_not_there_after_it_is_told() -> None:
-    world = await consumed(_0=Mark(), _1=Mark())
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
 
     def change() -> None:
@@ -187,7 +191,7 @@ async def test_what_is_not_there_after_it_is_told() -> None:
 
 
 async def test_a_stream_that_the_app_does_not_consume_is_refused() -> None:
-    world = await consumed(_0=Mark(), _1=Mark())
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     export = LeaseExport(leases("kclmulti2"), [], "us-east-1")
     with pytest.raises(ConfigurationError, match=r"no positions in .*payments"):
         await export.draft(world.context(), world.open)

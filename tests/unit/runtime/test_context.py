@@ -17,8 +17,12 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import Test, Write
-from kinesumer.runtime.context import CALM_READS_SECONDS, CALM_SECONDS, Health
+from kinesumer.ports import Compare, Write
+from kinesumer.runtime.failure_log import (
+    RECOVERY_SECONDS,
+    THROTTLE_RECOVERY_SECONDS,
+    FailureLog,
+)
 from tests.support.world import FaultyStore, World, in_virtual_time
 
 
@@ -61,7 +65,7 @@ async def test_what_passes_is_tried_again_ever_less_often(
 
 @in_virtual_time
 async def test_who_has_no_patience_is_told_what_it_failed_with(world: World) -> None:
-    context = replace(world.context(), patience_seconds=30.0)
+    context = replace(world.context(), retry_seconds=30.0)
     service = Service(world, 1_000, StoreUnavailableError("timed out"))
     with pytest.raises(StoreUnavailableError, match="timed out"):
         await context.until_available(service.ask)
@@ -82,11 +86,11 @@ async def test_a_write_is_repeated_until_it_has_a_definite_answer(
 ) -> None:
     store = FaultyStore(world.table)
     context = world.context(store=store)
-    write = Write(Key("p", "s"), Test("pk", "absent"), {"value": 1})
+    write = Write(Key("p", "s"), Compare("pk", "absent"), {"value": 1})
     store.spoil("lost", "value")
     assert (await context.write(write)).applied
     assert (await context.read(write.key) or {})["value"] == 1
-    other = Write(Key("p", "t"), Test("pk", "absent"), {"value": 2})
+    other = Write(Key("p", "t"), Compare("pk", "absent"), {"value": 2})
     store.spoil("unanswered", "value")
     written = await context.write(other)
     assert not written.applied
@@ -97,16 +101,16 @@ async def test_a_write_is_repeated_until_it_has_a_definite_answer(
 async def test_changes_of_state_are_logged_once_each(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health, error = Health(world.clock), StoreUnavailableError("timed out")
-    health.works("state store")
+    log, error = FailureLog(world.clock), StoreUnavailableError("timed out")
+    log.record_success("state store")
     for _ in range(100):
-        health.failed("state store", error)
+        log.record_failure("state store", error)
         await asyncio.sleep(0.1)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "state store fails, trying again: timed out" in caplog.text
-    await asyncio.sleep(CALM_SECONDS)
+    await asyncio.sleep(RECOVERY_SECONDS)
     for _ in range(100):
-        health.works("state store")
+        log.record_success("state store")
     assert len(caplog.records) == 2
     assert "state store works again, it failed for 9.9 s" in caplog.text
 
@@ -115,11 +119,11 @@ async def test_changes_of_state_are_logged_once_each(
 async def test_a_success_between_failures_is_no_change(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health, error = Health(world.clock), StoreUnavailableError("timed out")
+    log, error = FailureLog(world.clock), StoreUnavailableError("timed out")
     for _ in range(100):
-        health.failed("state store", error)
+        log.record_failure("state store", error)
         await asyncio.sleep(1)
-        health.works("state store")
+        log.record_success("state store")
     assert len(caplog.records) == 1
 
 
@@ -127,10 +131,10 @@ async def test_a_success_between_failures_is_no_change(
 async def test_things_fail_apart(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health = Health(world.clock)
-    health.failed("state store", StoreUnavailableError("timed out"))
-    health.failed("stream orders", SourceUnavailableError("timed out"))
-    health.works("stream payments")
+    log = FailureLog(world.clock)
+    log.record_failure("state store", StoreUnavailableError("timed out"))
+    log.record_failure("stream orders", SourceUnavailableError("timed out"))
+    log.record_success("stream payments")
     assert len(caplog.records) == 2
 
 
@@ -138,20 +142,20 @@ async def test_things_fail_apart(
 async def test_a_throttled_stream_is_logged_once_and_when_it_is_over(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health, error = Health(world.clock), ShardThrottledError("GetRecords on orders")
-    health.reads("orders")
+    log, error = FailureLog(world.clock), ShardThrottledError("GetRecords on orders")
+    log.record_read("orders")
     for _ in range(10):
-        health.throttled("orders", error)
-        await asyncio.sleep(CALM_READS_SECONDS / 2)
-        health.reads("orders")
+        log.record_throttled_read("orders", error)
+        await asyncio.sleep(THROTTLE_RECOVERY_SECONDS / 2)
+        log.record_read("orders")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert caplog.records[0].message == (
         "Kinesis throttles 'orders' (five reads per second and shard, shared by all "
         "apps): reading it more slowly; GetRecords on orders"
     )
-    await asyncio.sleep(CALM_READS_SECONDS / 2)
+    await asyncio.sleep(THROTTLE_RECOVERY_SECONDS / 2)
     for _ in range(10):
-        health.reads("orders")
+        log.record_read("orders")
     assert len(caplog.records) == 2
     assert "Kinesis no longer throttles 'orders', it did for 1350.0 s" in caplog.text
 

@@ -24,7 +24,7 @@ async def test_free_time_counts(world: World) -> None:
     loop = Loop(world)
     await asyncio.sleep(100.5)
     assert loop.clock.now() == pytest.approx(100.5, abs=0.01)
-    assert loop.clock.held_since() is None
+    assert loop.clock.blocked_since() is None
 
 
 @in_virtual_time
@@ -32,7 +32,7 @@ async def test_it_counts_before_it_runs(world: World) -> None:
     clock = LoopClock(world.clock)
     await asyncio.sleep(100)
     assert clock.now() == pytest.approx(100)
-    assert clock.held_since() is None
+    assert clock.blocked_since() is None
 
 
 @in_virtual_time
@@ -43,7 +43,7 @@ async def test_a_stretch_of_40_seconds_counts_for_two_at_most(world: World) -> N
     loop.machine.block(40)
     await asyncio.sleep(30)
     assert loop.clock.now() - began <= 2
-    assert loop.clock.on_clock(began) >= world.clock.now() - 2
+    assert loop.clock.to_client_time(began) >= world.clock.now() - 2
     await asyncio.sleep(20)  # ten of them free
     assert 10 <= loop.clock.now() - began <= 12.01
 
@@ -54,10 +54,10 @@ async def test_a_hold_lasts_from_when_it_was_seen_first(world: World) -> None:
     await asyncio.sleep(10.5)
     loop.machine.block(40)
     await asyncio.sleep(1)
-    assert loop.clock.held_since() is None
+    assert loop.clock.blocked_since() is None
     await asyncio.sleep(9)
-    assert loop.clock.held_since() == pytest.approx(20.5)
+    assert loop.clock.blocked_since() == pytest.approx(20.5)
     await asyncio.sleep(20)
-    assert loop.clock.held_since() == pytest.approx(20.5)
+    assert loop.clock.blocked_since() == pytest.approx(20.5)
     await asyncio.sleep(11)
-    assert loop.clock.held_since() is None
+    assert loop.clock.blocked_since() is None

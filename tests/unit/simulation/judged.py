@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import All, Test, Write
+from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.invariants.checker import Judge, ViolationError
 from kinesumer.testing.memory import MemoryStore
@@ -53,12 +53,12 @@ class Trace:
         values: dict[str, Value],
         remove: tuple[str, ...] = (),
     ) -> None:
-        self.apply(machine, Write(Key(SHARDS, f"0/{shard}"), All(()), values, remove))
+        self.apply(machine, Write(Key(SHARDS, f"0/{shard}"), AllOf(()), values, remove))
 
     def member(
         self, machine: Machine, client_id: str, session: str, values: dict[str, Value]
     ) -> None:
-        condition = Test("session", "=", session)
+        condition = Compare("session", "=", session)
         key = Key("member#app", client_id)
         self.apply(machine, Write(key, condition, values))
 
@@ -75,7 +75,7 @@ class Trace:
     ) -> None:
         values = MEMBER | {"session": session}
         key = Key("member#app", client_id or machine.name)
-        self.apply(machine, Write(key, All(()), values, replace=True))
+        self.apply(machine, Write(key, AllOf(()), values, replace=True))
 
     def claim(
         self, machine: Machine, session: str, epoch: int, shard: str = "parent"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.model.rows import Key
-from kinesumer.ports import All, Write
+from kinesumer.ports import AllOf, Write
 from kinesumer.simulation.faults import MISHAPS
 from kinesumer.simulation.run import carry_out, draw_run
 from kinesumer.simulation.scenarios import shape_for
@@ -162,7 +162,7 @@ def test_i14_a_claim_of_a_paused_shard(trace: Trace) -> None:
 @pytest.mark.parametrize("key", [GROUP, STREAM])
 def test_i14_a_claim_by_who_began_after_the_pause(trace: Trace, key: Key) -> None:
     trace.loop.real = 1.0
-    trace.apply(trace.b, Write(key, All(()), {"paused": True}))
+    trace.apply(trace.b, Write(key, AllOf(()), {"paused": True}))
     trace.loop.real = 2.0
     trace.register(trace.a, "later", "c")
     trace.claim(trace.a, "later", 1)
@@ -174,9 +174,9 @@ def test_who_began_before_a_pause_or_after_its_end_may_claim(
     trace: Trace, key: Key
 ) -> None:
     trace.loop.real = 1.0
-    trace.apply(trace.b, Write(key, All(()), {"paused": True}))
+    trace.apply(trace.b, Write(key, AllOf(()), {"paused": True}))
     trace.claim(trace.a, "A", 1)
-    trace.apply(trace.b, Write(key, All(()), remove=("paused",)))
+    trace.apply(trace.b, Write(key, AllOf(()), remove=("paused",)))
     trace.loop.real = 2.0
     trace.register(trace.a, "later", "c")
     trace.claim(trace.a, "later", 1, "child")

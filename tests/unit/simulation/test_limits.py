@@ -13,8 +13,8 @@ from kinesumer.coordination.lease_coordinator import Rounds
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
-from kinesumer.ports import All, Write
-from kinesumer.runtime.context import logger
+from kinesumer.ports import AllOf, Write
+from kinesumer.runtime.failure_log import logger
 from kinesumer.simulation.bandwidth import SharedLink
 from kinesumer.simulation.convergence import raise_first
 from kinesumer.simulation.event_loop import VirtualLoop
@@ -249,7 +249,7 @@ def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
     async def declare(sim: Simulation) -> None:
         client_id = sim.processes[0].client_id
         sim.store.write_now(
-            Write(Key("member#app", client_id), All(()), {"dead": True})
+            Write(Key("member#app", client_id), AllOf(()), {"dead": True})
         )
 
     with pytest.raises(ViolationError, match="L11"):

@@ -18,7 +18,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import Start
-from kinesumer.ports import All, Either, Test, Write
+from kinesumer.ports import AllOf, AnyOf, Compare, Write
 from kinesumer.simulation.conditions import holds
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROW: Row = {"pk": "p", "sk": "s", "n": 5, "t": "b", "yes": True, "set": frozenset("ab")}
 KEY = Key("p", "s")
-ANY = All(())
+ANY = AllOf(())
 
 
 @pytest.fixture
@@ -44,28 +44,28 @@ def store(loop: VirtualLoop) -> MemoryStore:
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        (Test("n", "=", 5), True),
-        (Test("n", "=", "5"), False),
-        (Test("yes", "=", 1), False),
-        (Test("n", "<", 6), True),
-        (Test("n", "<=", 5), True),
-        (Test("n", "<", 5), False),
-        (Test("n", "<", "6"), False),
-        (Test("t", "<", "c"), True),
-        (Test("t", "<", 9), False),
-        (Test("gone", "<", 9), False),
-        (Test("gone", "=", 9), False),
-        (Test("gone", "absent"), True),
-        (Test("gone", "exists"), False),
-        (Test("t", "size=", 1), True),
-        (Test("t", "size<", 1), False),
-        (Test("gone", "size<", 1), False),
-        (Test("n", "size<", 9), False),
-        (Test("set", "size=", 2), True),
-        (Test("set", "=", frozenset("ba")), True),
-        (All((Test("n", "=", 5), Test("t", "=", "x"))), False),
-        (Either((Test("n", "=", 4), Test("t", "=", "b"))), True),
-        (Either(()), False),
+        (Compare("n", "=", 5), True),
+        (Compare("n", "=", "5"), False),
+        (Compare("yes", "=", 1), False),
+        (Compare("n", "<", 6), True),
+        (Compare("n", "<=", 5), True),
+        (Compare("n", "<", 5), False),
+        (Compare("n", "<", "6"), False),
+        (Compare("t", "<", "c"), True),
+        (Compare("t", "<", 9), False),
+        (Compare("gone", "<", 9), False),
+        (Compare("gone", "=", 9), False),
+        (Compare("gone", "absent"), True),
+        (Compare("gone", "exists"), False),
+        (Compare("t", "size=", 1), True),
+        (Compare("t", "size<", 1), False),
+        (Compare("gone", "size<", 1), False),
+        (Compare("n", "size<", 9), False),
+        (Compare("set", "size=", 2), True),
+        (Compare("set", "=", frozenset("ba")), True),
+        (AllOf((Compare("n", "=", 5), Compare("t", "=", "x"))), False),
+        (AnyOf((Compare("n", "=", 4), Compare("t", "=", "b"))), True),
+        (AnyOf(()), False),
     ],
 )
 def test_conditions_hold_as_in_dynamodb(condition: Condition, expected: bool) -> None:
@@ -74,7 +74,7 @@ def test_conditions_hold_as_in_dynamodb(condition: Condition, expected: bool) ->
 
 def test_a_refused_write_returns_the_row_that_refused_it(store: MemoryStore) -> None:
     store.write_now(Write(KEY, ANY, {"n": 1}))
-    written = store.write_now(Write(KEY, Test("pk", "absent"), {"n": 2}))
+    written = store.write_now(Write(KEY, Compare("pk", "absent"), {"n": 2}))
     assert written == (False, {"pk": "p", "sk": "s", "n": 1})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesumer.model.rows import Key, Value
-from kinesumer.ports import All, Test, Write
+from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.simulation.invariants.checker import ViolationError
 from tests.unit.simulation.judged import ARN, SHARDS, Trace
 
@@ -53,7 +53,7 @@ def test_i1_an_end_that_is_undone(trace: Trace) -> None:
 
 
 def test_i1_a_row_pruned_before_its_end(trace: Trace) -> None:
-    trace.apply(trace.a, Write(Key(SHARDS, "0/parent"), All(()), delete=True))
+    trace.apply(trace.a, Write(Key(SHARDS, "0/parent"), AllOf(()), delete=True))
     trace.violates("I1", "without having ended")
 
 
@@ -93,7 +93,7 @@ def test_i3_a_delivery_after_the_last_permitted_moment(trace: Trace) -> None:
 
 def test_i3_permission_counts_from_a_beats_first_try(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
-    beat = Write(Key("member#app", "a"), Test("session", "=", "A"), {"beat": 1})
+    beat = Write(Key("member#app", "a"), Compare("session", "=", "A"), {"beat": 1})
     trace.loop.real = 2.0
     trace.judge.sent(trace.a, beat)
     trace.loop.real = 5.0
@@ -228,7 +228,7 @@ def test_i10_a_late_try_to_release_an_epoch_before_gives_nothing_up(
     trace.release(trace.a, 95)
     trace.claim(trace.a, "A", 2)
     trace.process(trace.a, 96, 97, epoch=2)
-    key, condition = Key(SHARDS, "0/parent"), All((Test("epoch", "=", 1),))
+    key, condition = Key(SHARDS, "0/parent"), AllOf((Compare("epoch", "=", 1),))
     late = Write(key, condition, {"sequence_number": "95"}, ("owner",))
     trace.judge.sent(trace.a, late)
     assert trace.loop.halted is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.model.rows import Key
-from kinesumer.ports import All, Write
+from kinesumer.ports import AllOf, Write
 from kinesumer.simulation.convergence import check_settled
 from kinesumer.simulation.invariants.checker import ViolationError
 from kinesumer.simulation.world import Shape, Simulation
@@ -35,7 +35,7 @@ def settle(upset: Callable[[Simulation], None]) -> None:
 
 def change(sim: Simulation, key: Key, **values: str) -> None:
     sim.store.on_write.clear()
-    sim.store.write_now(Write(key, All(()), values))
+    sim.store.write_now(Write(key, AllOf(()), values))
 
 
 def test_a_group_at_rest_is_settled() -> None:

@@ -20,7 +20,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.ports import Test, Write
+from kinesumer.ports import Compare, Write
 from kinesumer.spark.planning.offsets import After
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
@@ -331,7 +331,7 @@ async def test_a_missing_table_stops_the_start(world: World) -> None:
 @in_virtual_time
 async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> None:
     key = rows.member_key(APP, "c1")
-    await world.table.write(Write(key, Test("pk", "absent"), {"session": "s"}))
+    await world.table.write(Write(key, Compare("pk", "absent"), {"session": "s"}))
     before = world.clock.now()
     await Query(world).start()
     assert world.clock.now() - before > 60
@@ -343,7 +343,7 @@ async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> No
 @in_virtual_time
 async def test_a_streams_row_that_cannot_be_read_stops_the_start(world: World) -> None:
     key = rows.stream_key(APP, ARN)
-    await world.table.write(Write(key, Test("pk", "absent"), {"start": "?"}))
+    await world.table.write(Write(key, Compare("pk", "absent"), {"start": "?"}))
     with pytest.raises(CorruptRowError, match="stream_created_at is missing"):
         await Query(world).start()
 

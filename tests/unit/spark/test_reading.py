@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesumer.model.records import Page
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
@@ -431,7 +431,7 @@ class SlowSource(Watched):
     asked_now = asked_at_most = 0
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         self.asked_now += 1
         self.asked_at_most = max(self.asked_at_most, self.asked_now)

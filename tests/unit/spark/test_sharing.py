@@ -21,7 +21,7 @@ from tests.system.spark.reading_bench import schema
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 TRIGGER_SECONDS = 1.0
 SETTLED, OVER = 40.0, 160.0
@@ -33,7 +33,7 @@ class Counted(MemorySource):
     answered = refused = 0
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         await asyncio.sleep(0.01)
         try:

@@ -21,7 +21,7 @@ from tests.support.world import ARN, FaultySource, World, in_virtual_time
 from tests.system.spark.a_query import Log, Query
 
 if TYPE_CHECKING:
-    from kinesumer.ports import Write, Written
+    from kinesumer.ports import Write, WriteResult
     from kinesumer.spark.planning.offsets import Place
 
 P, LOW, HIGH, LOWEST = (f"shardId-{n:012}" for n in range(4))
@@ -221,7 +221,7 @@ def _deny_once(query: Query, error: Exception) -> None:
     """Refuse the answer to the third claim; the others have been applied."""
     apply, claims = query.store.write, count(1)
 
-    async def deny(write: Write) -> Written:
+    async def deny(write: Write) -> WriteResult:
         written = await apply(write)
         if "claim" in write.set and next(claims) == 3:
             raise error

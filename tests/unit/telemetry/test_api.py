@@ -24,7 +24,8 @@ from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.errors import StoreThrottledError
 from kinesumer.model.streams import HASH_KEYS, Start
-from kinesumer.runtime.context import Context, Health
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.telemetry import api
 from kinesumer.telemetry.api import Telemetry
@@ -121,7 +122,7 @@ class Client:
         self.world, self.seen = world, 0
         self._seconds = seconds_per_record
         clock = world.clock
-        context = Context(
+        context = ClientContext(
             app="app",
             client_id=client_id,
             config=Config(),
@@ -129,7 +130,7 @@ class Client:
             clock=clock,
             random=random.Random(2),
             new_id=world.new_id,
-            health=Health(clock, tells),
+            failure_log=FailureLog(clock, tells),
             telemetry=tells,
         )
         self.delivery = Delivery(clock, acks_by_asking=True)

@@ -121,7 +121,7 @@ def test_a_group_of_a_version_before_the_first_is_refused() -> None:
 def test_a_lease_that_nobody_can_mean_is_taken_for_a_long_one(
     lease_ms: int, seen: int
 ) -> None:
-    assert rows.read_pulse(MEMBER | {"lease_ms": lease_ms}).lease_ms == seen
+    assert rows.read_liveness(MEMBER | {"lease_ms": lease_ms}).lease_ms == seen
 
 
 def test_a_range_is_written_short() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import (
-    Foreign,
     GroupRow,
     LeaderRow,
     MemberRow,
     ShardRow,
     StreamRow,
+    UnsupportedValue,
 )
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.wire import rows
@@ -97,7 +97,7 @@ def test_a_member_row_is_read_in_full() -> None:
         streams=frozenset({ARN, OTHER}),
         index=1,
         range=(Interval(ARN, 0, 0x7F), Interval(OTHER, 0x80, HASH_KEYS - 1)),
-        keeps=frozenset({OTHER}),
+        syncs=frozenset({OTHER}),
         clients=4,
         leader_epoch=5,
         plan_version=6,
@@ -262,17 +262,17 @@ HOSTILE: list[tuple[str, str, Value]] = [
     ("member", "lease_ms", 10**12),
     ("member", "weight", 0),
     ("member", "clients", 10**9),
-    ("member", "beat", Foreign('{"N": "1.5"}')),
+    ("member", "beat", UnsupportedValue('{"N": "1.5"}')),
     ("shard", "sk", "0/shardId-1"),
     ("shard", "sk", f"{'F' * 32}/shardId-1"),
     ("shard", "sk", f"{'0' * 32}/"),
     ("shard", "sk", f"{'0' * 32}/no shard"),
     ("shard", "last_hash", "ff"),
     ("shard", "epoch", -1),
-    ("shard", "epoch", Foreign('{"NULL": true}')),
-    ("shard", "parents", Foreign('{"L": []}')),
+    ("shard", "epoch", UnsupportedValue('{"NULL": true}')),
+    ("shard", "parents", UnsupportedValue('{"L": []}')),
     ("shard", "sequence_number", "1" * 130),
-    ("shard", "sequence_number", Foreign('{"NULL": true}')),
+    ("shard", "sequence_number", UnsupportedValue('{"NULL": true}')),
     ("shard", "sub_sequence_number", -1),
     ("shard", "start", "AT_TIMESTAMP 1e300"),
     ("shard", "start", "AT_TIMESTAMP -1"),
@@ -310,10 +310,10 @@ def test_an_endless_value_is_cut_off_in_the_message() -> None:
 
 
 def test_a_row_that_can_be_read_tells_the_same_of_life() -> None:
-    member, pulse = rows.read_member(MEMBER), rows.read_pulse(MEMBER)
+    member, pulse = rows.read_member(MEMBER), rows.read_liveness(MEMBER)
     for name in ("client_id", "session", "beat", "incarnation", "lease_ms", "state"):
         assert getattr(member, name) == getattr(pulse, name)
-    assert (member.dead, member.mark) == (pulse.dead, pulse.mark)
+    assert (member.dead, member.dead_value) == (pulse.dead, pulse.dead_value)
 
 
 @pytest.mark.parametrize(
@@ -375,21 +375,21 @@ def test_a_group_of_another_version_is_refused(attribute: str, value: Value) -> 
 @given(st.dictionaries(st.sampled_from(sorted(MEMBER)), values))
 def test_a_members_life_can_be_told_from_any_row(changes: Row) -> None:
     row = MEMBER | changes | {"sk": "c1"}
-    pulse = rows.read_pulse(row)
+    pulse = rows.read_liveness(row)
     assert (pulse.client_id, pulse.session, pulse.beat, pulse.incarnation) == (
         "c1",
         row["session"],
         row["beat"],
         row["incarnation"],
     )
-    assert 0 < pulse.lease_ms <= rows.LONGEST_LEASE_MS
+    assert 0 < pulse.lease_ms <= rows.MAX_LEASE_MS
     assert pulse.dead is (row.get("dead", False) is not False)
 
 
 def test_rows_that_cant_be_read_are_told_apart_from_the_others() -> None:
     sound: Row = {"pk": "group#app", "sk": "group", "group_id": "g", "version": 1}
     odd: Row = {"pk": "group#app", "sk": "odd", "group_id": 7}
-    said, wrong = rows.readable(rows.read_group, [odd, sound])
+    said, wrong = rows.parse_rows(rows.read_group, [odd, sound])
     assert said == [GroupRow("g")]
     assert [sk for sk, _ in wrong] == ["odd"]
     assert "attribute group_id" in str(wrong[0][1])

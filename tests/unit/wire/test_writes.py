@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import QUERY, LeaderRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Interval
-from kinesumer.ports import Written
+from kinesumer.ports import WriteResult
 from kinesumer.simulation.conditions import holds
 from kinesumer.wire import rows, writes
 from tests.unit.wire.write_cases import (
@@ -46,7 +46,7 @@ def test_it_is_applied_over(name: str, over: str) -> None:
 @pytest.mark.parametrize(("name", "by"), REFUSED)
 def test_it_is_refused_by(name: str, by: str) -> None:
     before = CASES[name].refused[by]
-    assert write_over(before, CASES[name].write) == Written(False, before)
+    assert write_over(before, CASES[name].write) == WriteResult(False, before)
 
 
 def after(name: str) -> Row:
@@ -104,7 +104,7 @@ def test_a_beat_brings_the_state_and_the_lease_and_now_and_then_the_date() -> No
 
 
 def test_asking_for_other_streams_drops_the_range_until_there_is_a_plan() -> None:
-    asked = writes.ask(APP, MINE, frozenset({"arn:x"}))
+    asked = writes.request_streams(APP, MINE, frozenset({"arn:x"}))
     row = write_over(MEMBER_ROW | {"range": "0:0-"}, asked).row
     assert row == MEMBER_ROW | {"streams": frozenset({"arn:x"})}
 
@@ -143,14 +143,14 @@ def test_an_assignment_reads_as_the_plan() -> None:
 
 def test_a_keeper_is_told_and_told_no_more() -> None:
     keeping = writes.assign(
-        APP, MINE, LEADER, index=0, range_=(), clients=1, keeps=frozenset({ARN})
+        APP, MINE, LEADER, index=0, range_=(), clients=1, syncs=frozenset({ARN})
     )
     row = write_over(MEMBER_ROW, keeping).row
     assert row is not None
-    assert rows.read_member(row).keeps == {ARN}
+    assert rows.read_member(row).syncs == {ARN}
     row = write_over(row, assignment(version=8)).row
     assert row is not None
-    assert rows.read_member(row).keeps == frozenset()
+    assert rows.read_member(row).syncs == frozenset()
 
 
 def test_stream_rows_read_as_they_were_created() -> None:

@@ -10,13 +10,13 @@ from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import admin_writes, rows, writes
-from kinesumer.wire.rows import read_pulse
+from kinesumer.wire.rows import read_liveness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.model.rows import Key, Row, Value
-    from kinesumer.ports import Write, Written
+    from kinesumer.ports import Write, WriteResult
 
 APP = "app"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -31,7 +31,7 @@ class StillClock:
         return 0.0
 
 
-def write_over(row: Row | None, write: Write) -> Written:
+def write_over(row: Row | None, write: Write) -> WriteResult:
     store = MemoryStore(StillClock())
     if row is not None:
         store.restore([row], "table-1")
@@ -124,7 +124,7 @@ def assignment(epoch: int = 4, version: int = 7) -> Write:
         index=2,
         range_=(Interval(ARN, 0, 9),),
         clients=3,
-        keeps=frozenset(),
+        syncs=frozenset(),
     )
 
 
@@ -152,17 +152,17 @@ CASES = {
         },
     ),
     "register over what a hand has marked": Case(
-        writes.register(APP, MINE, read_pulse(MARKED_ROW), NOW),
+        writes.register(APP, MINE, read_liveness(MARKED_ROW), NOW),
         {"as it was seen": MARKED_ROW},
         {"no row": None, "marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
     ),
     "fence what a hand has broken": Case(
-        writes.fence(APP, read_pulse(BROKEN_ROW), NOW),
+        writes.fence(APP, read_liveness(BROKEN_ROW), NOW),
         {"as it was seen": BROKEN_ROW},
         {"no row": None, "mended since": MEMBER_ROW, "marked": MARKED_ROW},
     ),
     "prune what a hand has marked": Case(
-        writes.prune_member(APP, read_pulse(MARKED_ROW)),
+        writes.prune_member(APP, read_liveness(MARKED_ROW)),
         {"long dead": MARKED_ROW},
         {"marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
     ),
@@ -182,7 +182,7 @@ CASES = {
         },
     ),
     "ask": Case(
-        writes.ask(APP, MINE, frozenset({ARN})),
+        writes.request_streams(APP, MINE, frozenset({ARN})),
         {"mine": MEMBER_ROW},
         {
             "no row": None,
@@ -314,7 +314,7 @@ CASES = {
         writes.release(APP, SHARD, None), {"mine": SHARD_ROW}, OWNED_BY_OTHERS
     ),
     "end": Case(
-        writes.end(APP, SHARD, AT_600),
+        writes.mark_ended(APP, SHARD, AT_600),
         {
             "an earlier position": SHARD_ROW,
             "the same position": SHARD_ROW | {"sequence_number": "600"},

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Shard
-    from kinesumer.ports import Room
+    from kinesumer.ports import Reservation
 
 
 class EnoughError(Exception):
@@ -52,7 +52,7 @@ class Flaky(MemorySource):
         return await super().get_iterator(shard_id, after)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Room | None = None
+        self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
         if self.reads:
             raise self.reads.pop(0)

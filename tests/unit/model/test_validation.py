@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer import RetryPolicy
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.arguments import several
+from kinesumer.model.validation import require_list
 from kinesumer.testing.handlers import simulate_handler
 
 
@@ -16,13 +16,13 @@ from kinesumer.testing.handlers import simulate_handler
     "given", [["a", "b"], ("a", "b"), {"a": 1, "b": 2}, iter("ab")]
 )
 def test_values_of_lists_and_the_like_are_taken(given: Any) -> None:
-    assert several("names", given) == ("a", "b")
+    assert require_list("names", given) == ("a", "b")
 
 
 @pytest.mark.parametrize("given", ["ab", b"ab", "", 7, None, ValueError])
 def test_text_and_single_values_are_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a list: write names=\["):
-        several("names", given)
+        require_list("names", given)
 
 
 @pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])

@@ -10,7 +10,7 @@ from kinesumer.errors import (
 )
 
 
-def several(name: str, given: object) -> tuple[Any, ...]:
+def require_list(name: str, given: object) -> tuple[Any, ...]:
     """Return the values of an argument that takes a list, a tuple or the like.
 
     Raises ConfigurationError for text, which is a list of its characters in Python, and
@@ -23,9 +23,9 @@ def several(name: str, given: object) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def error_types(name: str, given: object) -> tuple[type[Exception], ...]:
+def require_error_types(name: str, given: object) -> tuple[type[Exception], ...]:
     """Return the types of errors that an argument names. Raises ConfigurationError."""
-    found = several(name, given)
+    found = require_list(name, given)
     for kind in found:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ConfigurationError(
@@ -34,10 +34,10 @@ def error_types(name: str, given: object) -> tuple[type[Exception], ...]:
     return found
 
 
-LONGEST_NAME_BYTES = 255
+MAX_NAME_BYTES = 255
 
 
-def checked_name(what: str, name: str) -> str:
+def validate_name(what: str, name: str) -> str:
     """Return a name that can be part of a key. Raises ConfigurationError."""
     problem = ""
     if not isinstance(name, str) or not name.strip():
@@ -46,8 +46,8 @@ def checked_name(what: str, name: str) -> str:
         problem = "contains '#', which separates the parts of a key"
     elif not name.isprintable():
         problem = "contains characters that can't be printed"
-    elif len(name.encode()) > LONGEST_NAME_BYTES:
-        problem = f"is longer than {LONGEST_NAME_BYTES} bytes"
+    elif len(name.encode()) > MAX_NAME_BYTES:
+        problem = f"is longer than {MAX_NAME_BYTES} bytes"
     if problem:
         raise ConfigurationError(f"{what}={name!r} {problem}: choose another one")
     return name

@@ -1,0 +1,110 @@
+"""Logs once when something starts to fail, and once when it works again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    from kinesumer.errors import CorruptRowError, ShardThrottledError
+    from kinesumer.ports import Clock
+
+logger = logging.getLogger("kinesumer")
+
+RECOVERY_SECONDS = 5.0
+"""Something works again when it hasn't failed for this long: no log line per call."""
+THROTTLE_RECOVERY_SECONDS = 300.0
+"""Apps that share a shard well meet a refusal now and then: it is one episode."""
+CORRUPT_ROW_LOG_SECONDS = 60.0
+"""A row that can't be read is logged so often as long as it is met."""
+MAX_CORRUPT_ROWS = 1000
+
+
+class FailureLog:
+    """Says once when something stops working, and once when it works again."""
+
+    def __init__(self, clock: Clock, telemetry: Telemetry | None = None) -> None:
+        self._clock = clock
+        self._telemetry = telemetry or Telemetry()
+        self._failing: dict[str, tuple[float, float]] = {}
+        self._throttled: dict[str, tuple[float, float]] = {}
+        self._corrupt: dict[str, float] = {}
+        """When a corrupt row was last logged, by what there is to say of it."""
+
+    def record_failure(self, what: str, error: Exception) -> None:
+        """Note a failure; the first of a row of them is logged."""
+        self._telemetry.failed(error)
+        now = self._clock.now()
+        since, _ = self._failing.get(what, (now, now))
+        if what not in self._failing:
+            logger.warning(
+                "%s fails, trying again: %s",
+                what,
+                error,
+                extra={"object": what, "error": str(error)},
+            )
+        self._failing[what] = since, now
+
+    def record_throttled_read(self, stream: str, error: ShardThrottledError) -> None:
+        """Note that a shard's reads are used up; the first of a row is logged."""
+        self._telemetry.failed(error)
+        now = self._clock.now()
+        since, _ = self._throttled.get(stream, (now, now))
+        if stream not in self._throttled:
+            logger.warning(
+                "Kinesis throttles %r (five reads per second and shard, shared by "
+                "all apps): reading it more slowly; %s",
+                stream,
+                error,
+                extra={"object": f"stream {stream}", "error": str(error)},
+            )
+        self._throttled[stream] = since, now
+
+    def record_read(self, stream: str) -> None:
+        """Note that a read succeeded; the first one long after a refusal is logged."""
+        if stream not in self._throttled:
+            return
+        since, last = self._throttled[stream]
+        if self._clock.now() - last >= THROTTLE_RECOVERY_SECONDS:
+            del self._throttled[stream]
+            logger.warning(
+                "Kinesis no longer throttles %r, it did for %.1f s",
+                stream,
+                last - since,
+                extra={"object": f"stream {stream}", "seconds": last - since},
+            )
+
+    def record_corrupt_row(self, error: CorruptRowError) -> None:
+        """Note a row that can't be read; it is logged now and then until it is mended.
+
+        It stops what it is about, and nothing else.
+        """
+        self._telemetry.corrupt_row()
+        now, text = self._clock.now(), str(error)
+        if (
+            now - self._corrupt.get(text, -CORRUPT_ROW_LOG_SECONDS)
+            < CORRUPT_ROW_LOG_SECONDS
+        ):
+            return
+        if len(self._corrupt) >= MAX_CORRUPT_ROWS:
+            self._corrupt.clear()
+        self._corrupt[text] = now
+        logger.error("%s", text, extra={"error": text})
+
+    def record_success(self, what: str) -> None:
+        """Note a success; the first one some time after a failure is logged."""
+        # Two threads tell of the state store: look it up once.
+        failing = self._failing.get(what)
+        if failing is None:
+            return
+        since, last = failing
+        if self._clock.now() - last >= RECOVERY_SECONDS:
+            self._failing.pop(what, None)
+            logger.warning(
+                "%s works again, it failed for %.1f s",
+                what,
+                last - since,
+                extra={"object": what, "seconds": last - since},
+            )
