@@ -125,7 +125,7 @@ class Kinesumer:
         thread, self._thread = self._thread, None
         clients, self._clients = self._clients, None
         if telemetry is not None:
-            telemetry.forget()
+            telemetry.unwatch()
         if thread is not None:
             await thread.stop()
         if clients is not None:

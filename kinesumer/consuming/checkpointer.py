@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.write_rate import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.telemetry.names import COMMIT_DURATION, COMMIT_SPAN, SHARDS
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Checkpointer:
         """Store what is done, trying until it is stored; return the shards lost."""
         self._take_stock()
         holdings = list(self._holdings())
-        with self._context.telemetry.commits(len(holdings)):
+        attributes = {SHARDS: len(holdings)}
+        with self._context.telemetry.trace(COMMIT_SPAN, attributes=attributes):
             await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
         return [holding.key for holding in holdings if holding.lost]
 
@@ -94,7 +96,8 @@ class Checkpointer:
         answers = await asyncio.gather(*map(self._note_tip, quiet[:MOST_TIPS]))
         self._counts = Counter(holding.key.stream_arn for holding in due)
         if due:
-            with self._context.telemetry.commits(len(due)):
+            attributes = {SHARDS: len(due)}
+            with self._context.telemetry.trace(COMMIT_SPAN, attributes=attributes):
                 answers += await asyncio.gather(*map(self._commit, due))
         return all(answers)
 
@@ -108,7 +111,7 @@ class Checkpointer:
         write = writes.commit(context.app, holding.row, position, tip)
         async with self._limit:
             try:
-                with context.telemetry.commit(holding.key.stream_arn):
+                with context.telemetry.measure(COMMIT_DURATION, holding.key.stream_arn):
                     written = await (context.write if patient else context.store.write)(
                         write
                     )

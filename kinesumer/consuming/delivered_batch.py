@@ -8,6 +8,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import data_bytes
+from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -207,7 +208,8 @@ class InHand:
         if handed > self._told:
             size = data_bytes(self.batch, self._told, handed)
             new, self._told = handed - self._told, handed
-            telemetry.processed(self.batch.stream_arn, new, size)
+            telemetry.count(RECORDS_PROCESSED, self.batch.stream_arn, new)
+            telemetry.count(DATA_BYTES_PROCESSED, self.batch.stream_arn, size)
 
     def _rest(self) -> list[Record]:
         handed, records = self.handed, self.batch.records

@@ -36,6 +36,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
+from kinesumer.telemetry.names import RECORDS_OUTSIDE
 from kinesumer.wire import rows
 from kinesumer.wire.aggregation import (
     OpenedRecords,
@@ -181,7 +182,9 @@ class Reader:
         opened = open_records(piece, self._holding.source)
         if opened.outside:
             self._holding.outside += opened.outside
-            self._context.telemetry.outside(self._stream.arn, opened.outside)
+            self._context.telemetry.count(
+                RECORDS_OUTSIDE, self._stream.arn, opened.outside
+            )
         return self._batches(opened, millis_behind)
 
     async def _call(

@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.runtime.failure_log import logger
+from kinesumer.telemetry.names import HEARTBEAT_DURATION
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class Heart:
     async def _try(self, write: Write) -> WriteResult:
         try:
             async with asyncio.timeout(self._context.config.heartbeat_interval_seconds):
-                with self._context.telemetry.heartbeat():
+                with self._context.telemetry.measure(HEARTBEAT_DURATION):
                     return await self._context.store.write(write)
         except TimeoutError:
             raise StoreUnavailableError("the heartbeat wasn't answered") from None

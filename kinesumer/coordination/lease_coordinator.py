@@ -24,6 +24,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.runtime.failure_log import logger
+from kinesumer.telemetry.names import HAND_OVER_DURATION, LOST_LEASES, ROUND_DURATION
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Rounds:
         """Give up a shard that another session owns by now."""
         self._take_stock()
         holding.lost = True
-        self._context.telemetry.lost_lease(holding.key.stream_arn)
+        self._context.telemetry.count(LOST_LEASES, holding.key.stream_arn)
         holding.revoke()
         self._buffer.drop(holding)
         if holding.position is not None:
@@ -204,7 +205,7 @@ class Rounds:
         if now >= self._next_read:
             self._next_read = now + SAFETY_SECONDS
             try:
-                with self._context.telemetry.round():
+                with self._context.telemetry.measure(ROUND_DURATION):
                     await self._claim_inside()
             except StoreUnavailableError as error:
                 self._context.failure_log.record_failure("state store", error)
@@ -240,7 +241,9 @@ class Rounds:
 
     async def _hand_over(self, holding: Holding) -> None:
         started = self._context.clock.now()
-        with self._context.telemetry.hand_over(holding.key.stream_arn):
+        with self._context.telemetry.measure(
+            HAND_OVER_DURATION, holding.key.stream_arn
+        ):
             await self.release(holding, self._context.config.drain_timeout_seconds)
         self._releasing.discard(holding.key)
         self.look_again()

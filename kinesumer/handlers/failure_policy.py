@@ -21,6 +21,7 @@ from kinesumer.handlers.failure_log import (
 from kinesumer.handlers.retry import Failure, RetryPolicy, retried
 from kinesumer.handlers.work_item import Stoppage
 from kinesumer.runtime.failure_log import logger
+from kinesumer.telemetry.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from random import Random
@@ -117,7 +118,7 @@ class Bury:
             last = await retried(PUTS, first, put, sleep, self._random)
             if last is not None:
                 raise self._not_stored(stint, failure, last) from last.error
-        self._telemetry.buried(letter.stream_arn)
+        self._telemetry.count(DEAD_LETTERS, letter.stream_arn)
         log_dead_letter(stint, failure)
 
     async def _put(self, stint: Stint, letter: DeadLetter) -> Exception | None:

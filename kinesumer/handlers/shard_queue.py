@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.prefetch import RECORD_OVERHEAD_BYTES, memory_size
 from kinesumer.handlers.watermark import Watermark
 from kinesumer.handlers.work_item import Stoppage
+from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,4 +124,5 @@ class Lane:
             self._processed = self._processed_size = 0
             data_bytes = size - RECORD_OVERHEAD_BYTES * count
             arn = self.holding.key.stream_arn
-            self._telemetry.processed(arn, count, data_bytes)
+            self._telemetry.count(RECORDS_PROCESSED, arn, count)
+            self._telemetry.count(DATA_BYTES_PROCESSED, arn, data_bytes)

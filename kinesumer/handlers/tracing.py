@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.telemetry.names import HANDLE_SPAN, HANDLER_FAILURES, RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,13 +69,14 @@ class Tracing:
         """Trace user code at the records of a stint up to ``stop``."""
         arn, count = stint.batch.stream_arn, stop - stint.done
         if (find := self._traceparent) is None:
-            return self._telemetry.handle(arn, count)
+            return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count})
         found = (find(record) for record in stint.records[stint.done : stop])
-        return self._telemetry.handle(arn, count, [text for text in found if text])
+        traceparents = [text for text in found if text]
+        return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count}, traceparents)
 
     def failed(self, stint: Stint) -> None:
         """Count a call that raised."""
-        self._telemetry.handler_failed(stint.batch.stream_arn)
+        self._telemetry.count(HANDLER_FAILURES, stint.batch.stream_arn)
 
 
 def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler:
@@ -85,7 +87,7 @@ def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler
         text = find(record)
         if not text:
             return nullcontext()
-        return telemetry.handle_record(record.stream_arn, text)
+        return telemetry.trace_record(record.stream_arn, text)
 
     async def awaited(record: Record) -> None:
         with span(record):

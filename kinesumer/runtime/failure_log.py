@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.names import CORRUPT_ROWS, THROTTLES
 
 if TYPE_CHECKING:
     from kinesumer.errors import CorruptRowError, ShardThrottledError
@@ -35,7 +37,7 @@ class FailureLog:
 
     def record_failure(self, what: str, error: Exception) -> None:
         """Note a failure; the first of a row of them is logged."""
-        self._telemetry.failed(error)
+        self._count_throttle(error)
         now = self._clock.now()
         since, _ = self._failing.get(what, (now, now))
         if what not in self._failing:
@@ -49,7 +51,7 @@ class FailureLog:
 
     def record_throttled_read(self, stream: str, error: ShardThrottledError) -> None:
         """Note that a shard's reads are used up; the first of a row is logged."""
-        self._telemetry.failed(error)
+        self._count_throttle(error)
         now = self._clock.now()
         since, _ = self._throttled.get(stream, (now, now))
         if stream not in self._throttled:
@@ -81,7 +83,7 @@ class FailureLog:
 
         It stops what it is about, and nothing else.
         """
-        self._telemetry.corrupt_row()
+        self._telemetry.count(CORRUPT_ROWS)
         now, text = self._clock.now(), str(error)
         if (
             now - self._corrupt.get(text, -CORRUPT_ROW_LOG_SECONDS)
@@ -108,3 +110,9 @@ class FailureLog:
                 last - since,
                 extra={"object": what, "seconds": last - since},
             )
+
+    def _count_throttle(self, error: Exception) -> None:
+        if isinstance(error, StoreThrottledError):
+            self._telemetry.count(THROTTLES, service="dynamodb")
+        elif isinstance(error, SourceThrottledError):
+            self._telemetry.count(THROTTLES, service="kinesis")

@@ -1,18 +1,17 @@
-"""OpenTelemetry's instruments for what ``telemetry`` names; one set a process."""
+"""Telemetry by OpenTelemetry's API, with one set of instruments per process."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import SourceThrottledError, StoreThrottledError
-from kinesumer.telemetry.api import (
+from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.names import (
     ACCOUNT,
     APP,
     BUFFERED_BYTES,
     COMMIT_DURATION,
-    COMMIT_SPAN,
     CORRUPT_ROWS,
     CURRENT_LEASES,
     DATA_BYTES_PROCESSED,
@@ -20,122 +19,71 @@ from kinesumer.telemetry.api import (
     HAND_OVER_DURATION,
     HAND_OVER_SPAN,
     HANDLE_RECORD_SPAN,
-    HANDLE_SPAN,
     HANDLER_FAILURES,
     HEARTBEAT_DURATION,
     LEASES_TO_TAKE,
     LOST_LEASES,
     MILLIS_BEHIND_LATEST,
     NUM_WORKERS,
-    RECORDS,
     RECORDS_OUTSIDE,
     RECORDS_PROCESSED,
     RECORDS_UNCOMMITTED,
     REGION,
     ROUND_DURATION,
     ROUND_SPAN,
-    SECONDS,
     SERVICE,
-    SHARDS,
     STREAM_NAME,
     THROTTLES,
     TOTAL_LEASES,
-    Telemetry,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Histogram
-    from opentelemetry.trace import Link
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.trace import Link, Tracer
 
     from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import Attributes, ClientState
+    from kinesumer.telemetry.api import ClientState
+
+    Attributes = dict[str, str]
+    ReadGauge = Callable[[ClientState], Iterable[tuple[str, int | None]]]
+
+MAX_LINKS = 128
+"""OpenTelemetry's limit of links per span."""
+MAX_TRACEPARENT_CHARACTERS = 512
+"""A header has 55. A later version's may have more."""
+
+_COUNTERS = {
+    RECORDS_PROCESSED: "{record}",
+    DATA_BYTES_PROCESSED: "By",
+    RECORDS_OUTSIDE: "{record}",
+    LOST_LEASES: "{shard}",
+    THROTTLES: "{request}",
+    CORRUPT_ROWS: "{row}",
+    HANDLER_FAILURES: "{call}",
+    DEAD_LETTERS: "{record}",
+}
+
+_DURATIONS = {
+    ROUND_DURATION: ROUND_SPAN,
+    HAND_OVER_DURATION: HAND_OVER_SPAN,
+    COMMIT_DURATION: None,
+    HEARTBEAT_DURATION: None,
+}
+"""The span that each duration has, if any."""
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds, from one quick request to ``drain_timeout_seconds``."""
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
-    from opentelemetry.trace import Tracer
-
-    from kinesumer.telemetry.api import Attributes, ClientState
-
-    Read = Callable[["ClientState"], Iterable[tuple[str, int | None]]]
-
-
-class Instruments:
-    """All instruments of one meter and tracer; one set serves all clients."""
-
-    def __init__(self, meter: Meter, tracer: Tracer) -> None:
-        self.tracer = tracer
-        self.watched: list[Callable[[], ClientState]] = []
-        counter = meter.create_counter
-        self.records_processed = counter(RECORDS_PROCESSED, "{record}")
-        self.data_bytes_processed = counter(DATA_BYTES_PROCESSED, "By")
-        self.records_outside = counter(RECORDS_OUTSIDE, "{record}")
-        self.lost_leases = counter(LOST_LEASES, "{shard}")
-        self.throttles = counter(THROTTLES, "{request}")
-        self.corrupt_rows = counter(CORRUPT_ROWS, "{row}")
-        self.handler_failures = counter(HANDLER_FAILURES, "{call}")
-        self.dead_letters = counter(DEAD_LETTERS, "{record}")
-        self.round_duration = _duration(meter, ROUND_DURATION)
-        self.hand_over_duration = _duration(meter, HAND_OVER_DURATION)
-        self.commit_duration = _duration(meter, COMMIT_DURATION)
-        self.heartbeat_duration = _duration(meter, HEARTBEAT_DURATION)
-        for name, (unit, read) in _GAUGES.items():
-            meter.create_observable_gauge(name, [self._callback(name, read)], unit)
-
-    def _callback(
-        self, name: str, read: Read
-    ) -> Callable[[CallbackOptions], list[Observation]]:
-        from opentelemetry.metrics import Observation
-
-        # Clients of one process look alike: the worst lag counts, the rest adds up.
-        merge = max if name == MILLIS_BEHIND_LATEST else _add
-
-        def observe(_: CallbackOptions) -> list[Observation]:
-            merged: dict[tuple[str, str], int] = {}
-            for client in [state() for state in self.watched]:
-                for arn, value in read(client):
-                    if value is not None:
-                        at = client.app, arn
-                        merged[at] = merge(merged[at], value) if at in merged else value
-            return [
-                Observation(value, {APP: app} | stream_attributes(arn))
-                for (app, arn), value in merged.items()
-            ]
-
-        return observe
-
-
-@cache
-def process_instruments() -> Instruments:
-    """Return those of the global providers: an SDK keeps one callback per name."""
-    from opentelemetry import metrics, trace
-
-    return Instruments(metrics.get_meter("kinesumer"), trace.get_tracer("kinesumer"))
-
-
-def stream_attributes(arn: str) -> Attributes:
-    """Return what tells a stream from others, of one name in another account too."""
-    if not arn:
-        return {}
-    *_, region, account, resource = arn.split(":", 5)
-    return {
-        STREAM_NAME: resource.removeprefix("stream/"),
-        REGION: region,
-        ACCOUNT: account,
-    }
-
-
-def _per_stream(field: str) -> Read:
+def _per_stream(field: str) -> ReadGauge:
     return lambda client: [(s.arn, getattr(s, field)) for s in client.streams]
 
 
-_GAUGES: Mapping[str, tuple[str, Read]] = {
+_GAUGES: Mapping[str, tuple[str, ReadGauge]] = {
     MILLIS_BEHIND_LATEST: ("ms", _per_stream("millis_behind")),
     CURRENT_LEASES: ("{shard}", _per_stream("current_leases")),
     LEASES_TO_TAKE: ("{shard}", _per_stream("leases_to_take")),
@@ -146,138 +94,145 @@ _GAUGES: Mapping[str, tuple[str, Read]] = {
 }
 
 
-def _duration(meter: Meter, name: str) -> Histogram:
-    return meter.create_histogram(
-        name, "s", explicit_bucket_boundaries_advisory=SECONDS
-    )
+class Instruments:
+    """All instruments of one meter and tracer, shared by all clients of a process."""
+
+    def __init__(self, meter: Meter, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.clients: list[Callable[[], ClientState]] = []
+        self.counters = {
+            name: meter.create_counter(name, unit) for name, unit in _COUNTERS.items()
+        }
+        self.durations = {
+            name: meter.create_histogram(
+                name, "s", explicit_bucket_boundaries_advisory=_BUCKETS
+            )
+            for name in _DURATIONS
+        }
+        for name, (unit, read) in _GAUGES.items():
+            meter.create_observable_gauge(name, [self._callback(name, read)], unit)
+
+    def _callback(
+        self, name: str, read: ReadGauge
+    ) -> Callable[[CallbackOptions], list[Observation]]:
+        from opentelemetry.metrics import Observation
+
+        def observe(_: CallbackOptions) -> list[Observation]:
+            # Attributes don't tell the clients of one process apart: values add up,
+            # except for the lag, where the greatest counts.
+            merged: dict[tuple[str, str], int] = {}
+            for client in [state() for state in self.clients]:
+                for arn, value in read(client):
+                    if value is not None:
+                        key = client.app, arn
+                        other = merged.get(key, 0)
+                        is_lag = name == MILLIS_BEHIND_LATEST
+                        merged[key] = max(other, value) if is_lag else other + value
+            return [
+                Observation(value, {APP: app} | stream_attributes(arn))
+                for (app, arn), value in merged.items()
+            ]
+
+        return observe
 
 
-def _add(one: int, other: int) -> int:
-    return one + other
+@cache
+def process_instruments() -> Instruments:
+    """Return the instruments of the global providers.
+
+    They are created once, since an SDK keeps one callback per name.
+    """
+    from opentelemetry import metrics, trace
+
+    return Instruments(metrics.get_meter("kinesumer"), trace.get_tracer("kinesumer"))
+
+
+def stream_attributes(arn: str) -> Attributes:
+    """Return a stream's name, region and account as attributes."""
+    if not arn:
+        return {}
+    *_, region, account, resource = arn.split(":", 5)
+    return {
+        STREAM_NAME: resource.removeprefix("stream/"),
+        REGION: region,
+        ACCOUNT: account,
+    }
 
 
 class OpenTelemetry(Telemetry):
-    """Tells OpenTelemetry, and so whatever SDK the application has set up."""
+    """Passes telemetry to the SDK that the application has set up, if any."""
 
     def __init__(
         self, app: str, clock: Clock, instruments: Instruments | None = None
     ) -> None:
         self._app: Attributes = {APP: app}
         self._clock = clock
-        self._to = instruments or process_instruments()
+        self._instruments = instruments or process_instruments()
+        self._tracer = self._instruments.tracer
         self._streams: dict[str, Attributes] = {}
-        self._watched: Callable[[], ClientState] | None = None
+        self._client: Callable[[], ClientState] | None = None
 
     def watch(self, state: Callable[[], ClientState]) -> None:
         """Let gauges read a client's state, from the exporter's thread."""
-        self._watched = state
-        self._to.watched.append(state)
+        self._client = state
+        self._instruments.clients.append(state)
 
-    def forget(self) -> None:
-        """End what ``watch`` began."""
-        if self._watched is not None:
-            self._to.watched.remove(self._watched)
-            self._watched = None
+    def unwatch(self) -> None:
+        """End ``watch()``, if it was called."""
+        if self._client is not None:
+            self._instruments.clients.remove(self._client)
+            self._client = None
 
-    def processed(self, stream_arn: str, records: int, data_bytes: int) -> None:
-        """Count records that user code is through with, or was given."""
-        attributes = self._of(stream_arn)
-        self._to.records_processed.add(records, attributes)
-        self._to.data_bytes_processed.add(data_bytes, attributes)
-
-    def outside(self, stream_arn: str, records: int) -> None:
-        """Count records outside their shard's hash range."""
-        self._to.records_outside.add(records, self._of(stream_arn))
-
-    def lost_lease(self, stream_arn: str) -> None:
-        """Count a shard that was lost."""
-        self._to.lost_leases.add(1, self._of(stream_arn))
-
-    def failed(self, error: Exception) -> None:
-        """Count a failed call to AWS, if it was throttled."""
-        if isinstance(error, StoreThrottledError):
-            self._to.throttles.add(1, {**self._app, SERVICE: "dynamodb"})
-        elif isinstance(error, SourceThrottledError):
-            self._to.throttles.add(1, {**self._app, SERVICE: "kinesis"})
-
-    def corrupt_row(self) -> None:
-        """Count a row that couldn't be read."""
-        self._to.corrupt_rows.add(1, self._app)
+    def count(
+        self, counter: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+    ) -> None:
+        """Increase a counter."""
+        attributes = self._attributes(stream_arn)
+        if service:
+            attributes = {**attributes, SERVICE: service}
+        self._instruments.counters[counter].add(amount, attributes)
 
     @contextmanager
-    def round(self) -> Iterator[None]:
-        """Measure and trace a round."""
-        with (
-            self._to.tracer.start_as_current_span(ROUND_SPAN, attributes=self._app),
-            self._measured(self._to.round_duration, self._app),
-        ):
+    def measure(self, duration: str, stream_arn: str = "") -> Iterator[None]:
+        """Measure the block's duration unless the block raises."""
+        attributes = self._attributes(stream_arn)
+        span = _DURATIONS[duration]
+        start_span = self._tracer.start_as_current_span
+        with start_span(span, attributes=attributes) if span else nullcontext():
+            started = self._clock.now()
             yield
+            seconds = self._clock.now() - started
+            self._instruments.durations[duration].record(seconds, attributes)
 
-    @contextmanager
-    def hand_over(self, stream_arn: str) -> Iterator[None]:
-        """Measure and trace a shard's release to another client."""
-        attributes = self._of(stream_arn)
-        with (
-            self._to.tracer.start_as_current_span(
-                HAND_OVER_SPAN, attributes=attributes
-            ),
-            self._measured(self._to.hand_over_duration, attributes),
-        ):
-            yield
-
-    def commits(self, shards: int) -> AbstractContextManager[object]:
-        """Trace the commits of some shards."""
-        return self._to.tracer.start_as_current_span(
-            COMMIT_SPAN, attributes={**self._app, SHARDS: shards}
-        )
-
-    def commit(self, stream_arn: str) -> AbstractContextManager[object]:
-        """Measure one shard's commit, if it is answered."""
-        return self._measured(self._to.commit_duration, self._of(stream_arn))
-
-    def heartbeat(self) -> AbstractContextManager[object]:
-        """Measure a heartbeat, if it is answered."""
-        return self._measured(self._to.heartbeat_duration, self._app)
-
-    def handler_failed(self, stream_arn: str) -> None:
-        """Count a call of a handler that raised."""
-        self._to.handler_failures.add(1, self._of(stream_arn))
-
-    def buried(self, stream_arn: str) -> None:
-        """Count a record that was stored as a dead letter."""
-        self._to.dead_letters.add(1, self._of(stream_arn))
-
-    def handle(
-        self, stream_arn: str, records: int, traceparents: Iterable[str] = ()
+    def trace(
+        self,
+        span: str,
+        stream_arn: str = "",
+        attributes: Mapping[str, int] | None = None,
+        traceparents: Iterable[str] = (),
     ) -> AbstractContextManager[object]:
-        """Trace user code at some records; link it to their producers."""
-        return self._to.tracer.start_as_current_span(
-            HANDLE_SPAN,
-            attributes={**self._of(stream_arn), RECORDS: records},
+        """Trace the block, linked to the producers' spans."""
+        return self._tracer.start_as_current_span(
+            span,
+            attributes={**self._attributes(stream_arn), **(attributes or {})},
             links=links_to(traceparents),
         )
 
-    def handle_record(
+    def trace_record(
         self, stream_arn: str, traceparent: str
     ) -> AbstractContextManager[object]:
-        """Trace user code at one record, as a part of what its producer did."""
+        """Trace a handler's call for one record as a child of its producer's span."""
         from opentelemetry import trace
 
-        here = trace.get_current_span().get_span_context()
-        return self._to.tracer.start_as_current_span(
+        current = trace.get_current_span().get_span_context()
+        return self._tracer.start_as_current_span(
             HANDLE_RECORD_SPAN,
-            context=_producer(traceparent),
-            attributes=self._of(stream_arn),
-            links=[trace.Link(here)] if here.is_valid else (),
+            context=_producer_context(traceparent),
+            attributes=self._attributes(stream_arn),
+            links=[trace.Link(current)] if current.is_valid else (),
         )
 
-    @contextmanager
-    def _measured(self, to: Histogram, attributes: Attributes) -> Iterator[None]:
-        started = self._clock.now()
-        yield
-        to.record(self._clock.now() - started, attributes)
-
-    def _of(self, stream_arn: str) -> Attributes:
+    def _attributes(self, stream_arn: str) -> Attributes:
         known = self._streams.get(stream_arn)
         if known is None:
             known = self._app | stream_attributes(stream_arn)
@@ -285,36 +240,28 @@ class OpenTelemetry(Telemetry):
         return known
 
 
-MOST_LINKS = 128
-"""OpenTelemetry's limit of links a span."""
-
-
-LONGEST_TRACEPARENT = 512
-"""Characters: a header has 55, and a later version's may have more."""
-
-
 def links_to(traceparents: Iterable[str]) -> list[Link]:
-    """Return links to producers' spans, each once; what names none is left out."""
+    """Return one link per producer's span. Invalid headers are left out."""
     from opentelemetry import trace
 
     links: list[Link] = []
     for traceparent in dict.fromkeys(traceparents):
-        span = trace.get_current_span(_producer(traceparent))
-        if span.get_span_context().is_valid and len(links) < MOST_LINKS:
+        span = trace.get_current_span(_producer_context(traceparent))
+        if span.get_span_context().is_valid and len(links) < MAX_LINKS:
             links.append(trace.Link(span.get_span_context()))
     return links
 
 
-def _producer(traceparent: str) -> Context:
-    """Return the context that a W3C traceparent header names; none if it names none."""
+def _producer_context(traceparent: str) -> Context:
+    """Return the context that a W3C traceparent header names; else an empty one."""
     from opentelemetry.context import Context as NewContext
     from opentelemetry.trace.propagation.tracecontext import (
         TraceContextTextMapPropagator,
     )
 
-    # It is a producer's: OpenTelemetry's expression takes seconds for long spaces in
-    # some versions, and others log each one.
-    if len(traceparent) > LONGEST_TRACEPARENT:
+    # Producers write this text. Some versions of OpenTelemetry take seconds to match
+    # a long run of spaces, and others log each one.
+    if len(traceparent) > MAX_TRACEPARENT_CHARACTERS:
         return NewContext()
     carrier = {"traceparent": traceparent}
     return TraceContextTextMapPropagator().extract(carrier, NewContext())

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from kinesumer.cli.main import cli
-from kinesumer.telemetry import api
+from kinesumer.telemetry import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,14 +73,14 @@ def imported(path: str) -> object:
 
 METRICS = [
     value
-    for name, value in vars(api).items()
+    for name, value in vars(names).items()
     if name.isupper() and isinstance(value, str)
 ]
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_the_guide_names_every_metric_span_and_attribute_of_clients(name: str) -> None:
-    if name != api.SHARDS:
+    if name != names.SHARDS:
         assert f"`{name}`" in (ROOT / "docs" / "monitoring.md").read_text()
 
 

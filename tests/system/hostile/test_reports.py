@@ -12,6 +12,7 @@ from kinesumer.runtime.failure_log import (
     FailureLog,
 )
 from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.names import CORRUPT_ROWS
 from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 
 class Counting(Telemetry):
-    """Counts what it is told of."""
+    """Counts corrupt rows."""
 
     def __init__(self) -> None:
         self.rows = 0
 
-    def corrupt_row(self) -> None:
-        self.rows += 1
+    def count(
+        self, counter: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+    ) -> None:
+        self.rows += amount if counter == CORRUPT_ROWS else 0
 
 
 @in_virtual_time

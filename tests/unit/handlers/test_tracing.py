@@ -12,11 +12,11 @@ from opentelemetry import trace
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
-from kinesumer.telemetry import api
+from kinesumer.telemetry import names
 from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner
-from tests.unit.telemetry.test_api import ORDERS, Sdk
+from tests.unit.telemetry.test_otel import ORDERS, Sdk
 
 if TYPE_CHECKING:
     from kinesumer import Batch
@@ -80,9 +80,9 @@ async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
     headers = [HEADER, HEADER, "nonsense", "", OTHER]
     world.put(*(f'{{"tp": "{header}"}}' for header in headers), "no JSON")
     runner = Traced(world, Sdk(), handle, traceparent="tp")
-    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
-    [span] = runner.spans(api.HANDLE_SPAN)
-    assert span.attributes == {**ORDERS, api.RECORDS: 6}
+    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
+    [span] = runner.spans(names.HANDLE_SPAN)
+    assert span.attributes == {**ORDERS, names.RECORDS: 6}
     linked = [f"{link.context.span_id:016x}" for link in span.links]
     assert linked == [SPAN, OTHER.split("-")[2]]
     assert span.parent is None
@@ -101,9 +101,9 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
 
     world.put("a", "b", "c")
     runner = Traced(world, Sdk(), handle, traceparent=found)
-    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
-    [batch] = runner.spans(api.HANDLE_SPAN)
-    [span] = runner.spans(api.HANDLE_RECORD_SPAN)
+    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
+    [batch] = runner.spans(names.HANDLE_SPAN)
+    [span] = runner.spans(names.HANDLE_RECORD_SPAN)
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
     assert [link.context for link in span.links] == [batch.context]
@@ -133,8 +133,8 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     runner = Traced(
         world, Sdk(), handle, traceparent=lambda record: texts[int(record.data)]
     )
-    await world.until(lambda: runner.spans(api.HANDLE_SPAN))
-    spans = runner.spans(api.HANDLE_RECORD_SPAN)
+    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
+    spans = runner.spans(names.HANDLE_RECORD_SPAN)
     assert [span.parent for span in spans] == [None] * len(texts)
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
@@ -158,12 +158,12 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
     await world.until(lambda: runner.letters.stored)
     await runner.leave()
     points = runner.sdk.collect()
-    assert points[api.HANDLER_FAILURES][0].value == 3
-    assert points[api.DEAD_LETTERS][0].value == 1
-    assert points[api.DEAD_LETTERS][0].attributes == ORDERS
-    assert points[api.RECORDS_PROCESSED][0].value == 3
-    assert points[api.DATA_BYTES_PROCESSED][0].value == 3
-    failed = [s for s in runner.spans(api.HANDLE_SPAN) if not s.status.is_ok]
+    assert points[names.HANDLER_FAILURES][0].value == 3
+    assert points[names.DEAD_LETTERS][0].value == 1
+    assert points[names.DEAD_LETTERS][0].attributes == ORDERS
+    assert points[names.RECORDS_PROCESSED][0].value == 3
+    assert points[names.DATA_BYTES_PROCESSED][0].value == 3
+    failed = [s for s in runner.spans(names.HANDLE_SPAN) if not s.status.is_ok]
     assert len(failed) == 3
     assert failed[0].events[0].attributes["exception.message"] == "bad"
 

@@ -22,12 +22,11 @@ from kinesumer.consuming.delivery import Delivery, Records
 from kinesumer.coordination.gauges import read_gauges
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
-from kinesumer.errors import StoreThrottledError
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.telemetry import api
+from kinesumer.telemetry import names
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
 
 METRICS = {
-    getattr(api, name)
+    getattr(names, name)
     for name in (
         "RECORDS_PROCESSED DATA_BYTES_PROCESSED RECORDS_OUTSIDE LOST_LEASES THROTTLES "
         "ROUND_DURATION HAND_OVER_DURATION COMMIT_DURATION HEARTBEAT_DURATION "
@@ -50,17 +49,17 @@ METRICS = {
     ).split()
 }
 ALLOWED = {
-    api.APP,
-    api.STREAM_NAME,
-    api.REGION,
-    api.ACCOUNT,
-    api.SERVICE,
+    names.APP,
+    names.STREAM_NAME,
+    names.REGION,
+    names.ACCOUNT,
+    names.SERVICE,
 }
 ORDERS = {
-    api.APP: "app",
-    api.STREAM_NAME: "orders",
-    api.REGION: "us-east-1",
-    api.ACCOUNT: "123456789012",
+    names.APP: "app",
+    names.STREAM_NAME: "orders",
+    names.REGION: "us-east-1",
+    names.ACCOUNT: "123456789012",
 }
 
 
@@ -186,13 +185,13 @@ def test_a_small_run_records_every_metric_with_bounded_attributes() -> None:
             key for points in found.values() for p in points for key in p.attributes
         } == ALLOWED
         assert one.seen == 21
-        assert values(found, api.RECORDS_PROCESSED) == [(ORDERS, 21)]
-        assert values(found, api.DATA_BYTES_PROCESSED) == [(ORDERS, 210)]
-        assert values(found, api.RECORDS_OUTSIDE) == [(ORDERS, 1)]
-        assert values(found, api.TOTAL_LEASES) == [(ORDERS, 4)]
-        assert values(found, api.CURRENT_LEASES) == [(ORDERS, 1)]
-        assert values(found, api.NUM_WORKERS) == [({api.APP: "app"}, 2)]
-        assert [p.count for p in found[api.HAND_OVER_DURATION]] == [2]
+        assert values(found, names.RECORDS_PROCESSED) == [(ORDERS, 21)]
+        assert values(found, names.DATA_BYTES_PROCESSED) == [(ORDERS, 210)]
+        assert values(found, names.RECORDS_OUTSIDE) == [(ORDERS, 1)]
+        assert values(found, names.TOTAL_LEASES) == [(ORDERS, 4)]
+        assert values(found, names.CURRENT_LEASES) == [(ORDERS, 1)]
+        assert values(found, names.NUM_WORKERS) == [({names.APP: "app"}, 2)]
+        assert [p.count for p in found[names.HAND_OVER_DURATION]] == [2]
         await two.stop()
         await one.stop()
 
@@ -220,8 +219,8 @@ def test_rounds_commits_and_hand_overs_are_traced_and_records_are_not() -> None:
         await one.stop()
 
     world.run(play)
-    names = {span.name for span in sdk.exporter.get_finished_spans()}
-    assert names == {api.ROUND_SPAN, api.COMMIT_SPAN}
+    spans = {span.name for span in sdk.exporter.get_finished_spans()}
+    assert spans == {names.ROUND_SPAN, names.COMMIT_SPAN}
 
 
 def test_a_planned_move_is_traced() -> None:
@@ -240,7 +239,7 @@ def test_a_planned_move_is_traced() -> None:
     moves = [
         span
         for span in sdk.exporter.get_finished_spans()
-        if span.name == api.HAND_OVER_SPAN
+        if span.name == names.HAND_OVER_SPAN
     ]
     assert [dict(move.attributes or {}) for move in moves] == [ORDERS]
 
@@ -254,10 +253,10 @@ def test_clients_of_one_process_add_up_until_they_are_forgotten() -> None:
         tells[0].watch(lambda: read_gauges(one.group))
         tells[1].watch(lambda: read_gauges(two.group))
         await asyncio.sleep(10)
-        assert values(sdk.collect(), api.CURRENT_LEASES) == [(ORDERS, 4)]
+        assert values(sdk.collect(), names.CURRENT_LEASES) == [(ORDERS, 4)]
         await two.stop()
-        tells[1].forget()
-        assert values(sdk.collect(), api.CURRENT_LEASES) == [(ORDERS, 2)]
+        tells[1].unwatch()
+        assert values(sdk.collect(), names.CURRENT_LEASES) == [(ORDERS, 2)]
         await one.stop()
 
     world.run(play)
@@ -272,7 +271,7 @@ def test_a_batch_that_user_code_is_slow_with_is_counted_as_it_goes() -> None:
         tells = OpenTelemetry("app", world.clock, sdk.instruments)
         one = world.client("one", tells, seconds_per_record=1)
         await asyncio.sleep(30)
-        ((_, records),) = values(sdk.collect(), api.RECORDS_PROCESSED)
+        ((_, records),) = values(sdk.collect(), names.RECORDS_PROCESSED)
         assert 10 < records < 40
         await one.stop()
 
@@ -286,13 +285,15 @@ def test_without_an_sdk_it_does_nothing() -> None:
         tells = OpenTelemetry("app", world.clock)
         one = world.client("one", tells)
         tells.watch(lambda: read_gauges(one.group))
-        tells.failed(StoreThrottledError("throttled"))
-        tells.lost_lease("arn:aws:kinesis:us-east-1:123456789012:stream/orders")
+        tells.count(names.THROTTLES, service="dynamodb")
+        tells.count(
+            names.LOST_LEASES, "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+        )
         world.kinesis.put("orders", b"x")
         await asyncio.sleep(10)
         assert one.seen == 1
         await one.stop()
-        tells.forget()
+        tells.unwatch()
 
     world.run(play)
 
