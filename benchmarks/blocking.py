@@ -20,8 +20,8 @@ from benchmarks.consume import RECORDS
 from benchmarks.handlers import TIMES, batches
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
-from kinesumer.blocking.portal import Crossing
+from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
+from kinesumer.blocking.portal import LoopThread
 from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ class Desk:
         self._delivery = ThreadDelivery(
             SystemClock(), acks_by_asking=True, ack=lambda _: None
         )
-        self.crossing = Crossing(self)
-        self.records = Records(Asking(self.crossing, self._delivery, self._start))
+        self.loop_thread = LoopThread(self)
+        self.records = Records(
+            ThreadIterator(self.loop_thread, self._delivery, self._start)
+        )
 
     async def __aenter__(self) -> None:
         self._engine = Engine(self._layout, self._delivery)
@@ -54,7 +56,7 @@ class Desk:
 def by_record(layout: Layout, records: int) -> Spent:
     """Take one record after the other; the clock starts after the first one."""
     desk = Desk(layout)
-    with desk.crossing:
+    with desk.loop_thread:
         next(desk.records)
         began = time.process_time()
         for _ in itertools.islice(desk.records, records):
@@ -65,7 +67,7 @@ def by_record(layout: Layout, records: int) -> Spent:
 def by_batch(layout: Layout, records: int) -> Spent:
     """Take one batch after the other; the clock starts after the first one."""
     desk, count = Desk(layout), 0
-    with desk.crossing:
+    with desk.loop_thread:
         taken = desk.records.batches()
         next(taken)
         began = time.process_time()
@@ -79,10 +81,10 @@ def by_batch(layout: Layout, records: int) -> Spent:
 def by_crossing(layout: Layout, _: int) -> Spent:
     """Go to the loop and back as if for each record."""
     desk = Desk(layout)
-    with desk.crossing:
+    with desk.loop_thread:
         began = time.process_time()
         for _ in range(CROSSINGS):
-            desk.crossing.call(asyncio.sleep, 0)
+            desk.loop_thread.call(asyncio.sleep, 0)
         return Spent(CROSSINGS, time.process_time() - began)
 
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.pages import Layout, iterator, numbered
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.gauges import read_gauges
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
@@ -31,7 +31,7 @@ from kinesumer.wire.records import decode_page
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.consuming.delivery import Taker
+    from kinesumer.consuming.delivery import DeliveryProtocol
     from kinesumer.model.positions import Position
     from kinesumer.ports import Reservation
 
@@ -91,7 +91,7 @@ class Spent(NamedTuple):
 class Engine:
     """The engine over canned pages, with telemetry on."""
 
-    def __init__(self, layout: Layout, taker: Taker) -> None:
+    def __init__(self, layout: Layout, taker: DeliveryProtocol) -> None:
         clock, body = SystemClock(), layout.body()
         self._bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
         telemetry = OpenTelemetry("benchmark", clock)
@@ -125,7 +125,7 @@ class Engine:
 
 async def consume(layout: Layout, records: int) -> Spent:
     """Let the engine read, deliver and commit so many records."""
-    delivery = Delivery(SystemClock(), acks_by_asking=True)
+    delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
     engine = Engine(layout, delivery)
     spent = await drain(Records(delivery, engine.begin), records)
     await engine.stop()

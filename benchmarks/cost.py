@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
 from kinesumer import Config, Start, Stream
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.runtime.context import ClientContext
@@ -172,7 +172,7 @@ class World:
         async def open_source(stream: Stream) -> MemorySource:
             return self.kinesis.source(stream.name)
 
-        delivery = Delivery(self.clock, acks_by_asking=True)
+        delivery = RecordDelivery(self.clock, acks_by_asking=True)
         group = Group(context, open_source, TaskHeart(context), delivery)
 
         async def begin() -> None:

@@ -19,9 +19,9 @@ from benchmarks.canned import Engine, Spent, consume, set_up_telemetry
 from benchmarks.consume import RECORDS
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.consuming.delivery import Delivery, Records
-from kinesumer.handlers.options import read_terms
-from kinesumer.handlers.runner import Handling
+from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class Count:
         self.began: float | None = None
         self.spent: Spent | None = None
         self._enough = records
-        self._handling: Handling
+        self._handling: HandlerRunner
 
     async def run(self, layout: Layout, handler: Any, **options: Any) -> Spent:
         """Let the engine bring records to a handler of this."""
-        self._handling = Handling(
-            read_terms(handler, **options),
+        self._handling = HandlerRunner(
+            read_run_options(handler, **options),
             app="benchmark",
             clock=SystemClock(),
             random=random.Random(),
@@ -92,7 +92,7 @@ class Count:
 
 async def batches(layout: Layout, records: int) -> Spent:
     """Consume by the plain iterator over batches."""
-    delivery = Delivery(SystemClock(), acks_by_asking=True)
+    delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
     engine, count, began = Engine(layout, delivery), 0, 0.0
     async for batch in Records(delivery, engine.begin).batches():
         if not began:
@@ -108,7 +108,7 @@ async def batches(layout: Layout, records: int) -> Spent:
 
 async def calling(layout: Layout, records: int) -> Spent:
     """Consume by the plain iterator, and await a function with each record."""
-    delivery = Delivery(SystemClock(), acks_by_asking=True)
+    delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
     engine, count = Engine(layout, delivery), Count(records)
     count._close = lambda: None
     async for record in Records(delivery, engine.begin):

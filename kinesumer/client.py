@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.streams import as_streams
 from kinesumer.coordination import pauses
 from kinesumer.coordination.group import Group
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.delivery import Taker
+    from kinesumer.consuming.delivery import DeliveryProtocol
     from kinesumer.consuming.prefetch import Batch
     from kinesumer.consuming.streams import StreamLike
-    from kinesumer.dead_letters.targets import Taker as LetterTaker
+    from kinesumer.dead_letters.targets import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.tracing import Traceparent
@@ -87,7 +87,7 @@ class Kinesumer:
         self._thread: StoreThread | None = None
         self._group: Group | None = None
         self._records: Records | None = None
-        self._delivery: Taker | None = None
+        self._delivery: DeliveryProtocol | None = None
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
@@ -143,7 +143,9 @@ class Kinesumer:
         can't be consumed.
         """
         wanted = self._checked(streams, start)
-        delivery = Delivery(SystemClock(), acks_by_asking=self.config.commit == "auto")
+        delivery = RecordDelivery(
+            SystemClock(), acks_by_asking=self.config.commit == "auto"
+        )
         self._delivery = delivery
         self._records = Records(delivery, partial(self._start, delivery, wanted, start))
         return self._records
@@ -157,7 +159,7 @@ class Kinesumer:
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
-        dead_letters: str | LetterTaker | None = None,
+        dead_letters: str | DeadLetterFunction | None = None,
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
@@ -178,14 +180,14 @@ class Kinesumer:
         Raises HandlerFailedError, DeadLetterNotStoredError, what ``consume()`` raises,
         and ConfigurationError for what can't work.
         """
-        from kinesumer.handlers.options import read_terms
-        from kinesumer.handlers.runner import Handling
+        from kinesumer.handlers.options import read_run_options
+        from kinesumer.handlers.runner import HandlerRunner
 
         if self.config.commit == "manual":
             raise ConfigurationError(
                 'run() acks records by itself: leave Config(commit="manual") out'
             )
-        terms = read_terms(
+        terms = read_run_options(
             handler,
             batch=batch,
             concurrency=concurrency,
@@ -196,7 +198,7 @@ class Kinesumer:
             traceparent=traceparent,
         )
         wanted = self._checked(streams, start)
-        handling = self._delivery = Handling(
+        handling = self._delivery = HandlerRunner(
             terms,
             app=self.app,
             clock=SystemClock(),
@@ -224,7 +226,9 @@ class Kinesumer:
             raise ConfigurationError(f"start={start!r} is no Start")
         return as_streams(streams)
 
-    async def _start(self, taker: Taker, streams: list[Stream], start: Start) -> None:
+    async def _start(
+        self, taker: DeliveryProtocol, streams: list[Stream], start: Start
+    ) -> None:
         if taker is not self._delivery:
             raise ConfigurationError(
                 "consume() or run() was called again after a start that failed: "
@@ -273,7 +277,7 @@ class Kinesumer:
         if self._starting is not None:
             await asyncio.shield(self._starting)
         await group.refresh(streams)
-        group.delivery.look_at(group.streams.values())
+        group.delivery.warn_unsupported(group.streams.values())
 
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
@@ -310,16 +314,18 @@ class Kinesumer:
             if self._starting is not None:
                 self._starting.cancel()
 
-    async def _begin(self, taker: Taker, streams: list[Stream], start: Start) -> None:
+    async def _begin(
+        self, taker: DeliveryProtocol, streams: list[Stream], start: Start
+    ) -> None:
         try:
             self._group = await self._wire(taker)
             await self._group.start(streams, start)
-            taker.look_at(self._group.streams.values())
+            taker.warn_unsupported(self._group.streams.values())
         except Exception:
             await self._undo_start(taker)
             raise
 
-    async def _undo_start(self, taker: Taker) -> None:
+    async def _undo_start(self, taker: DeliveryProtocol) -> None:
         """Close what a start opened that failed: the next one opens it anew."""
         group, self._group = self._group, None
         try:
@@ -333,10 +339,10 @@ class Kinesumer:
             )
         finally:
             await self._close_all()
-            if isinstance(taker, Delivery):
+            if isinstance(taker, RecordDelivery):
                 taker.reopen()
 
-    async def _wire(self, delivery: Taker) -> Group:
+    async def _wire(self, delivery: DeliveryProtocol) -> Group:
         # Heavy, and not needed by who only imports the package.
         from kinesumer.aws.dynamodb import open_borrowed_store
         from kinesumer.aws.kinesis import open_source

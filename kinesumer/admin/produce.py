@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.producer.aggregation import Packer
-from kinesumer.producer.batching import Counts, Putter, Unit
+from kinesumer.producer.aggregation import Aggregator
+from kinesumer.producer.batching import PendingRecord, PutCounts, RecordProducer
 from kinesumer.wire.put_records import Entry, PutResult, refusal
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ProduceResult(NamedTuple):
     """What became of all lines."""
 
     lines: int
-    counts: Counts
+    counts: PutCounts
     not_put: list[FailedLines]
     failure: str | None
     """Why it ended before the input did."""
@@ -168,21 +168,21 @@ class LineAggregator:
     """Makes units of numbered records: each its own, or many in an aggregate."""
 
     def __init__(self, shards: Sequence[Shard] | None) -> None:
-        self._packer = None if shards is None else Packer(shards)
+        self._packer = None if shards is None else Aggregator(shards)
         self._numbers: dict[object, deque[int]] = {}
         """Lines that wait in aggregates, by the shard of these."""
 
-    def add(self, number: int, entry: Entry) -> Iterator[Unit]:
+    def add(self, number: int, entry: Entry) -> Iterator[PendingRecord]:
         """Take a record over; yield what is ready to be put."""
         if self._packer is None:
             key = entry.partition_key
-            yield Unit(entry, entry.size, lane=key, origin=(number,))
+            yield PendingRecord(entry, entry.size, order_key=key, origin=(number,))
             return
         shard = self._packer.shard_of(entry)
         self._numbers.setdefault(shard, deque()).append(number)
         yield from self._numbered(self._packer.pack([entry]))
 
-    def flush(self) -> Iterator[Unit]:
+    def flush(self) -> Iterator[PendingRecord]:
         """Yield what waits."""
         if self._packer is not None:
             yield from self._numbered(self._packer.flush())
@@ -191,9 +191,9 @@ class LineAggregator:
         """Return the lines that wait."""
         return [number for waiting in self._numbers.values() for number in waiting]
 
-    def _numbered(self, units: Iterable[Unit]) -> Iterator[Unit]:
+    def _numbered(self, units: Iterable[PendingRecord]) -> Iterator[PendingRecord]:
         for unit in units:
-            waiting = self._numbers[unit.lane]
+            waiting = self._numbers[unit.order_key]
             taken = tuple(waiting.popleft() for _ in range(unit.rows))
             yield unit._replace(origin=taken)
 
@@ -216,7 +216,7 @@ class Producer:
         self._rate = rate
         self._say = say
         self._stopped = asyncio.Event()
-        self._putter = Putter(
+        self._putter = RecordProducer(
             target.put_records,
             ordered=True,
             chance=chance,
@@ -294,7 +294,7 @@ class Producer:
 
     def _failed(self, reason: str) -> None:
         """Note the lines that Kinesis hasn't said to have taken."""
-        left = [n for unit in self._putter.untaken() for n in _numbers(unit)]
+        left = [n for unit in self._putter.unacknowledged() for n in _numbers(unit)]
         for first, last in number_ranges([*left, *self._packing.waiting()]):
             self._note(FailedLines(first, last, reason))
 
@@ -303,7 +303,7 @@ class Producer:
         self._say(part)
 
 
-def _numbers(unit: Unit) -> tuple[int, ...]:
+def _numbers(unit: PendingRecord) -> tuple[int, ...]:
     return unit.origin if isinstance(unit.origin, tuple) else ()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import FatalError, KinesumerError
-from kinesumer.producer.batching import Putter, Unit
+from kinesumer.producer.batching import PendingRecord, RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters import DeadLetter
-    from kinesumer.dead_letters.targets import ReadableLetters, Stored
+    from kinesumer.dead_letters.targets import ReadableDeadLetters, StoredEntry
 
 AT_ONCE = 500
 """Letters that are put before they are taken out: what a crash may repeat."""
@@ -56,7 +56,7 @@ class StoredLetter(NamedTuple):
 
     letter: DeadLetter
     """The one that failed last."""
-    copies: list[Stored]
+    copies: list[StoredEntry]
 
 
 class Contents(NamedTuple):
@@ -75,7 +75,7 @@ class RedriveResult(NamedTuple):
     """With the reason; they stay where they are."""
 
 
-async def read_letters(stored: AsyncIterable[Stored], wanted: Filter) -> Contents:
+async def read_letters(stored: AsyncIterable[StoredEntry], wanted: Filter) -> Contents:
     """Read everything, and return what is meant."""
     held: dict[str, StoredLetter] = {}
     unreadable = []
@@ -109,7 +109,7 @@ class Redrive:
     def __init__(
         self,
         clients: ClientFactory,
-        target: ReadableLetters,
+        target: ReadableDeadLetters,
         *,
         chance: random.Random,
         roles: Roles = NO_ROLES,
@@ -151,7 +151,7 @@ class Redrive:
         return reason is None
 
     async def _put(self, source: KinesisSource, letters: list[StoredLetter]) -> None:
-        putter = Putter(
+        putter = RecordProducer(
             source.put_records,
             ordered=True,
             chance=self._chance,
@@ -161,7 +161,7 @@ class Redrive:
             await putter.add(_unit(held.letter) for held in letters)
             await putter.finish()
         except KinesumerError as error:
-            left = {unit.origin for unit in putter.untaken()}
+            left = {unit.origin for unit in putter.unacknowledged()}
             self._fail([h for h in letters if h.letter.id in left], str(error))
             letters = [held for held in letters if held.letter.id not in left]
         finally:
@@ -181,6 +181,8 @@ class Redrive:
         self._outcome.failed.extend((held.letter, reason) for held in letters)
 
 
-def _unit(letter: DeadLetter) -> Unit:
+def _unit(letter: DeadLetter) -> PendingRecord:
     entry = to_entry(letter)
-    return Unit(entry, entry.size, lane=entry.partition_key, origin=letter.id)
+    return PendingRecord(
+        entry, entry.size, order_key=entry.partition_key, origin=letter.id
+    )

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesumer import client as asynchronous
-from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
-from kinesumer.blocking.portal import Crossing
+from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
+from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kinesumer.client import Handle
     from kinesumer.consuming.streams import StreamLike
-    from kinesumer.dead_letters.targets import Taker as LetterTaker
+    from kinesumer.dead_letters.targets import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.tracing import Traceparent
@@ -34,17 +34,19 @@ class _Client(asynchronous.Kinesumer):
     closer: threading.Thread | None = None
     """The thread that ends the block."""
 
-    def asked_by_thread(
+    def new_iterator(
         self,
-        crossing: Crossing,
+        loop_thread: LoopThread,
         streams: StreamLike | Sequence[StreamLike],
         start: Start,
-    ) -> Asking:
+    ) -> ThreadIterator:
         wanted = self._checked(streams, start)
         auto = self.config.commit == "auto"
         delivery = ThreadDelivery(SystemClock(), acks_by_asking=auto, ack=self.ack)
         self._delivery = delivery
-        return Asking(crossing, delivery, partial(self._start, delivery, wanted, start))
+        return ThreadIterator(
+            loop_thread, delivery, partial(self._start, delivery, wanted, start)
+        )
 
     def _is_in_use(self) -> bool:
         if not isinstance(self._delivery, ThreadDelivery):
@@ -78,8 +80,8 @@ class Kinesumer:
             session=session,
             config=config,
         )
-        self._crossing = Crossing(self._client)
-        self._asking: Asking | None = None
+        self._loop_thread = LoopThread(self._client)
+        self._iterator: ThreadIterator | None = None
 
     @property
     def app(self) -> str:
@@ -92,7 +94,7 @@ class Kinesumer:
         return self._client.client_id
 
     def __enter__(self) -> Self:
-        self._crossing.__enter__()
+        self._loop_thread.__enter__()
         return self
 
     def __exit__(
@@ -102,7 +104,7 @@ class Kinesumer:
         trace: TracebackType | None,
     ) -> None:
         self._client.closer = threading.current_thread()
-        self._crossing.__exit__(kind, error, trace)
+        self._loop_thread.__exit__(kind, error, trace)
 
     def consume(
         self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
@@ -114,9 +116,9 @@ class Kinesumer:
         StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
         and their kind. Raises ConfigurationError for what can't be consumed.
         """
-        self._crossing.check_open()
-        self._asking = self._client.asked_by_thread(self._crossing, streams, start)
-        return Records(self._asking)
+        self._loop_thread.check_open()
+        self._iterator = self._client.new_iterator(self._loop_thread, streams, start)
+        return Records(self._iterator)
 
     def run(
         self,
@@ -127,7 +129,7 @@ class Kinesumer:
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
-        dead_letters: str | LetterTaker | None = None,
+        dead_letters: str | DeadLetterFunction | None = None,
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
@@ -150,7 +152,7 @@ class Kinesumer:
             middleware=middleware,
             traceparent=traceparent,
         )
-        self._crossing.call(running)
+        self._loop_thread.call(running)
 
     def ack(self, record: Record) -> None:
         """Mark a record as done, in any order, in any thread (``commit="manual"``).
@@ -160,9 +162,9 @@ class Kinesumer:
         if self._client.config.commit != "manual":
             raise ConfigurationError('ack() needs Config(commit="manual")')
         assert record.fence
-        if self._asking is None:
+        if self._iterator is None:
             raise ConfigurationError("nothing is consumed yet: iterate over consume()")
-        self._asking.delivery.ack_soon(record, self._crossing.loop)
+        self._iterator.delivery.ack_soon(record, self._loop_thread.loop)
 
     def commit(self) -> None:
         """Store what is done, and return when it is stored.
@@ -170,21 +172,21 @@ class Kinesumer:
         Raises ShardsLostError naming shards whose positions couldn't be stored because
         other clients own them by now.
         """
-        self._crossing.call(self._client.commit)
+        self._loop_thread.call(self._client.commit)
 
     def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
         """Consume these streams from now on, in place of the ones before."""
-        self._crossing.call(self._client.refresh, streams)
+        self._loop_thread.call(self._client.refresh, streams)
 
     def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
     ) -> None:
         """Pause a stream, a shard or all for the whole group, until it is resumed."""
-        self._crossing.call(partial(self._client.pause, stream, shard, reason))
+        self._loop_thread.call(partial(self._client.pause, stream, shard, reason))
 
     def resume(self, stream: str | None = None, shard: str | None = None) -> None:
         """Let the group consume again what was paused."""
-        self._crossing.call(partial(self._client.resume, stream, shard))
+        self._loop_thread.call(partial(self._client.resume, stream, shard))
 
     def leave(self) -> None:
         """Begin to hand all shards over, and return at once.
@@ -192,4 +194,4 @@ class Kinesumer:
         The iteration goes on meanwhile, and ends by itself. Signal handlers may call
         it: ``signal.signal(signal.SIGTERM, lambda *_: client.leave())``.
         """
-        self._crossing.begin(self._client.leave)
+        self._loop_thread.begin(self._client.leave)

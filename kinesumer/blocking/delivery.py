@@ -9,14 +9,14 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.delivered_batch import Iteration
-from kinesumer.consuming.delivery import Delivery
+from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.watchdog import thread_stack
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from kinesumer.blocking.portal import Crossing
+    from kinesumer.blocking.portal import LoopThread
     from kinesumer.consuming.prefetch import Batch
     from kinesumer.model.records import Record
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 NOBODY = 0
 
 
-class Asking:
-    """The thread that asks: the first that does, for as long as it lives."""
+class ThreadIterator:
+    """The iteration of a thread: the first that asks, for as long as it lives."""
 
     def __init__(
         self,
-        crossing: Crossing,
+        loop_thread: LoopThread,
         delivery: ThreadDelivery,
         start: Callable[[], Awaitable[None]],
     ) -> None:
         self.delivery = delivery
         self.thread = NOBODY
-        self._crossing = crossing
+        self._loop_thread = loop_thread
         self._start = start
 
     def begin(self) -> None:
@@ -50,15 +50,15 @@ class Asking:
                 "may: let it pass them on, or use run() with a handler"
             )
         self.delivery.user = caller
-        self._crossing.call(self._start)
+        self._loop_thread.call(self._start)
         self.thread = get_ident()
 
     def call(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
         """Run a coroutine function on the loop; None if the block has ended."""
         try:
-            return self._crossing.call(function, *arguments)
+            return self._loop_thread.call(function, *arguments)
         except (ConfigurationError, RuntimeError, CancelledError):
-            if self._crossing.is_over:
+            if self._loop_thread.is_over:
                 return None
             raise
 
@@ -71,16 +71,16 @@ class Records:
     long as the first that asked lives.
     """
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking, self._call = asking, asking.call
-        self._take = asking.delivery.take
+    def __init__(self, iterator: ThreadIterator) -> None:
+        self._iterator, self._call = iterator, iterator.call
+        self._take = iterator.delivery.take
 
     def __iter__(self) -> Iterator[Record]:
         return self
 
     def __next__(self) -> Record:
-        if get_ident() != self._asking.thread:
-            self._asking.begin()
+        if get_ident() != self._iterator.thread:
+            self._iterator.begin()
         record = self._take(self._call)
         if record is None:
             raise StopIteration
@@ -91,22 +91,22 @@ class Records:
 
         Asking for the next batch marks all of the one before as done.
         """
-        return Batches(self._asking)
+        return Batches(self._iterator)
 
 
 class Batches:
     """An iterator of batches, for one thread."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, iterator: ThreadIterator) -> None:
+        self._iterator = iterator
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if get_ident() != self._asking.thread:
-            self._asking.begin()
-        batch = self._asking.delivery.take_batch(self._asking.call)
+        if get_ident() != self._iterator.thread:
+            self._iterator.begin()
+        batch = self._iterator.delivery.take_batch(self._iterator.call)
         if batch is None:
             raise StopIteration
         return batch
@@ -116,10 +116,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from kinesumer.consuming.delivered_batch import InHand, UserTask
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.delivered_batch import DeliveredBatch, UserTask
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import Batch
-    from kinesumer.consuming.watchdog import Work
+    from kinesumer.consuming.watchdog import InFlightWork
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
 
@@ -132,7 +132,7 @@ ACKS_SECONDS = 0.02
 """Marks come over together, so often at most."""
 
 
-class ThreadDelivery(Delivery):
+class ThreadDelivery(RecordDelivery):
     """The batch that a thread is at. Its coroutines run on the client's event loop.
 
     ``ack`` is called there with each record that ``ack_soon()`` was told.
@@ -147,14 +147,14 @@ class ThreadDelivery(Delivery):
         self.now = clock.now
         self.user: threading.Thread | None = None
         """The thread that asks for records."""
-        self._hand: Any = None
-        """The batch at hand, an InHand; None before the first one."""
+        self._current: Any = None
+        """The batch at hand, a DeliveredBatch; None before the first one."""
         self._iteration = Iteration("records")
         self._ack = ack
         self._acks: deque[Record] = deque()
         self._are_coming = False
 
-    def oldest_work(self) -> Work | None:
+    def oldest_work(self) -> InFlightWork | None:
         """Return the record or batch that the thread is at; None if it waits."""
         work, user = super().oldest_work(), self.user
         if work is None or user is None or user.ident is None:
@@ -171,15 +171,15 @@ class ThreadDelivery(Delivery):
         """
         record: Record
         while True:
-            hand = self._hand
-            for record in () if hand is None else hand.ahead:
-                holding, moment = hand.holding, self.now()
-                late = moment >= holding.lease.deadline
-                if late or holding.revoked or self._closed:
-                    if not self._wait(call, self._hold, holding):
+            delivered = self._current
+            for record in () if delivered is None else delivered.ahead:
+                owned, moment = delivered.owned, self.now()
+                late = moment >= owned.lease.deadline
+                if late or owned.revoked or self._closed:
+                    if not self._wait(call, self._hold, owned):
                         break
                     moment = self.now()
-                hand.busy_since = moment
+                delivered.busy_since = moment
                 return record
             if not call(self._fetch):
                 return None
@@ -188,7 +188,7 @@ class ThreadDelivery(Delivery):
         """Return the next batch; asking for it marks the one before as done."""
         while True:
             batch: Batch | None = call(self.next_batch, self._iteration)
-            if batch is None or self._is_permitted(batch.holding):
+            if batch is None or self._is_permitted(batch.owned):
                 return batch
             if self._wait(call, self._hold_batch, batch):
                 return batch
@@ -196,27 +196,27 @@ class ThreadDelivery(Delivery):
     def _wait(self, call: Call, hold: Hold, what: Any) -> bool:
         """Wait on the loop until permitted; False if it never will be."""
         while call(hold, what):
-            if self._is_permitted(self._hand.holding):  # it took a moment to come back
+            if self._is_permitted(self._current.owned):  # it took a moment to come back
                 return True
         return False
 
-    def _is_permitted(self, holding: Holding) -> bool:
-        return holding.lease.permits(self.now()) and not holding.revoked
+    def _is_permitted(self, owned: OwnedShard) -> bool:
+        return owned.lease.permits(self.now()) and not owned.revoked
 
     # --- what is called on the loop ---------------------------------------------------
 
     async def _fetch(self) -> bool:
         """Leave the batch at hand and get the next one; False at the end."""
-        hand = await self._take(self._iteration)
-        if hand is not None:
-            hand.one_by_one()
-        return hand is not None
+        delivered = await self._take(self._iteration)
+        if delivered is not None:
+            delivered.one_by_one()
+        return delivered is not None
 
-    async def _take(self, iteration: Iteration) -> InHand | None:
-        hand = await super()._take(iteration)
-        if hand is not None:
-            self._hand = hand
-        return hand
+    async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
+        delivered = await super()._take(iteration)
+        if delivered is not None:
+            self._current = delivered
+        return delivered
 
     def _check_alone(self, iteration: Iteration) -> None:
         """Nothing: other threads are refused before they get here."""
@@ -224,27 +224,27 @@ class ThreadDelivery(Delivery):
     def _note(self, iteration: Iteration, task: UserTask | None) -> None:
         """Nothing: it is a thread that asks, not the task of its call."""
 
-    async def _hold(self, holding: Holding) -> bool:
+    async def _hold(self, owned: OwnedShard) -> bool:
         """Keep back the record that was just taken until the lease permits it."""
-        self._hand.keep_back()
-        self._count_back(holding)
-        if not await self._permitted(holding):
+        self._current.keep_back()
+        self._count_back(owned)
+        if not await self._permitted(owned):
             return False
-        self._hand.hand_on()
+        self._current.hand_on()
         return True
 
     async def _hold_batch(self, batch: Batch) -> bool:
         """Keep back a batch that was fetched until the lease permits it."""
-        self._hand.keep_back_whole(batch)
-        self._count_back(batch.holding)
-        if not await self._permitted(batch.holding):
+        self._current.keep_back_whole(batch)
+        self._count_back(batch.owned)
+        if not await self._permitted(batch.owned):
             return False
-        self._hand.whole(self.now())
+        self._current.whole(self.now())
         return True
 
-    def _count_back(self, holding: Holding) -> None:
+    def _count_back(self, owned: OwnedShard) -> None:
         """What was counted while the thread looked whether it may have it isn't its."""
-        holding.take_back(self._hand.offsets[0] + self._hand.handed)
+        owned.reduce_delivered(self._current.offsets[0] + self._current.handed)
 
     # --- marks ----------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class ThreadDelivery(Delivery):
         while self._acks:
             self._ack(self._acks.popleft())
 
-    def take_stock(self) -> None:
-        """Bring the holdings of what is at hand and what was marked up to date."""
+    def sync_progress(self) -> None:
+        """Bring the owned shards of what is at hand and what was marked up to date."""
         self._take_acks()
-        super().take_stock()
+        super().sync_progress()

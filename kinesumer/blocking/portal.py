@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Crossing:
+class LoopThread:
     """An event loop in a thread while the block runs, with a client entered in it."""
 
     def __init__(self, client: AbstractAsyncContextManager[object]) -> None:

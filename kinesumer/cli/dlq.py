@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.redrive import Contents, Filter, RedriveResult, StoredLetter
     from kinesumer.dead_letters import DeadLetter
-    from kinesumer.dead_letters.targets import ReadableLetters
+    from kinesumer.dead_letters.targets import ReadableDeadLetters
 
 VERSION = 1
 LONGEST_LINE = 100
@@ -230,7 +230,7 @@ def _chosen(target: str, found: Contents, ids: Sequence[str]) -> list[StoredLett
 
 
 def _ask(
-    wanted: Wanted, letters: Sequence[StoredLetter], target: ReadableLetters
+    wanted: Wanted, letters: Sequence[StoredLetter], target: ReadableDeadLetters
 ) -> None:
     """Say what will change, and ask. Raises ConfigurationError if nobody can answer."""
     streams = Counter(wanted.to_stream or held.letter.stream_arn for held in letters)
@@ -301,7 +301,7 @@ def _tell_unreadable(found: Contents) -> None:
         click.echo(f"! unreadable: {escape_unprintable(problem)}", err=True)
 
 
-def _tell(wanted: Wanted, outcome: RedriveResult, target: ReadableLetters) -> None:
+def _tell(wanted: Wanted, outcome: RedriveResult, target: ReadableDeadLetters) -> None:
     if wanted.as_json:
         told = {
             "version": VERSION,

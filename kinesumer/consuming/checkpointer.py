@@ -14,7 +14,7 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
@@ -31,25 +31,25 @@ class Checkpointer:
     def __init__(
         self,
         context: ClientContext,
-        holdings: Callable[[], Iterable[Holding]],
-        take_stock: Callable[[], None],
-        refused: Callable[[Holding, ShardRow | None], None],
+        owned_shards: Callable[[], Iterable[OwnedShard]],
+        sync_progress: Callable[[], None],
+        refused: Callable[[OwnedShard, ShardRow | None], None],
         share_of: Callable[[str], float] = lambda arn: 1.0,
     ) -> None:
         """``share_of`` tells this client's part of the commits of a stream."""
         self._context = context
-        self._holdings = holdings
-        self._take_stock = take_stock
+        self._owned_shards = owned_shards
+        self._sync_progress = sync_progress
         self._refused = refused
         self._share_of = share_of
         self._counts: Counter[str] = Counter()
         """How many shards of each stream were committed last."""
-        self._hurry = asyncio.Event()
+        self._requested = asyncio.Event()
         self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
 
-    def hurry(self) -> None:
+    def commit_soon(self) -> None:
         """Store at once what has been done."""
-        self._hurry.set()
+        self._requested.set()
 
     async def run(self) -> None:
         """Commit every interval until cancelled."""
@@ -61,12 +61,12 @@ class Checkpointer:
         while True:
             try:
                 async with asyncio.timeout(max(0.0, next_all - clock.now())):
-                    await self._hurry.wait()
+                    await self._requested.wait()
             except TimeoutError:
                 pass
-            self._hurry.clear()
-            due = list(self._holdings())
-            # Shards in a hurry don't put the others' turn off.
+            self._requested.clear()
+            due = list(self._owned_shards())
+            # Shards in a commit_soon don't put the others' turn off.
             is_hurried = clock.now() < next_all
             if is_hurried:
                 due = [h for h in due if h.wants_commit]
@@ -81,37 +81,37 @@ class Checkpointer:
 
     async def commit_all(self) -> list[ShardKey]:
         """Store what is done, trying until it is stored; return the shards lost."""
-        self._take_stock()
-        holdings = list(self._holdings())
-        attributes = {SHARDS: len(holdings)}
+        self._sync_progress()
+        owned_shards = list(self._owned_shards())
+        attributes = {SHARDS: len(owned_shards)}
         with self._context.telemetry.trace(COMMIT_SPAN, attributes=attributes):
-            await asyncio.gather(*(self._commit(h, patient=True) for h in holdings))
-        return [holding.key for holding in holdings if holding.lost]
+            await asyncio.gather(*(self._commit(h, patient=True) for h in owned_shards))
+        return [owned.key for owned in owned_shards if owned.lost]
 
-    async def _commit_each(self, holdings: Iterable[Holding]) -> bool:
-        self._take_stock()
-        able = [holding for holding in holdings if holding.can_store]
-        due = [holding for holding in able if holding.position is not None]
+    async def _commit_each(self, owned_shards: Iterable[OwnedShard]) -> bool:
+        self._sync_progress()
+        able = [owned for owned in owned_shards if owned.can_store]
+        due = [owned for owned in able if owned.position is not None]
         quiet = [h for h in able if h.position is None and h.due_tip is not None]
         answers = await asyncio.gather(*map(self._note_tip, quiet[:MOST_TIPS]))
-        self._counts = Counter(holding.key.stream_arn for holding in due)
+        self._counts = Counter(owned.key.stream_arn for owned in due)
         if due:
             attributes = {SHARDS: len(due)}
             with self._context.telemetry.trace(COMMIT_SPAN, attributes=attributes):
                 answers += await asyncio.gather(*map(self._commit, due))
         return all(answers)
 
-    async def _commit(self, holding: Holding, *, patient: bool = False) -> bool:
+    async def _commit(self, owned: OwnedShard, *, patient: bool = False) -> bool:
         """Store one shard's position if it moved; False if the store didn't answer."""
-        position = holding.position
-        if position is None or not holding.can_store:
+        position = owned.position
+        if position is None or not owned.can_store:
             return True
         context = self._context
-        tip = holding.due_tip
-        write = writes.commit(context.app, holding.row, position, tip)
+        tip = owned.due_tip
+        write = writes.commit(context.app, owned.row, position, tip)
         async with self._limit:
             try:
-                with context.telemetry.measure(COMMIT_DURATION, holding.key.stream_arn):
+                with context.telemetry.measure(COMMIT_DURATION, owned.key.stream_arn):
                     written = await (context.write if patient else context.store.write)(
                         write
                     )
@@ -120,43 +120,43 @@ class Checkpointer:
                 return False
         context.failure_log.record_success("state store")
         now = context.parse_row(rows.read_shard, written.row)
-        if written.applied or is_stored(holding, now, position):
-            holding.stored(position)
+        if written.applied or is_stored(owned, now, position):
+            owned.stored(position)
             if tip is not None:
-                holding.tip_stored(tip)
+                owned.tip_stored(tip)
         else:
-            self._refused(holding, now)
+            self._refused(owned, now)
         return True
 
-    async def _note_tip(self, holding: Holding) -> bool:
+    async def _note_tip(self, owned: OwnedShard) -> bool:
         """Store a quiet shard's tip; False if the store didn't answer."""
-        tip, context = holding.due_tip, self._context
-        if tip is None or not holding.can_store:
+        tip, context = owned.due_tip, self._context
+        if tip is None or not owned.can_store:
             return True
         async with self._limit:
             try:
                 written = await context.store.write(
-                    writes.note_tip(context.app, holding.row, tip)
+                    writes.note_tip(context.app, owned.row, tip)
                 )
             except StoreUnavailableError as error:
                 context.failure_log.record_failure("state store", error)
                 return False
         context.failure_log.record_success("state store")
         if written.applied:
-            holding.tip_stored(tip)
+            owned.tip_stored(tip)
         else:
-            self._refused(holding, context.parse_row(rows.read_shard, written.row))
+            self._refused(owned, context.parse_row(rows.read_shard, written.row))
         return True
 
 
-def is_stored(holding: Holding, row: ShardRow | None, position: Position) -> bool:
+def is_stored(owned: OwnedShard, row: ShardRow | None, position: Position) -> bool:
     """Tell from a refusing row whether the position is there all the same.
 
     It is if a try that seemed lost was applied, or if the shard was released meanwhile:
     what was written in our epoch is ours.
     """
-    if holding.progress.has_committed(position):
+    if owned.progress.has_committed(position):
         return True
-    if row is None or row.position is None or row.epoch != holding.row.epoch:
+    if row is None or row.position is None or row.epoch != owned.row.epoch:
         return False
     return row.position >= position

@@ -67,7 +67,7 @@ class Iteration:
         return made
 
 
-class InHand:
+class DeliveredBatch:
     """A batch, how far user code is in it, and since when.
 
     ``offsets`` are the places of its records among all of the shard, from 0.
@@ -80,17 +80,17 @@ class InHand:
         "ahead",
         "batch",
         "busy_since",
-        "holding",
         "in_hand",
         "is_abandoned",
         "iteration",
         "offsets",
+        "owned",
         "size",
     )
 
     def __init__(self, batch: Batch, offsets: Sequence[int]) -> None:
         self.batch = batch
-        self.holding = batch.holding
+        self.owned = batch.owned
         self.offsets = offsets
         self.size = batch.size
         """Bytes that it takes in the buffer."""
@@ -160,7 +160,7 @@ class InHand:
         """Let the loop that had it get nothing more of it."""
         deque(self.ahead, maxlen=0)
 
-    def split(self) -> InHand:
+    def split(self) -> DeliveredBatch:
         """Return the rest as a batch of its own, and keep what was handed out."""
         stop = self.handed
         rest = self.part(range(stop, self._count))
@@ -172,39 +172,39 @@ class InHand:
 
     def unmarked(self) -> list[int]:
         """Return the indexes of the records in hand that aren't done."""
-        stop, is_done = self.handed, self.holding.progress.is_done
+        stop, is_done = self.handed, self.owned.progress.is_done
         in_hand = range(stop - self.in_hand, stop)
         return [index for index in in_hand if not is_done(self.offsets[index])]
 
-    def part(self, indexes: Sequence[int]) -> InHand:
+    def part(self, indexes: Sequence[int]) -> DeliveredBatch:
         """Return some records as a batch of its own, with their share of the bytes."""
         records = [self.batch.records[index] for index in indexes]
         offsets = [self.offsets[index] for index in indexes]
-        part = InHand(self.batch.with_records(records), offsets)
+        part = DeliveredBatch(self.batch.with_records(records), offsets)
         self.size -= part.size
         return part
 
-    def unheld(self) -> int:
+    def orphaned(self) -> int:
         """Return how many records that aren't done, of those that were handed out or
         come before some that were, user code doesn't have."""
-        stop, progress = self.handed, self.holding.progress
+        stop, progress = self.handed, self.owned.progress
         first = stop - (self.in_hand if self.is_abandoned else 0)
-        before, count = self.holding.handed_out, 0
+        before, count = self.owned.handed_out, 0
         for offset in self.offsets[first:]:
             if offset >= before:
                 break
             count += not progress.is_done(offset)
         return count
 
-    def take_stock(self, telemetry: Telemetry, *, marks: bool) -> None:
-        """Bring the holding up to date; ``marks``: what was asked past is done."""
+    def sync_progress(self, telemetry: Telemetry, *, marks: bool) -> None:
+        """Bring the owned shard up to date; ``marks``: what was asked past is done."""
         handed = self.handed
         if not handed:
             return
         last = self.offsets[handed - 1] + 1
-        self.holding.hand_out(last)
+        self.owned.set_delivered(last)
         if marks and handed > self.in_hand:
-            self.holding.progress.done_through(last - self.in_hand)
+            self.owned.progress.done_through(last - self.in_hand)
         if handed > self._told:
             size = data_bytes(self.batch, self._told, handed)
             new, self._told = handed - self._told, handed

@@ -10,8 +10,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from kinesumer.consuming.delivered_batch import InHand, Iteration
-from kinesumer.consuming.watchdog import Work, Worker, task_stack
+from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
+from kinesumer.consuming.watchdog import InFlightWork, WorkSource, task_stack
 from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.failure_log import logger
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.delivered_batch import UserTask
-    from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.consuming.prefetch import Batch, Buffer
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
@@ -47,11 +47,14 @@ YIELD_STEPS = 10
 T = TypeVar("T")
 
 
-class Taker(Worker, Protocol):
+class DeliveryProtocol(WorkSource, Protocol):
     """Takes batches out of the buffer, brings them to user code, knows what is done."""
 
     def connect(
-        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+        self,
+        buffer: PrefetchBuffer,
+        commit_soon: Callable[[], None],
+        telemetry: Telemetry,
     ) -> None:
         """Say where batches come from, and whom to tell that much was done.
 
@@ -63,7 +66,7 @@ class Taker(Worker, Protocol):
         """Open what user code's records may need, before anything is read."""
         ...
 
-    def look_at(self, streams: Iterable[OpenStream]) -> None:
+    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
         """Warn of streams that can't be consumed as the user means to."""
         ...
 
@@ -71,16 +74,16 @@ class Taker(Worker, Protocol):
         """Give user code nothing more; end with the error that says why, if any."""
         ...
 
-    def take_stock(self) -> None:
-        """Bring the holdings of what is at hand up to date."""
+    def sync_progress(self) -> None:
+        """Bring the owned shards of what is at hand up to date."""
         ...
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Tell whether another task than this one may have records in its hands."""
+        """Tell whether another task than this one may have records in its batches."""
         ...
 
 
-class Delivery:
+class RecordDelivery:
     """The batches that user code is at, each with the loop that has it in hand.
 
     ``acks_by_asking``: asking for the next record marks all before as done, whoever
@@ -95,13 +98,13 @@ class Delivery:
         self.records = 0
         """Records handed out in batches that are over."""
         self._clock = clock
-        self._buffer: Buffer | None = None
-        self._hurry: Callable[[], None]
+        self._buffer: PrefetchBuffer | None = None
+        self._commit_soon: Callable[[], None]
         self._telemetry: Telemetry
         self._auto = acks_by_asking
-        self._hands: list[InHand] = []
+        self._batches: list[DeliveredBatch] = []
         """What of the batches taken isn't over, what nobody has in hand, too."""
-        self._asking: list[UserTask | None] = []
+        self._waiting_tasks: list[UserTask | None] = []
         """The tasks that wait for a batch."""
         self._last: Iteration | None = None
         """The loop that asked last."""
@@ -114,45 +117,52 @@ class Delivery:
         self._fatal: BaseException | None = None
 
     def connect(
-        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+        self,
+        buffer: PrefetchBuffer,
+        commit_soon: Callable[[], None],
+        telemetry: Telemetry,
     ) -> None:
         """Say where batches come from, and whom to tell that much was done."""
-        self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
+        self._buffer, self._commit_soon, self._telemetry = (
+            buffer,
+            commit_soon,
+            telemetry,
+        )
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
         """Nothing is needed."""
 
-    def look_at(self, streams: Iterable[OpenStream]) -> None:
+    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
         """One record after the other can be had of any stream."""
 
     # --- what the engine asks -------------------------------------------------------
 
-    def oldest_work(self) -> Work | None:
+    def oldest_work(self) -> InFlightWork | None:
         """Return what user code has been at for longest; None if it waits."""
-        works = [self._work(hand) for hand in list(self._hands)]
+        works = [self._work(delivered) for delivered in list(self._batches)]
         oldest = min(filter(None, works), default=None, key=lambda work: work.since)
         since = self._left_since
-        if oldest is None and since is not None and not self._asking:
+        if oldest is None and since is not None and not self._waiting_tasks:
             what = "the loop over records, whose task was cancelled or left it,"
-            return Work(since, what, lambda: task_stack(None, self.thread))
+            return InFlightWork(since, what, lambda: task_stack(None, self.thread))
         return oldest
 
-    def _work(self, hand: InHand) -> Work | None:
-        since, at = hand.busy_since, hand.holding.source
+    def _work(self, delivered: DeliveredBatch) -> InFlightWork | None:
+        since, at = delivered.busy_since, delivered.owned.source
         if since is None:
             return None
-        task = None if hand.iteration is None else hand.iteration.task
+        task = None if delivered.iteration is None else delivered.iteration.task
         what = f"user code at {at.stream} {at.shard_id}"
-        return Work(since, what, lambda: task_stack(task, self.thread))
+        return InFlightWork(since, what, lambda: task_stack(task, self.thread))
 
     def _busy_since(self) -> float | None:
-        since = [h.busy_since for h in self._hands if h.busy_since is not None]
+        since = [h.busy_since for h in self._batches if h.busy_since is not None]
         return min(since, default=None)
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Tell whether another task than this one may have records in its hands."""
-        loops = [self._last, *(hand.iteration for hand in self._hands)]
+        """Tell whether another task than this one may have records in its batches."""
+        loops = [self._last, *(delivered.iteration for delivered in self._batches)]
         tasks = [loop.task for loop in loops if loop is not None]
         return any(t is not None and t is not task and not t.done() for t in tasks)
 
@@ -167,36 +177,36 @@ class Delivery:
         """Let the iteration begin anew, after a start that failed closed it."""
         self._closed, self._fatal = False, None
 
-    def take_stock(self) -> None:
-        """Bring the holdings of the batches at hand up to date."""
-        for hand in self._hands:
-            hand.take_stock(self._telemetry, marks=self._auto)
-        for hand in self._hands:
-            self._count_unheld(hand.holding)
+    def sync_progress(self) -> None:
+        """Bring the owned shards of the batches at hand up to date."""
+        for delivered in self._batches:
+            delivered.sync_progress(self._telemetry, marks=self._auto)
+        for delivered in self._batches:
+            self._count_orphaned(delivered.owned)
 
     # --- handing out ----------------------------------------------------------------
 
-    async def each(
+    async def iterate(
         self, start: Callable[[], Awaitable[None]], iteration: Iteration
     ) -> AsyncGenerator[Record, None]:
         """Start, then yield records; being resumed marks the one before as done."""
         try:
             await start()
             now = self._clock.now
-            while (hand := await self._take(iteration)) is not None:
-                holding, lease = hand.holding, hand.holding.lease
+            while (delivered := await self._take(iteration)) is not None:
+                owned, lease = delivered.owned, delivered.owned.lease
                 due = self._yield_at
-                for record in hand.one_by_one():
+                for record in delivered.one_by_one():
                     moment = now()
-                    if moment >= lease.deadline or holding.revoked or moment >= due:
-                        hand.keep_back()
+                    if moment >= lease.deadline or owned.revoked or moment >= due:
+                        delivered.keep_back()
                         break
-                    hand.busy_since = moment
+                    delivered.busy_since = moment
                     yield record
         finally:
             self._left(iteration)
 
-    async def each_batch(
+    async def iterate_batches(
         self, start: Callable[[], Awaitable[None]], iteration: Iteration
     ) -> AsyncGenerator[Batch, None]:
         """Start, then yield batches; being resumed marks the one before as done."""
@@ -209,10 +219,10 @@ class Delivery:
 
     async def next_batch(self, iteration: Iteration) -> Batch | None:
         """Return the next batch, whole; asking for it marks the one before as done."""
-        hand = await self._take(iteration)
-        return None if hand is None else hand.whole(self._clock.now())
+        delivered = await self._take(iteration)
+        return None if delivered is None else delivered.whole(self._clock.now())
 
-    async def _take(self, iteration: Iteration) -> InHand | None:
+    async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
         """Pass what the loop has in hand, and wait for what it may have next.
 
         What is left of a batch that was taken comes first, whoever took it. None at
@@ -220,7 +230,7 @@ class Delivery:
         """
         task = asyncio.current_task()
         self._check_alone(iteration)
-        self._asking.append(task)
+        self._waiting_tasks.append(task)
         try:
             self._note(iteration, task)
             self._pass(iteration)
@@ -229,89 +239,93 @@ class Delivery:
             self._left_since = self._clock.now()
             raise
         finally:
-            self._asking.remove(task)
+            self._waiting_tasks.remove(task)
 
     def _check_alone(self, iteration: Iteration) -> None:
-        if self._auto and any(t and not t.cancelling() for t in self._asking):
+        if self._auto and any(t and not t.cancelling() for t in self._waiting_tasks):
             raise ConfigurationError(
                 f"two tasks iterate over {iteration.what}: asking for the next one "
                 "marks the one before as done, whoever has it in hand. Let one task "
                 'iterate, use run(), or Config(commit="manual")'
             )
 
-    async def _next(self, iteration: Iteration) -> InHand | None:
+    async def _next(self, iteration: Iteration) -> DeliveredBatch | None:
         while True:
             if self._shares_loop and self._clock.now() >= self._yield_at:
                 await self._yield_to_loop()
             if self._closed:
                 break
-            hand = next((hand for hand in self._hands if hand.is_free), None)
-            if hand is None:
+            delivered = next(
+                (delivered for delivered in self._batches if delivered.is_free), None
+            )
+            if delivered is None:
                 assert self._buffer is not None
                 waits = self._buffer.is_empty
                 if (batch := await self._buffer.get()) is not None:
                     self._take_in(batch)
                 if waits:  # so that the loop has run
                     self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
-            elif await self._permitted(hand.holding):
-                if hand.is_free:  # else another task took it meanwhile
-                    self._begin(hand, iteration)
-                    return hand
-            elif hand.is_free:
-                hand.holding.dropped += hand.unheld()
-                self._end(hand)
+            elif await self._permitted(delivered.owned):
+                if delivered.is_free:  # else another task took it meanwhile
+                    self._begin(delivered, iteration)
+                    return delivered
+            elif delivered.is_free:
+                delivered.owned.dropped += delivered.orphaned()
+                self._end(delivered)
         if self._fatal is not None:
             raise self._fatal
         return None
 
-    def _begin(self, hand: InHand, iteration: Iteration) -> None:
-        hand.iteration = iteration
+    def _begin(self, delivered: DeliveredBatch, iteration: Iteration) -> None:
+        delivered.iteration = iteration
         if self._shares_loop:
             self._lag.start()
 
     def _take_in(self, batch: Batch) -> None:
         assert self._buffer is not None
-        holding = batch.holding
-        if not holding.revoked:
-            first = holding.progress.deliver(batch.records, batch.end)
+        owned = batch.owned
+        if not owned.revoked:
+            first = owned.progress.deliver(batch.records, batch.end)
             if batch.records:
                 offsets = range(first, first + len(batch))
-                self._hands.append(InHand(batch, offsets))
+                self._batches.append(DeliveredBatch(batch, offsets))
                 return
-        self._buffer.give_back(holding, batch.size)
+        self._buffer.give_back(owned, batch.size)
 
     def _pass(self, iteration: Iteration) -> None:
         """Note that a loop, and its task, are through with what they had in hand."""
         self._last, self._left_since = iteration, None
-        for hand in list(self._hands):
-            if self._auto or iteration.is_of_task_of(hand.iteration):
-                hand.passed()
-                if self._closed or not hand.has_rest:
-                    self._end(hand)
+        for delivered in list(self._batches):
+            if self._auto or iteration.is_of_task_of(delivered.iteration):
+                delivered.passed()
+                if self._closed or not delivered.has_rest:
+                    self._end(delivered)
 
-    def _end(self, hand: InHand) -> None:
+    def _end(self, delivered: DeliveredBatch) -> None:
         """Forget a batch that is over, and give its bytes back."""
-        hand.take_stock(self._telemetry, marks=self._auto)
-        self._hands.remove(hand)
-        self._count_unheld(hand.holding)
-        self.records += hand.handed
-        hand.drop_rest()
-        self._give_back(hand)
-        if hand.holding.wants_commit:
-            self._hurry()
+        delivered.sync_progress(self._telemetry, marks=self._auto)
+        self._batches.remove(delivered)
+        self._count_orphaned(delivered.owned)
+        self.records += delivered.handed
+        delivered.drop_rest()
+        self._give_back(delivered)
+        if delivered.owned.wants_commit:
+            self._commit_soon()
 
-    def _give_back(self, hand: InHand) -> None:
-        size, hand.size = hand.size, 0
+    def _give_back(self, delivered: DeliveredBatch) -> None:
+        size, delivered.size = delivered.size, 0
         assert self._buffer is not None
-        self._buffer.give_back(hand.holding, size)
+        self._buffer.give_back(delivered.owned, size)
 
-    def _count_unheld(self, holding: Holding) -> None:
-        of_it = (hand for hand in self._hands if hand.holding is holding)
-        holding.set_unheld(holding.dropped + sum(hand.unheld() for hand in of_it))
+    def _count_orphaned(self, owned: OwnedShard) -> None:
+        of_it = (delivered for delivered in self._batches if delivered.owned is owned)
+        owned.set_orphaned(
+            owned.dropped + sum(delivered.orphaned() for delivered in of_it)
+        )
 
     # --- loops that were left, and tasks that ended -----------------------------------
 
-    def noted(self, iteration: Iteration) -> None:
+    def note_caller(self, iteration: Iteration) -> None:
         """Note that the current task begins a loop, or asks it for more."""
         try:
             task = asyncio.current_task()
@@ -337,49 +351,51 @@ class Delivery:
         """
         if self._auto:
             return
-        for hand in list(self._hands):
-            if hand.iteration is iteration:
-                hand.busy_since = None
+        for delivered in list(self._batches):
+            if delivered.iteration is iteration:
+                delivered.busy_since = None
                 self._left_since = self._clock.now()
-                if hand.has_rest:
-                    kept, rest = hand, hand.split()
-                    self._hands.insert(self._hands.index(kept) + 1, rest)
-                self._give_back(hand)
-        self._look_around()
+                if delivered.has_rest:
+                    kept, rest = delivered, delivered.split()
+                    self._batches.insert(self._batches.index(kept) + 1, rest)
+                self._give_back(delivered)
+        self._wake_waiting()
 
     def _task_ended(self, task: UserTask) -> None:
         """Take back what a task had in hand that ended before it asked for more."""
         self._watched.discard(task)
-        for hand in list(self._hands):
-            had_by = None if hand.iteration is None else hand.iteration.task
-            if had_by is not None and had_by.done() and hand.in_hand:
-                self._take_back(hand, had_by)
-        self._look_around()
+        for delivered in list(self._batches):
+            had_by = None if delivered.iteration is None else delivered.iteration.task
+            if had_by is not None and had_by.done() and delivered.in_hand:
+                self._take_back(delivered, had_by)
+        self._wake_waiting()
 
-    def _take_back(self, hand: InHand, task: UserTask) -> None:
+    def _take_back(self, delivered: DeliveredBatch, task: UserTask) -> None:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
-            self._task_failed(hand, error)
+            self._task_failed(delivered, error)
         elif self._auto and not self._closed:
             return  # it may have returned the record to a task that is still at it
-        hand.busy_since, self._left_since = None, self._clock.now()
+        delivered.busy_since, self._left_since = None, self._clock.now()
         if self._auto:
-            hand.is_abandoned = True
+            delivered.is_abandoned = True
         else:
-            hand.passed()
-            hand.iteration = None
-            if not hand.has_rest:
-                self._end(hand)
-        self._count_unheld(hand.holding)
+            delivered.passed()
+            delivered.iteration = None
+            if not delivered.has_rest:
+                self._end(delivered)
+        self._count_orphaned(delivered.owned)
 
-    def _task_failed(self, hand: InHand, error: BaseException | None) -> None:
+    def _task_failed(
+        self, delivered: DeliveredBatch, error: BaseException | None
+    ) -> None:
         """Keep what a task had in hand and didn't mark, and say what comes of it."""
-        left = hand.unmarked()
+        left = delivered.unmarked()
         if not left:
             return
         if not self._auto:
-            self._hands.insert(self._hands.index(hand), hand.part(left))
-        if self._closed or hand.holding.revoked:
+            self._batches.insert(self._batches.index(delivered), delivered.part(left))
+        if self._closed or delivered.owned.revoked:
             fate = "the shard's next owner delivers them again"
         elif self._auto:
             fate = "the next task that asks for records marks them as done"
@@ -388,17 +404,17 @@ class Delivery:
         logger.log(
             logging.INFO if error is None else logging.WARNING,
             "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
-            hand.holding.source.stream,
-            hand.holding.source.shard_id,
+            delivered.owned.source.stream,
+            delivered.owned.source.shard_id,
             "cancelled" if error is None else repr(error),
             len(left),
             fate,
-            extra=hand.holding.log_fields,
+            extra=delivered.owned.log_fields,
         )
 
-    def _look_around(self) -> None:
+    def _wake_waiting(self) -> None:
         """Let the tasks that wait see what is left of batches."""
-        if self._asking and self._buffer is not None:
+        if self._waiting_tasks and self._buffer is not None:
             self._buffer.wake()
 
     # --- pauses ---------------------------------------------------------------------
@@ -412,14 +428,14 @@ class Delivery:
             await asyncio.sleep(seconds)
         self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
 
-    async def _permitted(self, holding: Holding) -> bool:
+    async def _permitted(self, owned: OwnedShard) -> bool:
         """Wait while the lease has lapsed; False if the shard isn't ours any more."""
-        while not (holding.revoked or self._closed):
-            if holding.lease.permits(self._clock.now()):
+        while not (owned.revoked or self._closed):
+            if owned.lease.permits(self._clock.now()):
                 return True
-            self.take_stock()
+            self.sync_progress()
             await asyncio.sleep(PAUSE_SECONDS)
-        self.take_stock()
+        self.sync_progress()
         return False
 
 
@@ -428,7 +444,7 @@ class Resumable(Generic[T]):
 
     def __init__(
         self,
-        delivery: Delivery,
+        delivery: RecordDelivery,
         what: str,
         begin: Callable[[Iteration], AsyncGenerator[T, None]],
     ) -> None:
@@ -442,7 +458,7 @@ class Resumable(Generic[T]):
 
     def __anext__(self) -> Coroutine[object, object, T]:
         # Not in _next(), which may run in a task that wait_for() makes for it.
-        self._delivery.noted(self._iteration)
+        self._delivery.note_caller(self._iteration)
         return self._next()
 
     async def _next(self) -> T:
@@ -474,7 +490,7 @@ class Records:
     """
 
     def __init__(
-        self, delivery: Delivery, start: Callable[[], Awaitable[None]]
+        self, delivery: RecordDelivery, start: Callable[[], Awaitable[None]]
     ) -> None:
         self._delivery = delivery
         self._start = start
@@ -484,14 +500,14 @@ class Records:
     def __aiter__(self) -> AsyncIterator[Record]:
         # The generator itself is what is iterated: nothing is faster per record.
         iteration = Iteration("records")
-        self._delivery.noted(iteration)
+        self._delivery.note_caller(iteration)
         return self._each(iteration)
 
     def __anext__(self) -> Coroutine[object, object, Record]:
         return self._iterator.__anext__()
 
     def _each(self, iteration: Iteration) -> AsyncGenerator[Record, None]:
-        return self._delivery.each(self._start_once, iteration)
+        return self._delivery.iterate(self._start_once, iteration)
 
     def batches(self) -> Batches:
         """Iterate over batches: many records of one shard, in order, with its lag.
@@ -505,7 +521,9 @@ class Records:
         return Batches(
             self._delivery,
             "batches()",
-            lambda iteration: self._delivery.each_batch(self._start_once, iteration),
+            lambda iteration: self._delivery.iterate_batches(
+                self._start_once, iteration
+            ),
         )
 
     async def _start_once(self) -> None:

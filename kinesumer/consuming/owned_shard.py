@@ -24,7 +24,7 @@ TIP_SHARE = 1 / 24
 that stop may stay away for the rest of it, and know that nothing was lost."""
 
 
-class Holding:
+class OwnedShard:
     """A shard's row as claimed, its progress, and whether it may be delivered."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Holding:
         self.progress = Progress(self._changed.set)
         self.revoked = False
         """No more of it is handed to user code."""
-        self.sought = False
+        self.seeked = False
         """An operator moved its position: what is done doesn't count any more."""
         self.children: tuple[ChildShard, ...] | None = None
         """Set when a closed shard was read to its end."""
@@ -49,14 +49,14 @@ class Holding:
         self.read_until = row.read_until
         """All that arrived before this time, by Kinesis's clock, was fetched; 0 where
         that is unknown."""
-        self.outside = 0
+        self.outside_hash_range = 0
         """Records whose hash key lies outside the shard's range."""
         self.task: asyncio.Task[None] | None = None
         """Reads it."""
-        self.asking_since: float | None = None
+        self.request_since: float | None = None
         """Since when Kinesis hasn't answered the request under way, if one is; on the
         event loop's clock."""
-        self.hangs = False
+        self.is_stuck = False
         """The watchdog has found that request unanswered for too long."""
         self.on_revoked: Callable[[], None] | None = None
         """Called once nothing more of it may be handed to user code."""
@@ -64,7 +64,7 @@ class Holding:
         """Bytes of it that are in the buffer, or in user code's hands."""
         self.handed_out = 0
         """User code got everything before this offset."""
-        self.unheld = 0
+        self.orphaned = 0
         """Records before that offset that user code doesn't have any more, or never
         had, and that aren't done: nothing waits for them."""
         self.dropped = 0
@@ -95,26 +95,26 @@ class Holding:
 
     # --- user code's side -----------------------------------------------------------
 
-    def hand_out(self, count: int) -> None:
+    def set_delivered(self, count: int) -> None:
         """Note that user code got everything before this offset."""
         self.handed_out = max(self.handed_out, count)
 
-    def take_back(self, count: int) -> None:
+    def reduce_delivered(self, count: int) -> None:
         """Note that user code got no more than what is before this offset."""
         self.handed_out = min(self.handed_out, count)
         self._changed.set()
 
-    def set_unheld(self, count: int) -> None:
+    def set_orphaned(self, count: int) -> None:
         """Note how many of the records before ``handed_out`` user code doesn't have."""
-        self.unheld = count
+        self.orphaned = count
         self._changed.set()
 
     def ack(self, position: Position) -> None:
         """Mark a record as done, in any order."""
-        if self.progress.mark(position) and self.unheld:
+        if self.progress.mark(position) and self.orphaned:
             self._changed.set()
 
-    def hand_back(self) -> None:
+    def clear_delivered(self) -> None:
         """Note that user code has nothing of it any more, though not all is done."""
         self.handed_out = 0
         self._changed.set()
@@ -137,14 +137,14 @@ class Holding:
     @property
     def can_store(self) -> bool:
         """Tell whether positions of it are still taken."""
-        return not (self.lost or self.sought)
+        return not (self.lost or self.seeked)
 
     @property
     def is_idle(self) -> bool:
         """Tell whether user code has nothing of it in hand."""
         if self.progress.done >= self.handed_out:
             return True
-        return 0 < self.unheld >= self.progress.undone(self.handed_out)
+        return 0 < self.orphaned >= self.progress.undone(self.handed_out)
 
     @property
     def is_finished(self) -> bool:

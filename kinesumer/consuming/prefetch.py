@@ -11,7 +11,7 @@ from kinesumer.core.congestion import CongestionWindow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Fence, Record
 
@@ -34,7 +34,7 @@ class Batch:
     far its last record is behind the newest one.
     """
 
-    __slots__ = ("end", "holding", "millis_behind", "records", "size")
+    __slots__ = ("end", "millis_behind", "owned", "records", "size")
 
     def __init__(
         self,
@@ -42,28 +42,28 @@ class Batch:
         millis_behind: int,
         size: int,
         end: Position | None,
-        holding: Holding,
+        owned: OwnedShard,
     ) -> None:
         self.records = records
         self.millis_behind = millis_behind
         self.size = size
         self.end = end
-        self.holding = holding
+        self.owned = owned
 
     @property
     def stream(self) -> str:
         """The stream's name."""
-        return self.holding.source.stream
+        return self.owned.source.stream
 
     @property
     def stream_arn(self) -> str:
         """The stream's ARN."""
-        return self.holding.source.stream_arn
+        return self.owned.source.stream_arn
 
     @property
     def shard_id(self) -> str:
         """The shard's id."""
-        return self.holding.source.shard_id
+        return self.owned.source.shard_id
 
     @property
     def fence(self) -> Fence:
@@ -72,7 +72,7 @@ class Batch:
         What a sink stores to take each record once, and none of a former owner's.
         """
         last = self.records[-1].position if self.records else None
-        return self.holding.source.fence.at(last)
+        return self.owned.source.fence.at(last)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -82,7 +82,7 @@ class Batch:
         if records is self.records:
             return self
         size = memory_size(records)
-        return Batch(records, self.millis_behind, size, self.end, self.holding)
+        return Batch(records, self.millis_behind, size, self.end, self.owned)
 
 
 def memory_size(records: Sequence[Record]) -> int:
@@ -103,7 +103,7 @@ def data_bytes(batch: Batch, first: int, stop: int) -> int:
     return sum([len(r.data) for r in batch.records[first:stop]])
 
 
-class Buffer:
+class PrefetchBuffer:
     """A queue of batches whose readers ask for room before they fetch.
 
     ``used`` exceeds the limit by no more than what one piece of aggregates is opened
@@ -124,14 +124,14 @@ class Buffer:
         self.window = CongestionWindow(limit_bytes)
         self._batches: deque[Batch] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
-        self._askers: deque[_Asker] = deque()
-        self._openers: deque[_Asker] = deque()
+        self._askers: deque[_Waiter] = deque()
+        self._openers: deque[_Waiter] = deque()
         self._is_opening = False
 
     # --- room -------------------------------------------------------------------------
 
     async def reserve(
-        self, size: int, holding: Holding | None = None, *, in_flight: int = 0
+        self, size: int, owned: OwnedShard | None = None, *, in_flight: int = 0
     ) -> None:
         """Wait until ``size`` bytes are free and take them; first come, first served.
 
@@ -139,7 +139,7 @@ class Buffer:
         quarter is for shards that have nothing in here: slow ones leave it to the rest.
         What is to be ``in_flight`` waits for the congestion window, too.
         """
-        asks_more = self._takes_too_much(size, holding) or (
+        asks_more = self._takes_too_much(size, owned) or (
             in_flight and self._exceeds_window(in_flight)
         )
         if not (self._askers or self._openers or asks_more) and self._fits(size):
@@ -147,7 +147,7 @@ class Buffer:
             self.in_flight += in_flight
             return
         future = asyncio.get_running_loop().create_future()
-        asker = _Asker(size, in_flight, holding, future)
+        asker = _Waiter(size, in_flight, owned, future)
         self._askers.append(asker)
         self._admit()
         try:
@@ -168,7 +168,7 @@ class Buffer:
             self._admit()
 
     async def open(
-        self, holding: Holding, open_piece: Callable[[], list[Batch]]
+        self, owned: OwnedShard, open_piece: Callable[[], list[Batch]]
     ) -> list[Batch]:
         """Return the batches of a piece of aggregates, opened once there is room.
 
@@ -176,7 +176,7 @@ class Buffer:
         some room is free, or if nothing that was opened is left.
         """
         future = asyncio.get_running_loop().create_future()
-        opener = _Asker(0, 0, holding, future)
+        opener = _Waiter(0, 0, owned, future)
         self._openers.append(opener)
         self._admit()
         try:
@@ -197,7 +197,7 @@ class Buffer:
 
     def put(self, batch: Batch) -> None:
         """Queue a batch whose bytes were reserved."""
-        batch.holding.buffered += batch.size
+        batch.owned.buffered += batch.size
         self.delivered += batch.size
         self._batches.append(batch)
         self.wake()
@@ -219,9 +219,9 @@ class Buffer:
                     self._takers.remove(future)
         return self._batches.popleft() if self._batches else None
 
-    def give_back(self, holding: Holding, size: int) -> None:
+    def give_back(self, owned: OwnedShard, size: int) -> None:
         """Give back the bytes of a shard's records that user code is through with."""
-        holding.buffered -= size
+        owned.buffered -= size
         self.delivered -= size
         self.release(size)
 
@@ -232,12 +232,12 @@ class Buffer:
             if not future.done():
                 future.set_result(None)
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, owned: OwnedShard) -> None:
         """Forget what is queued of one shard."""
         kept: deque[Batch] = deque()
         for batch in self._batches:
-            if batch.holding is holding:
-                holding.buffered -= batch.size
+            if batch.owned is owned:
+                owned.buffered -= batch.size
                 self.delivered -= batch.size
                 self.used -= batch.size
             else:
@@ -250,8 +250,8 @@ class Buffer:
     def _fits(self, size: int) -> bool:
         return self.used + size <= self.limit or self.used <= 0
 
-    def _takes_too_much(self, size: int, holding: Holding | None) -> bool:
-        has_some = holding is not None and holding.buffered > 0
+    def _takes_too_much(self, size: int, owned: OwnedShard | None) -> bool:
+        has_some = owned is not None and owned.buffered > 0
         return has_some and 4 * (self.used + size) > 3 * self.limit
 
     def _exceeds_window(self, size: int) -> bool:
@@ -260,10 +260,10 @@ class Buffer:
     def _admit(self) -> None:
         # What is opened leaves, at last; what is fetched is opened before that.
         self._admit_opener()
-        passed: list[_Asker] = []
+        passed: list[_Waiter] = []
         while self._askers:
-            size, in_flight, holding, future = self._askers[0]
-            is_too_much = self._takes_too_much(size, holding)
+            size, in_flight, owned, future = self._askers[0]
+            is_too_much = self._takes_too_much(size, owned)
             if is_too_much or (in_flight and self._exceeds_window(in_flight)):
                 passed.append(self._askers.popleft())
                 continue
@@ -282,17 +282,17 @@ class Buffer:
         if self.used >= self.limit and (self.delivered > 0 or self.opened > 0):
             return
         for opener in self._openers:
-            if not (opener.future.done() or self._takes_too_much(0, opener.holding)):
+            if not (opener.future.done() or self._takes_too_much(0, opener.owned)):
                 self._openers.remove(opener)
                 self._is_opening = True
                 opener.future.set_result(None)
                 return
 
 
-class _Asker(NamedTuple):
+class _Waiter(NamedTuple):
     """Who waits for room."""
 
     size: int
     in_flight: int
-    holding: Holding | None
+    owned: OwnedShard | None
     future: asyncio.Future[None]

@@ -12,8 +12,8 @@ from kinesumer.runtime.timeouts import timeout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.consuming.prefetch import Batch, Buffer
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
     from kinesumer.model.records import Page
     from kinesumer.runtime.clock import LoopClock
 
@@ -27,19 +27,22 @@ class NoRoomError(KinesumerError):
     """There was no room for an answer for too long."""
 
 
-class Request:
+class ReadRequest:
     """A ``ports.Room`` that stops the request's time while it grows."""
 
     def __init__(
-        self, holding: Holding, clock: LoopClock, reservation: Reservation | None = None
+        self,
+        owned: OwnedShard,
+        clock: LoopClock,
+        reservation: Reservation | None = None,
     ) -> None:
         self.began = clock.now()
         """When it began; later by the time in which its answer waited for room."""
-        self._holding, self._clock, self._room = holding, clock, reservation
+        self._owned, self._clock, self._room = owned, clock, reservation
 
     def begin(self) -> None:
         """Note that it has a connection: what it waits for from now on is Kinesis."""
-        self.began = self._holding.asking_since = self._clock.now()
+        self.began = self._owned.request_since = self._clock.now()
 
     @property
     def most_records(self) -> int:
@@ -66,7 +69,7 @@ class Request:
         """Wait until an answer may be received. Raises NoRoomError."""
         assert self._room is not None
         stopped = self._clock.now()
-        self._holding.asking_since = None  # Kinesis has answered
+        self._owned.request_since = None  # Kinesis has answered
         try:
             async with timeout(ROOM_SECONDS):
                 await self._room.grow(size)
@@ -75,7 +78,7 @@ class Request:
         finally:
             now = self._clock.now()
             self.began += now - stopped
-            self._holding.asking_since = now
+            self._owned.request_since = now
 
 
 class Reservation:
@@ -84,11 +87,11 @@ class Reservation:
     As long as it is for an answer under way it takes part in the congestion window.
     """
 
-    def __init__(self, buffer: Buffer, holding: Holding) -> None:
+    def __init__(self, buffer: PrefetchBuffer, owned: OwnedShard) -> None:
         self.size = 0
         self.most_records = PAGE_RECORDS
         """How many records the answer may have."""
-        self._buffer, self._holding = buffer, holding
+        self._buffer, self._owned = buffer, owned
         self._in_flight = 0
         self._opened = 0
         """Bytes of opened aggregates, beside ``size``."""
@@ -113,12 +116,12 @@ class Reservation:
         await self.take(self._memory(size))
 
     async def take(self, size: int) -> None:
-        """Wait for the memory of an answer: see ``Buffer.reserve()``.
+        """Wait for the memory of an answer: see ``PrefetchBuffer.reserve()``.
 
         A small one says nothing of the link: caught-up shards are read at any time.
         """
         in_flight = size if size > SMALL_PAGE_BYTES else 0
-        await self._buffer.reserve(size, self._holding, in_flight=in_flight)
+        await self._buffer.reserve(size, self._owned, in_flight=in_flight)
         self.size, self._in_flight = size, in_flight
 
     def answered(self, wire_bytes: int, seconds: float) -> None:
@@ -136,9 +139,9 @@ class Reservation:
     ) -> list[Batch]:
         """Return a piece of aggregates in batches, and give back what it took before.
 
-        Waits for room for them: see ``Buffer.open()``.
+        Waits for room for them: see ``PrefetchBuffer.open()``.
         """
-        batches = await self._buffer.open(self._holding, open_piece)
+        batches = await self._buffer.open(self._owned, open_piece)
         self._opened += sum(batch.size for batch in batches)
         self.keep(self.size - raw_bytes)
         return batches

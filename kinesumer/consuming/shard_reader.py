@@ -13,8 +13,8 @@ from kinesumer.consuming.prefetch import (
     answer_memory,
     memory_size,
 )
-from kinesumer.consuming.read_request import NoRoomError, Request, Reservation
-from kinesumer.consuming.streams import Failing
+from kinesumer.consuming.read_request import NoRoomError, ReadRequest, Reservation
+from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
@@ -50,8 +50,8 @@ from kinesumer.wire.records import payload_bytes
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.consuming.prefetch import Buffer
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.runtime.context import ClientContext
 
@@ -66,21 +66,21 @@ MOST_CAUGHT_UP_BYTES = 16 * SMALL_PAGE_BYTES
 """A caught-up shard's next page is not expected to be larger."""
 
 
-class Reader:
+class ShardReader:
     """One shard's reading position; everything behind it is in the buffer or done."""
 
     def __init__(
         self,
         context: ClientContext,
         stream: OpenStream,
-        holding: Holding,
-        buffer: Buffer,
+        owned: OwnedShard,
+        buffer: PrefetchBuffer,
     ) -> None:
         self._context = context
         self._stream = stream
-        self._holding = holding
+        self._owned = owned
         self._buffer = buffer
-        self._after: Position | Start = holding.row.position or holding.row.start
+        self._after: Position | Start = owned.row.position or owned.row.start
         self._skip_to: Position | Start | None = self._after
         self._iterator: str | None = None
         self._answers = False
@@ -97,10 +97,10 @@ class Reader:
         )
 
     async def run(self) -> None:
-        """Read until the shard's end, then leave its children in the holding."""
+        """Read until the shard's end, then leave its children in the owned shard."""
         clock = self._context.clock
         next_at = clock.now()
-        while self._holding.children is None:
+        while self._owned.children is None:
             await asyncio.sleep(max(0.0, next_at - clock.now()))
             next_at = await self._turn()
 
@@ -108,11 +108,11 @@ class Reader:
         """Bring a page into the buffer, keep nothing of it; return when to go on."""
         page = None
         if not self._answers:
-            # Asked without holding room: streams that do answer need it.
+            # Asked without owned room: streams that do answer need it.
             page = await self._call(self._find)
             if not self._answers:
                 return self._later()
-        room = Reservation(self._buffer, self._holding)
+        room = Reservation(self._buffer, self._owned)
         try:
             await room.take(min(self._reserve, self._buffer.window.answer_bytes))
             room.most_records = self._most_records()
@@ -123,14 +123,14 @@ class Reader:
         finally:
             room.close()
 
-    async def _find(self, request: Request) -> None:
+    async def _find(self, request: ReadRequest) -> None:
         if self._confirm_since is not None:
             await self._stream.confirm(self._context.clock, self._confirm_since)
             self._confirm_since = None
-        source, shard_id = self._stream.source, self._holding.key.shard_id
+        source, shard_id = self._stream.source, self._owned.key.shard_id
         self._iterator = await source.get_iterator(shard_id, self._after)
 
-    async def _read(self, request: Request) -> Page:
+    async def _read(self, request: ReadRequest) -> Page:
         if self._iterator is None:
             await self._find(request)
         assert self._iterator is not None
@@ -154,8 +154,8 @@ class Reader:
 
     async def _take(self, page: Page, room: Reservation, started: float) -> float:
         """Queue a page's records; return when to read again."""
-        holding, records = self._holding, page.records
-        holding.millis_behind = page.millis_behind
+        owned, records = self._owned, page.records
+        owned.millis_behind = page.millis_behind
         next_at = self._next_read(started, page)
         if has_aggregates(records):
             room.keep(memory_size(records))
@@ -166,22 +166,22 @@ class Reader:
                 await self._put(batches, room)
                 await asyncio.sleep(0)  # opening takes long
         else:
-            opened = with_source(records, holding.source)
+            opened = with_source(records, owned.source)
             batches = self._batches(opened, page.millis_behind)
             room.keep(sum(batch.size for batch in batches))
             await self._put(batches, room)
         if not page.millis_behind:
             read_until = self._stream.service_time.earliest(started) - SLACK_SECONDS
-            holding.caught_up(read_until, self._stream.retention_seconds)
+            owned.caught_up(read_until, self._stream.retention_seconds)
         if page.next_iterator is None:
-            holding.children = page.children
+            owned.children = page.children
         return next_at
 
     def _open(self, piece: list[Record], millis_behind: int) -> list[Batch]:
         """Open a page's aggregates, or some of them."""
-        opened = open_records(piece, self._holding.source)
+        opened = open_records(piece, self._owned.source)
         if opened.outside:
-            self._holding.outside += opened.outside
+            self._owned.outside_hash_range += opened.outside
             self._context.telemetry.count(
                 RECORDS_OUTSIDE, self._stream.arn, opened.outside
             )
@@ -189,12 +189,12 @@ class Reader:
 
     async def _call(
         self,
-        work: Callable[[Request], Awaitable[Page | None]],
+        work: Callable[[ReadRequest], Awaitable[Page | None]],
         room: Reservation | None = None,
     ) -> Page | None:
         """Return the page of a call that has one, or None if there is none yet."""
         label = self._stream.label
-        request = Request(self._holding, self._context.loop_clock, room)
+        request = ReadRequest(self._owned, self._context.loop_clock, room)
         self._answers, self._throttled = True, False
         try:
             return await self._watched(work, request)
@@ -223,13 +223,15 @@ class Reader:
             refused = isinstance(error, InvalidPositionError)
             if refused or type(error) is FatalError:  # nobody knows yet why
                 await self._refuse_replaced(error)
-            if refused and self._after == self._holding.row.position:
+            if refused and self._after == self._owned.row.position:
                 raise self._corrupt(error) from error
             raise
         return None
 
     async def _watched(
-        self, work: Callable[[Request], Awaitable[Page | None]], request: Request
+        self,
+        work: Callable[[ReadRequest], Awaitable[Page | None]],
+        request: ReadRequest,
     ) -> Page | None:
         """Let the watchdog know of a request for as long as it is under way."""
         try:
@@ -238,13 +240,13 @@ class Reader:
                 self._began = self._context.clock.now()
                 return await work(request)
         except asyncio.CancelledError:
-            if self._holding.hangs:
+            if self._owned.is_stuck:
                 self._failed(since=-math.inf)  # however long that is
             raise
         finally:
-            self._holding.asking_since = None
+            self._owned.request_since = None
 
-    def _too_slow(self, request: Request) -> None:
+    def _too_slow(self, request: ReadRequest) -> None:
         """Ask for less: the answer came, but not within its time."""
         buffer, now = self._buffer, self._context.loop_clock.now()
         was_least = buffer.window.is_least
@@ -254,7 +256,7 @@ class Reader:
         if was_least:
             self._unreachable(request)
 
-    def _unreachable(self, request: Request) -> None:
+    def _unreachable(self, request: ReadRequest) -> None:
         """Note a read without an answer; what comes after it may be a full page."""
         # Others of the stream may have been answered meanwhile.
         self._failed(since=max(request.began, self._stream.answered_at))
@@ -278,8 +280,8 @@ class Reader:
             logger.info(
                 "%s: the position of shard %s has expired, and nothing came after it",
                 self._stream.label,
-                self._holding.key.shard_id,
-                extra=self._holding.log_fields,
+                self._owned.key.shard_id,
+                extra=self._owned.log_fields,
             )
         else:
             logger.warning(
@@ -287,7 +289,7 @@ class Reader:
                 "that has expired: %s",
                 self._stream.label,
                 error,
-                extra=self._holding.log_fields,
+                extra=self._owned.log_fields,
             )
         self._after = Start.TRIM_HORIZON
         self._forget_iterator()
@@ -297,11 +299,11 @@ class Reader:
     def _is_all_fetched(self) -> bool:
         """Whether all that retention may have taken was fetched, here or before."""
         now = self._stream.service_time.latest(self._context.clock.now())
-        return self._holding.read_until > now - self._stream.retention_seconds
+        return self._owned.read_until > now - self._stream.retention_seconds
 
     def _failed(self, since: float) -> None:
-        now, shard_id = self._context.loop_clock.now(), self._holding.key.shard_id
-        self._stream.read_failed(Failing(since, now, shard_id, self._after))
+        now, shard_id = self._context.loop_clock.now(), self._owned.key.shard_id
+        self._stream.read_failed(ReadFailure(since, now, shard_id, self._after))
 
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat a shard that has expired as ended, if the stream is still the same."""
@@ -310,8 +312,8 @@ class Reader:
             logger.info(
                 "%s: shard %s has expired, and was read to its end",
                 self._stream.label,
-                self._holding.key.shard_id,
-                extra=self._holding.log_fields,
+                self._owned.key.shard_id,
+                extra=self._owned.log_fields,
             )
         else:
             logger.warning(
@@ -319,7 +321,7 @@ class Reader:
                 "retention, if any came after its position: %s",
                 self._stream.label,
                 error,
-                extra=self._holding.log_fields,
+                extra=self._owned.log_fields,
             )
         return Page([], None, 0)
 
@@ -335,8 +337,8 @@ class Reader:
             raise replaced from error
 
     def _corrupt(self, error: FatalError) -> CorruptRowError:
-        key = self._holding.key
-        row = rows.shard_key(self._context.app, key, self._holding.row.first_hash)
+        key = self._owned.key
+        row = rows.shard_key(self._context.app, key, self._owned.row.first_hash)
         return CorruptRowError(
             f"state store row pk={row.pk!r} sk={row.sk!r}: attribute sequence_number "
             f"is no position in the shard ({error}); correct it, or remove it to begin "
@@ -377,13 +379,13 @@ class Reader:
             is_last = first + step >= len(records)
             end = Position(opened.last) if is_last else None
             size = memory_size(part)
-            yield Batch(part, millis_behind, size, end, self._holding)
+            yield Batch(part, millis_behind, size, end, self._owned)
 
     async def _put(self, batches: list[Batch], room: Reservation) -> None:
         """Queue batches as ``max_uncommitted_records`` allows."""
         for batch in batches:
-            await self._holding.wait_for_capacity(len(batch))
-            self._holding.queued(len(batch))
+            await self._owned.wait_for_capacity(len(batch))
+            self._owned.queued(len(batch))
             room.put(batch)
 
     def _later(self) -> float:

@@ -35,7 +35,7 @@ FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
 """With records of this size, 10,000 fill a page."""
 
 
-class Failing(NamedTuple):
+class ReadFailure(NamedTuple):
     """Since no read of a stream has succeeded; times on the event loop's clock."""
 
     since: float
@@ -64,7 +64,7 @@ class OpenStream:
         the answer was yes."""
         self._confirming = asyncio.Lock()
         self._asked_at = -math.inf
-        self.failing: Failing | None = None
+        self.failing: ReadFailure | None = None
         self.answered_at = -math.inf
         """When Kinesis last answered a read."""
         self.record_bytes = FIRST_RECORD_BYTES
@@ -129,7 +129,7 @@ class OpenStream:
             largest = 4 * self.info.max_record_bytes // 3
             self.record_bytes = min(4 * self.record_bytes, largest)
 
-    def read_failed(self, read: Failing) -> None:
+    def read_failed(self, read: ReadFailure) -> None:
         """Note a read that Kinesis didn't answer."""
         since = min(read.since, self.failing.since) if self.failing else read.since
         self.failing = read._replace(since=since)

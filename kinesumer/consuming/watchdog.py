@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.runtime.clock import LoopClock
 
 
@@ -22,31 +22,31 @@ REQUEST_SECONDS = 20.0
 """A request has so much longer: its own time-outs come first."""
 
 
-class Work(NamedTuple):
+class InFlightWork(NamedTuple):
     """Something that has been at the same thing since a moment of the clock."""
 
     since: float
     what: str
     stack: Callable[[], str]
     """Tells where it is; asked for only if that takes too long."""
-    request_of: Holding | None = None
+    request_of: OwnedShard | None = None
     """Whose request for records it is, if it is one."""
 
 
-class Worker(Protocol):
+class WorkSource(Protocol):
     """Who runs user code."""
 
     thread: int
     """The thread of the client's event loop."""
 
-    def oldest_work(self) -> Work | None:
+    def oldest_work(self) -> InFlightWork | None:
         """Return what user code has been at for longest; None if it waits."""
         ...
 
 
 def oldest_of(
-    worker: Worker, holdings: Iterable[Holding], loop_clock: LoopClock
-) -> Work | None:
+    worker: WorkSource, owned_shards: Iterable[OwnedShard], loop_clock: LoopClock
+) -> InFlightWork | None:
     """Return what user code or a fetcher has been at for longest, if anything.
 
     Or what holds the event loop: no answer can be taken in then.
@@ -55,19 +55,19 @@ def oldest_of(
     works = [] if user is None else [user]
     if (held := loop_clock.blocked_since()) is not None:
         what = "what runs on the event loop and blocks it"
-        works.append(Work(held, what, lambda: thread_stack(thread)))
-    for holding in holdings:
-        since = holding.asking_since
+        works.append(InFlightWork(held, what, lambda: thread_stack(thread)))
+    for owned in owned_shards:
+        since = owned.request_since
         if since is not None:
             asked = loop_clock.to_client_time(since) + REQUEST_SECONDS
-            works.append(_fetching(holding, asked, thread))
+            works.append(_fetching(owned, asked, thread))
     return min(works, default=None, key=lambda work: work.since)
 
 
-def _fetching(holding: Holding, since: float, thread: int) -> Work:
-    source = holding.source
+def _fetching(owned: OwnedShard, since: float, thread: int) -> InFlightWork:
+    source = owned.source
     what = f"the request for records of {source.stream} {source.shard_id}"
-    return Work(since, what, lambda: task_stack(holding.task, thread), holding)
+    return InFlightWork(since, what, lambda: task_stack(owned.task, thread), owned)
 
 
 def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.telemetry.api import ClientState, StreamState
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.coordination.group import Group
 
 
@@ -19,9 +19,9 @@ def read_gauges(group: Group) -> ClientState:
     if session is None:
         idle = tuple(StreamState(arn, 0, 0, None, None, 0) for arn in [*group.streams])
         return ClientState(app, used, None, idle)
-    held: dict[str, list[Holding]] = defaultdict(list)
-    for holding in group.holdings():
-        held[holding.key.stream_arn].append(holding)
+    held: dict[str, list[OwnedShard]] = defaultdict(list)
+    for owned in group.owned_shards():
+        held[owned.key.stream_arn].append(owned)
     pending = [row.key.stream_arn for row in session.rounds.pending]
     leader = session.leader
     counts = leader.shard_counts if leader.is_leading else {}
@@ -32,7 +32,7 @@ def read_gauges(group: Group) -> ClientState:
             leases_to_take=pending.count(arn),
             total_leases=counts.get(arn),
             millis_behind=_furthest(held[arn]),
-            uncommitted=sum(holding.progress.uncommitted for holding in held[arn]),
+            uncommitted=sum(owned.progress.uncommitted for owned in held[arn]),
         )
         for arn in [*group.streams]
     )
@@ -40,7 +40,7 @@ def read_gauges(group: Group) -> ClientState:
     return ClientState(app, used, workers, streams)
 
 
-def _furthest(held: list[Holding]) -> int | None:
+def _furthest(held: list[OwnedShard]) -> int | None:
     return max(
         (h.millis_behind for h in held if h.millis_behind is not None), default=None
     )

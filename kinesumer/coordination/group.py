@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.checkpointer import Checkpointer
-from kinesumer.consuming.prefetch import Buffer
+from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.heartbeat import Alive, Died, Elected, Event, Failed, Heart
@@ -38,8 +38,8 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from kinesumer.consuming.delivery import Taker
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.delivery import DeliveryProtocol
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike
     from kinesumer.coordination.heartbeat_thread import HeartRunner
     from kinesumer.model.records import Record
@@ -69,19 +69,23 @@ class Group:
         context: ClientContext,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
         heart: HeartRunner,
-        delivery: Taker,
+        delivery: DeliveryProtocol,
     ) -> None:
         config = context.config
         unpaced, self._store = context, self._paced(context)
         self.context = context = replace(context, store=self._store)
         self.session: Session | None = None
         self.streams: dict[str, OpenStream] = {}
-        self.buffer = Buffer(config.buffer_bytes)
+        self.buffer = PrefetchBuffer(config.buffer_bytes)
         self.checkpointer = Checkpointer(
-            context, self.holdings, self._take_stock, self._refused, self._share_of
+            context,
+            self.owned_shards,
+            self._sync_progress,
+            self._refused,
+            self._share_of,
         )
         self.delivery = delivery
-        delivery.connect(self.buffer, self.checkpointer.hurry, context.telemetry)
+        delivery.connect(self.buffer, self.checkpointer.commit_soon, context.telemetry)
         self._reachability = Reachability(
             context, self._reading, self._waiting, self._set_state
         )
@@ -130,15 +134,15 @@ class Group:
     def ack(self, record: Record) -> None:
         """Mark one record as done, in any order (``commit="manual"``)."""
         fence = record.fence
-        holding = self._held().get(fence.shard)
-        if holding is None or holding.row.epoch != fence.epoch:
+        owned = self._held().get(fence.shard)
+        if owned is None or owned.row.epoch != fence.epoch:
             if self.session and self.session.rounds.is_sought_away(fence):
                 return
             self._marks_lost.add(fence.shard)
         else:
-            holding.ack(record.position)
-            if holding.wants_commit:
-                self.checkpointer.hurry()
+            owned.ack(record.position)
+            if owned.wants_commit:
+                self.checkpointer.commit_soon()
 
     async def commit(self) -> None:
         """Store all that is done. Raises ShardsLostError for what can't be stored."""
@@ -221,8 +225,8 @@ class Group:
             for task in session.tasks:
                 task.cancel()
             releases = (
-                session.rounds.release(holding, drain_seconds)
-                for holding in list(session.rounds.held.values())
+                session.rounds.release(owned, drain_seconds)
+                for owned in list(session.rounds.held.values())
             )
             await asyncio.gather(*releases)
         await self._heart.stop()
@@ -232,7 +236,7 @@ class Group:
             moment = rows.timestamp_text(self.context.clock.wall())
             await self.context.write(writes.leave(self.context.app, member, moment))
 
-    def holdings(self) -> Iterable[Holding]:
+    def owned_shards(self) -> Iterable[OwnedShard]:
         """Return the shards held now; the heart asks from a thread of its own."""
         return list(self._held().values())
 
@@ -283,7 +287,7 @@ class Group:
             streams=self._asked,
             notify=notify,
             oldest_work=lambda: oldest_of(
-                self.delivery, self.holdings(), context.loop_clock
+                self.delivery, self.owned_shards(), context.loop_clock
             ),
         )
         return self._beating
@@ -357,7 +361,7 @@ class Group:
             self.streams,
             self.buffer,
             leader.dead,
-            self._take_stock,
+            self._sync_progress,
         )
         session = self.session = Session(member, leader, rounds)
         session.tasks = [
@@ -422,17 +426,17 @@ class Group:
         arns = {key.stream_arn for key in self._held()}
         return [self.streams[arn] for arn in self._asked - arns]
 
-    def _held(self) -> dict[ShardKey, Holding]:
+    def _held(self) -> dict[ShardKey, OwnedShard]:
         return session.rounds.held if (session := self.session) else {}
 
-    def _take_stock(self) -> None:
-        self.delivery.take_stock()
+    def _sync_progress(self) -> None:
+        self.delivery.sync_progress()
 
     def _share_of(self, arn: str) -> float:
         if (session := self.session) is None:
             return 1.0
         return share_of(arn, session.rounds.range, session.member.clients)
 
-    def _refused(self, holding: Holding, now: ShardRow | None) -> None:
+    def _refused(self, owned: OwnedShard, now: ShardRow | None) -> None:
         if self.session is not None:
-            self.session.rounds.refused(holding, now)
+            self.session.rounds.refused(owned, now)

@@ -23,7 +23,7 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.consuming.watchdog import Work
+    from kinesumer.consuming.watchdog import InFlightWork
     from kinesumer.coordination.leader import Leader
     from kinesumer.ports import Write, WriteResult
     from kinesumer.runtime.context import ClientContext
@@ -69,7 +69,7 @@ class Heart:
         *,
         streams: frozenset[str],
         notify: Callable[[Event], None],
-        oldest_work: Callable[[], Work | None],
+        oldest_work: Callable[[], InFlightWork | None],
         kind: str = CLIENT,
     ) -> None:
         self.state = "up"
@@ -307,16 +307,16 @@ class Heart:
 
     # --- the watchdog ---------------------------------------------------------------
 
-    def _stuck(self) -> Work | None:
+    def _stuck(self) -> InFlightWork | None:
         """Return what has been at the same thing for too long, if anything."""
         work, now = self._oldest_work(), self._context.clock.now()
         limit = self._context.config.max_processing_seconds
         return work if work is not None and now - work.since > limit else None
 
-    async def _give_up(self, member: MemberRow, stuck: Work) -> None:
+    async def _give_up(self, member: MemberRow, stuck: InFlightWork) -> None:
         context = self._context
         if stuck.request_of is not None:
-            stuck.request_of.hangs = True
+            stuck.request_of.is_stuck = True
         logger.error(
             "%s has made no progress for max_processing_seconds=%g s: "
             "this client's shards go to other clients\n%s",

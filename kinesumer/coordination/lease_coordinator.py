@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.checkpointer import is_stored
-from kinesumer.consuming.owned_shard import Holding
-from kinesumer.consuming.shard_reader import Reader
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.coordination.membership import Deaths
 from kinesumer.coordination.paced_store import PARALLEL_WRITES
 from kinesumer.coordination.pauses import Paused
@@ -30,7 +30,7 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kinesumer.consuming.prefetch import Buffer
+    from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.core.liveness import Lease
     from kinesumer.model.positions import Position
@@ -67,11 +67,11 @@ class Rounds:
         lease: Lease,
         member: MemberRow,
         streams: Mapping[str, OpenStream],
-        buffer: Buffer,
+        buffer: PrefetchBuffer,
         dead: set[str],
-        take_stock: Callable[[], None],
+        sync_progress: Callable[[], None],
     ) -> None:
-        self.held: dict[ShardKey, Holding] = {}
+        self.held: dict[ShardKey, OwnedShard] = {}
         self.lost: set[ShardKey] = set()
         """Shards whose done records couldn't be stored, until somebody asks."""
         self.pending: list[ShardRow] = []
@@ -81,8 +81,8 @@ class Rounds:
         self._streams = streams
         self._buffer = buffer
         self._deaths = Deaths(context, member.session, dead)
-        self._take_stock = take_stock
-        self._ends = Ends(context, streams, take_stock, self._write_as_owner)
+        self._sync_progress = sync_progress
+        self._ends = Ends(context, streams, sync_progress, self._write_as_owner)
         self._asked = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
@@ -118,9 +118,9 @@ class Rounds:
         """Give up streams that aren't asked for any more, without a plan."""
         self._asked = asked
         self._range = self._wanted(self._range)
-        for key, holding in self.held.items():
+        for key, owned in self.held.items():
             if key.stream_arn not in asked:
-                self._begin_hand_over(holding)
+                self._begin_hand_over(owned)
         self._wake.set()
 
     def look_again(self) -> None:
@@ -152,46 +152,46 @@ class Rounds:
             finally:
                 self._is_over = True
 
-    def refused(self, holding: Holding, now: ShardRow | None) -> None:
+    def refused(self, owned: OwnedShard, now: ShardRow | None) -> None:
         """Act on a row that refused a commit: it was sought, or it is another's."""
-        if now is not None and ownership.is_sought(holding.row, now):
-            self._seek_away(holding)
+        if now is not None and ownership.is_sought(owned.row, now):
+            self._seek_away(owned)
         else:
-            self.drop(holding)
+            self.drop(owned)
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, owned: OwnedShard) -> None:
         """Give up a shard that another session owns by now."""
-        self._take_stock()
-        holding.lost = True
-        self._context.telemetry.count(LOST_LEASES, holding.key.stream_arn)
-        holding.revoke()
-        self._buffer.drop(holding)
-        if holding.position is not None:
-            self.lost.add(holding.key)
-        if self.held.get(holding.key) is holding:
-            del self.held[holding.key]
+        self._sync_progress()
+        owned.lost = True
+        self._context.telemetry.count(LOST_LEASES, owned.key.stream_arn)
+        owned.revoke()
+        self._buffer.drop(owned)
+        if owned.position is not None:
+            self.lost.add(owned.key)
+        if self.held.get(owned.key) is owned:
+            del self.held[owned.key]
 
     def drop_all(self) -> None:
         """Give up everything: the session is dead."""
-        for holding in list(self.held.values()):
-            self.drop(holding)
+        for owned in list(self.held.values()):
+            self.drop(owned)
 
-    async def release(self, holding: Holding, drain_seconds: float) -> None:
+    async def release(self, owned: OwnedShard, drain_seconds: float) -> None:
         """Stop a shard, wait for what is in user code, store and give it up."""
-        self._take_stock()
-        holding.revoke()
-        self._buffer.drop(holding)
-        if not await holding.drained(drain_seconds) and drain_seconds:
+        self._sync_progress()
+        owned.revoke()
+        self._buffer.drop(owned)
+        if not await owned.drained(drain_seconds) and drain_seconds:
             logger.warning(
                 "%s %s: user code didn't finish within %g s; the next owner repeats it",
-                holding.source.stream,
-                holding.source.shard_id,
+                owned.source.stream,
+                owned.source.shard_id,
                 drain_seconds,
-                extra=holding.log_fields,
+                extra=owned.log_fields,
             )
-        self._take_stock()
-        app, position = self._context.app, holding.position
-        await self._write_as_owner(holding, writes.release(app, holding.row, position))
+        self._sync_progress()
+        app, position = self._context.app, owned.position
+        await self._write_as_owner(owned, writes.release(app, owned.row, position))
 
     # --- one round ------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Rounds:
         heartbeat = self._context.config.heartbeat_interval_seconds
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
         self._moving, due = ownership.to_move(
-            {key: holding.row.first_hash for key, holding in self.held.items()},
+            {key: owned.row.first_hash for key, owned in self.held.items()},
             self._range,
             self._moving,
             self._context.clock.now(),
@@ -234,26 +234,24 @@ class Rounds:
         for key in due:
             self._begin_hand_over(self.held[key])
 
-    def _begin_hand_over(self, holding: Holding) -> None:
-        if holding.key not in self._releasing and not self._is_over:
-            self._releasing.add(holding.key)
-            self._tasks.create_task(self._hand_over(holding))
+    def _begin_hand_over(self, owned: OwnedShard) -> None:
+        if owned.key not in self._releasing and not self._is_over:
+            self._releasing.add(owned.key)
+            self._tasks.create_task(self._hand_over(owned))
 
-    async def _hand_over(self, holding: Holding) -> None:
+    async def _hand_over(self, owned: OwnedShard) -> None:
         started = self._context.clock.now()
-        with self._context.telemetry.measure(
-            HAND_OVER_DURATION, holding.key.stream_arn
-        ):
-            await self.release(holding, self._context.config.drain_timeout_seconds)
-        self._releasing.discard(holding.key)
+        with self._context.telemetry.measure(HAND_OVER_DURATION, owned.key.stream_arn):
+            await self.release(owned, self._context.config.drain_timeout_seconds)
+        self._releasing.discard(owned.key)
         self.look_again()
         logger.info(
             "%s %s %s after %.3f s",
-            "gave up the old position of" if holding.sought else "released",
-            holding.source.stream,
-            holding.source.shard_id,
+            "gave up the old position of" if owned.seeked else "released",
+            owned.source.stream,
+            owned.source.shard_id,
             self._context.clock.now() - started,
-            extra=holding.log_fields,
+            extra=owned.log_fields,
         )
 
     async def _claim_inside(self) -> None:
@@ -319,25 +317,25 @@ class Rounds:
         inside = await read_inside(self._context, self._range, consistent=noticed)
         self._heeded = notice
         for row in inside:
-            if (holding := self.held.get(row.key)) is not None:
-                self._heed(holding, row)
+            if (owned := self.held.get(row.key)) is not None:
+                self._heed(owned, row)
         return [row for row in inside if not self._refuses(row)]
 
-    def _heed(self, holding: Holding, now: ShardRow) -> None:
+    def _heed(self, owned: OwnedShard, now: ShardRow) -> None:
         """Give up a held shard that was sought or paused since it was claimed."""
-        if ownership.is_sought(holding.row, now):
-            self._seek_away(holding)
-        elif now.epoch == holding.row.epoch and self._paused.pauses.cover(now):
-            self._begin_hand_over(holding)
+        if ownership.is_sought(owned.row, now):
+            self._seek_away(owned)
+        elif now.epoch == owned.row.epoch and self._paused.pauses.cover(now):
+            self._begin_hand_over(owned)
 
-    def _seek_away(self, holding: Holding) -> None:
+    def _seek_away(self, owned: OwnedShard) -> None:
         """Give up a shard that is ours, to claim it again at its new position."""
-        self._note_seek(holding)
-        self._begin_hand_over(holding)
+        self._note_seek(owned)
+        self._begin_hand_over(owned)
 
-    def _note_seek(self, holding: Holding) -> None:
-        holding.sought = True
-        self._sought[holding.key] = holding.row.epoch
+    def _note_seek(self, owned: OwnedShard) -> None:
+        owned.seeked = True
+        self._sought[owned.key] = owned.row.epoch
 
     def _decide(self, found: list[ShardRow]) -> ownership.Round:
         return ownership.decide(
@@ -394,54 +392,54 @@ class Rounds:
     def _take(self, row: ShardRow) -> None:
         config = self._context.config
         app = self._context.app
-        holding = Holding(app, row, self._lease, config.max_uncommitted_records)
-        self.held[row.key] = holding
+        owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
+        self.held[row.key] = owned
         self._strays.forget(row.key)
         stream = self._streams[row.key.stream_arn]
-        reader = Reader(self._context, stream, holding, self._buffer)
-        holding.task = self._tasks.create_task(self._read(holding, reader))
-        self._tasks.create_task(self._until_end(holding))
+        reader = ShardReader(self._context, stream, owned, self._buffer)
+        owned.task = self._tasks.create_task(self._read(owned, reader))
+        self._tasks.create_task(self._until_end(owned))
         logger.info(
             "claimed %s %s, epoch %d",
-            holding.source.stream,
+            owned.source.stream,
             row.key.shard_id,
             row.epoch,
-            extra=holding.log_fields,
+            extra=owned.log_fields,
         )
 
-    async def _read(self, holding: Holding, reader: Reader) -> None:
+    async def _read(self, owned: OwnedShard, reader: ShardReader) -> None:
         """Read a shard; give it up if its row says a place that it doesn't have."""
         try:
             await reader.run()
         except CorruptRowError as error:
-            self._refused[holding.key] = holding.row.position, error
-            self._begin_hand_over(holding)
+            self._refused[owned.key] = owned.row.position, error
+            self._begin_hand_over(owned)
 
-    async def _until_end(self, holding: Holding) -> None:
-        if await self._ends.reached(holding) or holding.sought:
+    async def _until_end(self, owned: OwnedShard) -> None:
+        if await self._ends.reached(owned) or owned.seeked:
             self.look_again()
 
-    async def _write_as_owner(self, holding: Holding, write: Write) -> bool:
+    async def _write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
         """Give a shard up by a write; tell whether our positions are stored."""
-        position = holding.position
+        position = owned.position
         written = await self._context.write(write)
-        if self.held.get(holding.key) is holding:
-            del self.held[holding.key]
+        if self.held.get(owned.key) is owned:
+            del self.held[owned.key]
         now = self._context.parse_row(rows.read_shard, written.row)
-        if now is not None and ownership.is_sought(holding.row, now):
-            self._note_seek(holding)
+        if now is not None and ownership.is_sought(owned.row, now):
+            self._note_seek(owned)
             self._strays.add(now)
             return False
         if written.applied or (
             now is not None and ownership.covers(now, write, position)
         ):
             if position is not None:
-                holding.stored(position)
-            if holding.position is not None:  # done while the write was under way
-                self.lost.add(holding.key)
+                owned.stored(position)
+            if owned.position is not None:  # done while the write was under way
+                self.lost.add(owned.key)
             return True
-        holding.lost = True
+        owned.lost = True
         # A release and an end may be under way together: what either stored is stored.
-        if position is not None and not is_stored(holding, now, position):
-            self.lost.add(holding.key)
+        if position is not None and not is_stored(owned, now, position):
+            self.lost.add(owned.key)
         return False

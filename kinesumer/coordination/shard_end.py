@@ -14,7 +14,7 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
@@ -29,30 +29,30 @@ class Ends:
         self,
         context: ClientContext,
         streams: Mapping[str, OpenStream],
-        take_stock: Callable[[], None],
-        give_up: Callable[[Holding, Write], Awaitable[bool]],
+        sync_progress: Callable[[], None],
+        give_up: Callable[[OwnedShard, Write], Awaitable[bool]],
     ) -> None:
         self._context = context
         self._streams = streams
-        self._take_stock = take_stock
+        self._sync_progress = sync_progress
         self._give_up = give_up
 
-    async def reached(self, holding: Holding) -> bool:
+    async def reached(self, owned: OwnedShard) -> bool:
         """Wait for a closed shard's last record to be done, then open its children.
 
         Tell whether the end is stored: it isn't if the shard is given up before.
         """
-        assert holding.task is not None
-        await asyncio.wait([holding.task])
-        self._take_stock()
-        if await holding.finished() and holding.children is not None:
-            return await self._end(holding, await self._children(holding))
+        assert owned.task is not None
+        await asyncio.wait([owned.task])
+        self._sync_progress()
+        if await owned.finished() and owned.children is not None:
+            return await self._end(owned, await self._children(owned))
         return False
 
-    async def _children(self, holding: Holding) -> list[ShardRow]:
+    async def _children(self, owned: OwnedShard) -> list[ShardRow]:
         """Return its children's rows: the group knows those that Kinesis forgot."""
-        arn, shard_id = holding.key
-        found = [lineage.as_shard(child) for child in holding.children or ()]
+        arn, shard_id = owned.key
+        found = [lineage.as_shard(child) for child in owned.children or ()]
         found = found or [s for s in await self._list(arn) if shard_id in s.parents]
         if found:
             return [lineage.child_row(arn, shard) for shard in found]
@@ -63,7 +63,7 @@ class Ends:
         source, label = self._streams[arn].source, self._streams[arn].label
         return await self._context.until_available(source.list_shards, label)
 
-    async def _end(self, holding: Holding, children: list[ShardRow]) -> bool:
+    async def _end(self, owned: OwnedShard, children: list[ShardRow]) -> bool:
         """Write children first and the end after: a crash between them loses nothing.
 
         On a merge both owners write their end before they read the sibling, so at least
@@ -75,26 +75,26 @@ class Ends:
             made = await self._context.write(writes.create_shard(app, child))
             # Its epoch, read before its parents are, is what Ready names.
             opening.append(self._context.parse_row(rows.read_shard, made.row))
-        holding.revoke()
-        write = writes.mark_ended(app, holding.row, holding.position)
-        if not await self._give_up(holding, write):
+        owned.revoke()
+        write = writes.mark_ended(app, owned.row, owned.position)
+        if not await self._give_up(owned, write):
             return False
         for row in opening:
-            if row and not row.ready and await self._parents_ended(holding, row):
+            if row and not row.ready and await self._parents_ended(owned, row):
                 await self._context.write(writes.ready(app, row))
         logger.info(
             "%s %s ended",
-            holding.source.stream,
-            holding.source.shard_id,
-            extra=holding.log_fields,
+            owned.source.stream,
+            owned.source.shard_id,
+            extra=owned.log_fields,
         )
         return True
 
-    async def _parents_ended(self, holding: Holding, child: ShardRow) -> bool:
-        for parent in child.parents - {holding.key.shard_id}:
+    async def _parents_ended(self, owned: OwnedShard, child: ShardRow) -> bool:
+        for parent in child.parents - {owned.key.shard_id}:
             first = child.first_hash
-            if first == holding.row.first_hash:
-                first = holding.row.last_hash + 1
+            if first == owned.row.first_hash:
+                first = owned.row.last_hash + 1
             key = ShardKey(child.key.stream_arn, parent)
             place = rows.shard_key(self._context.app, key, first)
             row = await self._context.read(place)

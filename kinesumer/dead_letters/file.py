@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import Stored
+from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,
@@ -41,16 +41,16 @@ class FileLetters:
         """Append a letter and sync it. Raises FatalError if the disk won't have it."""
         await asyncio.to_thread(self._append, encode_letter(letter))
 
-    async def read(self) -> AsyncIterator[Stored]:
+    async def read(self) -> AsyncIterator[StoredEntry]:
         """Go through the lines; one that can't be read is told, and stays."""
         for number, line in enumerate(await asyncio.to_thread(self._lines), 1):
             try:
                 if line.strip():
-                    yield Stored(line, decode_letter(line))
+                    yield StoredEntry(line, decode_letter(line))
             except CorruptDeadLetterError as error:
-                yield Stored(line, None, f"line {number}: {error}")
+                yield StoredEntry(line, None, f"line {number}: {error}")
 
-    async def remove(self, stored: Sequence[Stored]) -> None:
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Write the file anew without these lines, whole or not at all."""
         gone = frozenset(one.receipt for one in stored)
         await asyncio.to_thread(self._rewrite, gone)

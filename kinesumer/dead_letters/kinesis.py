@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import Stored
+from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,
@@ -76,13 +76,13 @@ class KinesisLetters:
                 f"{result.error_message}"
             )
 
-    async def read(self) -> AsyncIterator[Stored]:
+    async def read(self) -> AsyncIterator[StoredEntry]:
         """Go through every shard from its oldest record to its newest."""
         for shard in await self._source.list_shards():
             async for record in self._records(shard.shard_id):
                 yield _stored(shard.shard_id, record)
 
-    async def remove(self, stored: Sequence[Stored]) -> None:
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Do nothing: records of a stream go when they are old enough."""
 
     async def aclose(self) -> None:
@@ -106,9 +106,9 @@ class KinesisLetters:
         return await self._source.get_records(iterator, PAGE_RECORDS)
 
 
-def _stored(shard_id: str, record: Record) -> Stored:
+def _stored(shard_id: str, record: Record) -> StoredEntry:
     place = f"{shard_id}/{record.sequence_number}"
     try:
-        return Stored(place, decode_letter(record.data))
+        return StoredEntry(place, decode_letter(record.data))
     except CorruptDeadLetterError as error:
-        return Stored(place, None, f"record {place}: {error}")
+        return StoredEntry(place, None, f"record {place}: {error}")

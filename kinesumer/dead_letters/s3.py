@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import Stored
+from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import AccessDeniedError, CorruptDeadLetterError, FatalError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class S3Letters:
                 ContentType="application/json",
             )
 
-    async def read(self) -> AsyncIterator[Stored]:
+    async def read(self) -> AsyncIterator[StoredEntry]:
         """Go through the objects under the prefix whose names end with .json."""
         more: dict[str, str] = {}
         limit = asyncio.Semaphore(PARALLEL_READS)
@@ -72,7 +72,7 @@ class S3Letters:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    async def remove(self, stored: Sequence[Stored]) -> None:
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Delete objects.
 
         Raises AccessDeniedError or FatalError naming one that S3 wouldn't delete.
@@ -90,7 +90,7 @@ class S3Letters:
     async def aclose(self) -> None:
         """Nothing is held open: the client belongs to who gave it."""
 
-    async def _get(self, key: str, limit: asyncio.Semaphore) -> Stored | None:
+    async def _get(self, key: str, limit: asyncio.Semaphore) -> StoredEntry | None:
         """Return an object; None if it was deleted meanwhile."""
         try:
             async with limit:
@@ -99,9 +99,9 @@ class S3Letters:
                     async with answer["Body"] as body:
                         _check_size(answer["ContentLength"])
                         content = await body.read()
-            return Stored(key, decode_letter(content))
+            return StoredEntry(key, decode_letter(content))
         except CorruptDeadLetterError as error:
-            return Stored(key, None, f"s3://{self._bucket}/{key}: {error}")
+            return StoredEntry(key, None, f"s3://{self._bucket}/{key}: {error}")
         except RefusedCallError as error:
             if error.code == "NoSuchKey":
                 return None

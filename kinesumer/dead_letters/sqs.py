@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from kinesumer.aws.endpoints import check_port, require_no_credentials
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import Stored
+from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,
@@ -89,7 +89,7 @@ class SqsLetters:
                 raise self._too_large(len(body), str(error)) from error
             raise
 
-    async def read(self) -> AsyncIterator[Stored]:
+    async def read(self) -> AsyncIterator[StoredEntry]:
         """Receive until nothing comes any more; standard queues may repeat some."""
         while True:
             with self._call("ReceiveMessage"):
@@ -110,7 +110,7 @@ class SqsLetters:
             for message, body in new:
                 yield _stored(message, body)
 
-    async def remove(self, stored: Sequence[Stored]) -> None:
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Delete messages. Raises FatalError naming how many SQS wouldn't delete."""
         for messages in self._batches([_message(one) for one in stored]):
             with self._call("DeleteMessageBatch", "DeleteMessage"):
@@ -151,14 +151,14 @@ class SqsLetters:
         return (latest[i : i + AT_ONCE] for i in range(0, len(latest), AT_ONCE))
 
 
-def _stored(message: Message, body: str) -> Stored:
+def _stored(message: Message, body: str) -> StoredEntry:
     try:
-        return Stored(message, decode_letter(body))
+        return StoredEntry(message, decode_letter(body))
     except CorruptDeadLetterError as error:
-        return Stored(message, None, f"message {message.id}: {error}")
+        return StoredEntry(message, None, f"message {message.id}: {error}")
 
 
-def _message(stored: Stored) -> Message:
+def _message(stored: StoredEntry) -> Message:
     assert isinstance(stored.receipt, Message)
     return stored.receipt
 

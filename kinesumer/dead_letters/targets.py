@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.letter import DeadLetter
 
-    Taker = Callable[[DeadLetter], Awaitable[object]]
+    DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
 
 
 class DeadLetters(Protocol):
@@ -35,7 +35,7 @@ class DeadLetters(Protocol):
         """Give up what it holds open."""
 
 
-class Stored(NamedTuple):
+class StoredEntry(NamedTuple):
     """What stands in a target: a letter, or why it can't be read."""
 
     receipt: object
@@ -44,16 +44,16 @@ class Stored(NamedTuple):
     problem: str = ""
 
 
-class ReadableLetters(DeadLetters, Protocol):
+class ReadableDeadLetters(DeadLetters, Protocol):
     """A target that can be looked into."""
 
     removes: bool
     """Whether letters can be taken out."""
 
-    def read(self) -> AsyncIterator[Stored]:
+    def read(self) -> AsyncIterator[StoredEntry]:
         """Go through everything that is stored now."""
 
-    async def remove(self, stored: Sequence[Stored]) -> None:
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Take letters out; those that are gone already are no error."""
 
 
@@ -82,7 +82,7 @@ def parse_target(text: str) -> Target:
     return Target(kind, place)
 
 
-def check_target(target: str | Taker) -> None:
+def check_target(target: str | DeadLetterFunction) -> None:
     """Raise ConfigurationError for what can't be a target; nothing is opened."""
     if isinstance(target, str):
         parse_target(target)
@@ -94,7 +94,10 @@ def check_target(target: str | Taker) -> None:
 
 
 async def open_dead_letters(
-    target: str | Taker, *, region: str | None = None, session: object | None = None
+    target: str | DeadLetterFunction,
+    *,
+    region: str | None = None,
+    session: object | None = None,
 ) -> DeadLetters:
     """Open a target of dead letters; ``aclose()`` closes it.
 
@@ -114,7 +117,9 @@ async def open_dead_letters(
     return OwnedLetters(letters, clients)
 
 
-async def open_target(target: str | Taker, clients: ClientFactory) -> DeadLetters:
+async def open_target(
+    target: str | DeadLetterFunction, clients: ClientFactory
+) -> DeadLetters:
     """Open a target, with clients that outlive it. Raises ConfigurationError."""
     check_target(target)
     if isinstance(target, str):
@@ -122,7 +127,7 @@ async def open_target(target: str | Taker, clients: ClientFactory) -> DeadLetter
     return CallableLetters(target)
 
 
-async def open_readable(text: str, clients: ClientFactory) -> ReadableLetters:
+async def open_readable(text: str, clients: ClientFactory) -> ReadableDeadLetters:
     """Open a target by its name. Raises ConfigurationError for what names none."""
     kind, place = parse_target(text)
     # Each brings imports that the others don't need.
@@ -164,7 +169,7 @@ class OwnedLetters:
 class CallableLetters:
     """Gives letters to an async function: what it returned for counts as stored."""
 
-    def __init__(self, take: Taker) -> None:
+    def __init__(self, take: DeadLetterFunction) -> None:
         self._take = take
 
     async def put(self, letter: DeadLetter) -> None:

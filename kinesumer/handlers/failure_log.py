@@ -9,16 +9,16 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.model.records import Record
 
 LONGEST_ERROR = 500
 """Characters of an error's text that a log line has."""
 
 
-def what_failed(stint: Stint, failure: Failure) -> str:
+def what_failed(item: WorkItem, failure: Failure) -> str:
     """Return one line that says which record failed, how often, and with what."""
-    record = _record(stint)
+    record = _record(item)
     times = "once" if failure.calls == 1 else f"{failure.calls} times"
     return (
         f"the handler failed {times} at record {_place(record)} of stream "
@@ -32,11 +32,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def failure_fields(stint: Stint, failure: Failure) -> dict[str, object]:
+def failure_fields(item: WorkItem, failure: Failure) -> dict[str, object]:
     """Return the fields of a log line about the record that failed."""
-    record = _record(stint)
+    record = _record(item)
     return {
-        **stint.lane.holding.log_fields,
+        **item.queue.owned.log_fields,
         "sequence_number": record.sequence_number,
         "sub_sequence_number": record.sub_sequence_number,
         "attempt": failure.calls,
@@ -45,12 +45,12 @@ def failure_fields(stint: Stint, failure: Failure) -> dict[str, object]:
 
 
 def log_first_failure(
-    stint: Stint, stop: int, failure: Failure, *, with_traceback: bool
+    item: WorkItem, stop: int, failure: Failure, *, with_traceback: bool
 ) -> None:
-    """Log that the records of a stint up to ``stop`` failed for the first time."""
-    record, count = _record(stint), stop - stint.done
+    """Log that the records of an item up to ``stop`` failed for the first time."""
+    record, count = _record(item), stop - item.done
     trace = failure.error if with_traceback else None
-    fields = failure_fields(stint, failure)
+    fields = failure_fields(item, failure)
     if count == 1:
         logger.warning(
             "the handler failed at record %s of stream %s, %s, attempt %d: %s",
@@ -77,10 +77,10 @@ def log_first_failure(
     )
 
 
-def log_dead_letter(stint: Stint, failure: Failure) -> None:
+def log_dead_letter(item: WorkItem, failure: Failure) -> None:
     """Log that the record that failed is stored as a dead letter."""
-    record = _record(stint)
-    fields = failure_fields(stint, failure)
+    record = _record(item)
+    fields = failure_fields(item, failure)
     logger.warning(
         "a dead letter is stored for record %s of stream %s, %s, attempt %d: %s",
         _place(record),
@@ -92,9 +92,9 @@ def log_dead_letter(stint: Stint, failure: Failure) -> None:
     )
 
 
-def log_letter_failure(stint: Stint, failure: Failure, error: BaseException) -> None:
+def log_letter_failure(item: WorkItem, failure: Failure, error: BaseException) -> None:
     """Log that the first try to store the dead letter of a record failed."""
-    record = _record(stint)
+    record = _record(item)
     logger.warning(
         "the dead letter of record %s of stream %s, %s couldn't be stored, trying "
         "again: %s",
@@ -102,24 +102,24 @@ def log_letter_failure(stint: Stint, failure: Failure, error: BaseException) -> 
         record.stream,
         record.shard_id,
         error_text(error),
-        extra=failure_fields(stint, failure) | {"error": error_text(error)},
+        extra=failure_fields(item, failure) | {"error": error_text(error)},
     )
 
 
-def log_end(stint: Stint, error: BaseException) -> None:
+def log_end(item: WorkItem, error: BaseException) -> None:
     """Log the error that ends ``run()``."""
-    failure = stint.failure or Failure(error, 1)
+    failure = item.failure or Failure(error, 1)
     logger.error(
         "run() ends: %s",
         escape_unprintable(safe_str(error)),
-        extra=failure_fields(stint, failure),
+        extra=failure_fields(item, failure),
         exc_info=error,
     )
 
 
-def _record(stint: Stint) -> Record:
-    # The error may come when the last record of the stint is done.
-    return stint.records[min(stint.done, len(stint.records) - 1)]
+def _record(item: WorkItem) -> Record:
+    # The error may come when the last record of the item is done.
+    return item.records[min(item.done, len(item.records) - 1)]
 
 
 def _place(record: Record) -> str:

@@ -19,7 +19,7 @@ from kinesumer.handlers.failure_log import (
     what_failed,
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, retried
-from kinesumer.handlers.work_item import Stoppage
+from kinesumer.handlers.work_item import ShardStopped
 from kinesumer.runtime.failure_log import logger
 from kinesumer.telemetry.names import DEAD_LETTERS
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kinesumer.dead_letters import DeadLetter, DeadLetters
     from kinesumer.handlers.executor import Gate
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -43,41 +43,41 @@ PUTS = RetryPolicy(
 """About 45 s: an outage of the target that is longer stops the client."""
 
 
-class LastResort(Protocol):
+class FailurePolicy(Protocol):
     """Decides about a record, after all attempts."""
 
-    async def __call__(self, stint: Stint, failure: Failure) -> None:
-        """Return if the record counts as handled. Raises Stoppage, or what ends all."""
+    async def __call__(self, item: WorkItem, failure: Failure) -> None:
+        """Return if the record counts as handled, else raise."""
 
 
-class StopClient:
+class StopClientPolicy:
     """Ends ``run()`` with an error."""
 
-    async def __call__(self, stint: Stint, failure: Failure) -> None:
+    async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Raise HandlerFailedError."""
         raise HandlerFailedError(
-            f"{what_failed(stint, failure)}; the checkpoint stands before it. Correct "
+            f"{what_failed(item, failure)}; the checkpoint stands before it. Correct "
             "the handler, or give run() dead_letters= to go on without such records"
         ) from failure.error
 
 
-class StopShard:
+class StopShardPolicy:
     """Leaves the shard where it is, and goes on with the others."""
 
-    async def __call__(self, stint: Stint, failure: Failure) -> None:
-        """Raise Stoppage."""
+    async def __call__(self, item: WorkItem, failure: Failure) -> None:
+        """Raise ShardStopped."""
         logger.error(
             "%s; nothing more of this shard is handled before another client takes it "
             "or this one starts again",
-            what_failed(stint, failure),
-            extra=failure_fields(stint, failure),
+            what_failed(item, failure),
+            extra=failure_fields(item, failure),
             exc_info=failure.error,
         )
-        stint.lane.end()
-        raise Stoppage
+        item.queue.end()
+        raise ShardStopped
 
 
-class Bury:
+class DeadLetterPolicy:
     """Puts the record into a target of dead letters, and goes on after it."""
 
     def __init__(
@@ -96,12 +96,12 @@ class Bury:
         self._gate = gate
         self._telemetry = telemetry
 
-    async def __call__(self, stint: Stint, failure: Failure) -> None:
+    async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Return when the letter is stored. Raises DeadLetterNotStoredError."""
         from kinesumer.dead_letters import DeadLetter
 
         letter = DeadLetter.of(
-            stint.records[stint.done],
+            item.records[item.done],
             failure.error,
             app=self._app,
             attempts=failure.calls,
@@ -109,34 +109,34 @@ class Bury:
         )
 
         async def put() -> Exception | None:
-            return await self._put(stint, letter)
+            return await self._put(item, letter)
 
         error = await put()
         if error is not None:
-            log_letter_failure(stint, failure, error)
-            first, sleep = Failure(error, 1), stint.lane.sleep
+            log_letter_failure(item, failure, error)
+            first, sleep = Failure(error, 1), item.queue.sleep
             last = await retried(PUTS, first, put, sleep, self._random)
             if last is not None:
-                raise self._not_stored(stint, failure, last) from last.error
+                raise self._not_stored(item, failure, last) from last.error
         self._telemetry.count(DEAD_LETTERS, letter.stream_arn)
-        log_dead_letter(stint, failure)
+        log_dead_letter(item, failure)
 
-    async def _put(self, stint: Stint, letter: DeadLetter) -> Exception | None:
-        await self._gate(stint)
-        stint.since, stint.doing = self._clock.now(), "the target of dead letters"
+    async def _put(self, item: WorkItem, letter: DeadLetter) -> Exception | None:
+        await self._gate(item)
+        item.busy_since, item.activity = self._clock.now(), "the target of dead letters"
         try:
             await self._letters.put(letter)
         except Exception as error:
             return error
         finally:
-            stint.since, stint.doing = None, "user code"
+            item.busy_since, item.activity = None, "user code"
         return None
 
     def _not_stored(
-        self, stint: Stint, failure: Failure, last: Failure
+        self, item: WorkItem, failure: Failure, last: Failure
     ) -> DeadLetterNotStoredError:
         return DeadLetterNotStoredError(
-            f"{what_failed(stint, failure)}; and its dead letter couldn't be stored "
+            f"{what_failed(item, failure)}; and its dead letter couldn't be stored "
             f"({error_text(last.error)}), so the checkpoint stands before it. Make the "
             "target take letters, and start again"
         )

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from kinesumer.handlers.permits import Breath
+    from kinesumer.handlers.permits import LoopYielder
     from kinesumer.handlers.signature import Handler
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.ports import Clock
 
 
@@ -28,10 +28,10 @@ class NoThreadError(KinesumerError):
     """A plain function couldn't be called: there is no thread to be had for it."""
 
 
-class Caller(Protocol):
+class Invoker(Protocol):
     """Gives records to user code."""
 
-    async def __call__(self, stint: Stint, stop: int) -> None:
+    async def __call__(self, item: WorkItem, stop: int) -> None:
         """Give it those up to ``stop`` that aren't done, and count them as done.
 
         It may leave some, if it isn't permitted to go on or if it is time for a pause.
@@ -42,22 +42,22 @@ class Caller(Protocol):
 class EachRecord:
     """Awaits an async function for each record."""
 
-    def __init__(self, handler: Handler, clock: Clock, breath: Breath) -> None:
-        self._handler, self._clock, self._breath = handler.call, clock, breath
+    def __init__(self, handler: Handler, clock: Clock, yielder: LoopYielder) -> None:
+        self._handler, self._clock, self._yielder = handler.call, clock, yielder
 
-    async def __call__(self, stint: Stint, stop: int) -> None:
+    async def __call__(self, item: WorkItem, stop: int) -> None:
         """Go on until the lease lapses, the shard is given up, or a pause is due."""
-        now, handler, breath = self._clock.now, self._handler, self._breath
-        lane, lease = stint.lane, stint.lane.holding.lease
+        now, handler, yielder = self._clock.now, self._handler, self._yielder
+        queue, lease = item.queue, item.queue.owned.lease
         began = now()
-        for record in stint.records[stint.done : stop]:
+        for record in item.records[item.done : stop]:
             moment = now()
-            if moment >= lease.deadline or moment >= breath.due or lane.is_over:
+            if moment >= lease.deadline or moment >= yielder.due or queue.is_over:
                 break
-            stint.since = moment
+            item.busy_since = moment
             await handler(record)
-            stint.done += 1
-        stint.seconds += now() - began
+            item.done += 1
+        item.seconds += now() - began
 
 
 class WholeBatch:
@@ -66,12 +66,12 @@ class WholeBatch:
     def __init__(self, handler: Handler, clock: Clock) -> None:
         self._handler, self._now = handler.call, clock.now
 
-    async def __call__(self, stint: Stint, stop: int) -> None:
+    async def __call__(self, item: WorkItem, stop: int) -> None:
         """Call it once."""
-        stint.since = began = self._now()
-        await self._handler(stint.part(stop))
-        stint.done = stop
-        stint.seconds += self._now() - began
+        item.busy_since = began = self._now()
+        await self._handler(item.batch_up_to(stop))
+        item.done = stop
+        item.seconds += self._now() - began
 
 
 class EachRecordInThread:
@@ -80,22 +80,22 @@ class EachRecordInThread:
     def __init__(self, handler: Handler, clock: Clock, threads: Executor) -> None:
         self._handler, self._now, self._threads = handler.call, clock.now, threads
 
-    async def __call__(self, stint: Stint, stop: int) -> None:
+    async def __call__(self, item: WorkItem, stop: int) -> None:
         """Go on until the lease lapses or the shard is given up."""
-        await in_thread(self._threads, self._each, stint, stop)
+        await in_thread(self._threads, self._each, item, stop)
 
-    def _each(self, stint: Stint, stop: int) -> None:
+    def _each(self, item: WorkItem, stop: int) -> None:
         now, handler = self._now, self._handler
-        lane, lease = stint.lane, stint.lane.holding.lease
+        queue, lease = item.queue, item.queue.owned.lease
         began = now()
-        for record in stint.records[stint.done : stop]:
+        for record in item.records[item.done : stop]:
             moment = now()
-            if moment >= lease.deadline or lane.is_over:
+            if moment >= lease.deadline or queue.is_over:
                 break
-            stint.since = moment
+            item.busy_since = moment
             refuse_awaitable(handler(record))
-            stint.done += 1
-        stint.seconds += now() - began
+            item.done += 1
+        item.seconds += now() - began
 
 
 class WholeBatchInThread:
@@ -104,27 +104,27 @@ class WholeBatchInThread:
     def __init__(self, handler: Handler, clock: Clock, threads: Executor) -> None:
         self._handler, self._now, self._threads = handler.call, clock.now, threads
 
-    async def __call__(self, stint: Stint, stop: int) -> None:
+    async def __call__(self, item: WorkItem, stop: int) -> None:
         """Call it once, if the lease still permits that when there is a thread."""
-        await in_thread(self._threads, self._whole, stint, stop)
+        await in_thread(self._threads, self._whole, item, stop)
 
-    def _whole(self, stint: Stint, stop: int) -> None:
-        stint.since = moment = self._now()
-        if stint.lane.holding.lease.permits(moment) and not stint.lane.is_over:
-            refuse_awaitable(self._handler(stint.part(stop)))
-            stint.done = stop
-            stint.seconds += self._now() - moment
+    def _whole(self, item: WorkItem, stop: int) -> None:
+        item.busy_since = moment = self._now()
+        if item.queue.owned.lease.permits(moment) and not item.queue.is_over:
+            refuse_awaitable(self._handler(item.batch_up_to(stop)))
+            item.done = stop
+            item.seconds += self._now() - moment
 
 
 async def in_thread(
-    threads: Executor, work: Callable[[Stint, int], None], stint: Stint, stop: int
+    threads: Executor, work: Callable[[WorkItem, int], None], item: WorkItem, stop: int
 ) -> None:
     """Run work in a thread, in the context at hand, and raise what it raised."""
 
     def run() -> BaseException | None:
-        stint.thread = threading.get_ident()
+        item.thread = threading.get_ident()
         try:
-            work(stint, stop)
+            work(item, stop)
         except BaseException as error:  # a future wouldn't take a StopIteration
             return error
         return None
@@ -154,14 +154,14 @@ def refuse_awaitable(found: Any) -> None:
     )
 
 
-def caller_for(
-    handler: Handler, clock: Clock, breath: Breath, threads: Executor
-) -> Caller:
+def invoker_for(
+    handler: Handler, clock: Clock, yielder: LoopYielder, threads: Executor
+) -> Invoker:
     """Return how a handler is called."""
     if handler.is_async:
         if handler.takes_batches:
             return WholeBatch(handler, clock)
-        return EachRecord(handler, clock, breath)
+        return EachRecord(handler, clock, yielder)
     if handler.takes_batches:
         return WholeBatchInThread(handler, clock, threads)
     return EachRecordInThread(handler, clock, threads)

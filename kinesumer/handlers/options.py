@@ -15,7 +15,7 @@ from kinesumer.model.validation import require_list
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.dead_letters.targets import Taker
+    from kinesumer.dead_letters.targets import DeadLetterFunction
     from kinesumer.handlers.middleware import Middleware
     from kinesumer.handlers.signature import Handler
     from kinesumer.handlers.tracing import Traceparent
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 MOST_CONCURRENCY = 10_000
 
 
-class Terms(NamedTuple):
+class RunOptions(NamedTuple):
     """How records are to be handled."""
 
     handler: Handler
     concurrency: int = 1
     """Calls at a time within one shard."""
     on_failure: OnFailure = "stop-client"
-    dead_letters: str | Taker | None = None
+    dead_letters: str | DeadLetterFunction | None = None
     retries: RetryPolicy = RetryPolicy()
     traceparent: Traceparent | None = None
 
 
-def read_terms(
+def read_run_options(
     handler: object,
     *,
     batch: bool | None = None,
     concurrency: int = 1,
     on_failure: OnFailure | None = None,
-    dead_letters: str | Taker | None = None,
+    dead_letters: str | DeadLetterFunction | None = None,
     retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     middleware: Sequence[Middleware] = (),
     traceparent: Any = None,
-) -> Terms:
+) -> RunOptions:
     """Check the arguments of ``run()``. Raises ConfigurationError."""
     if type(concurrency) is not int or not 1 <= concurrency <= MOST_CONCURRENCY:
         raise ConfigurationError(
@@ -53,7 +53,7 @@ def read_terms(
         )
     if not isinstance(retries, RetryPolicy):
         raise ConfigurationError(f"retries={retries!r} is no kinesumer.RetryPolicy")
-    return Terms(
+    return RunOptions(
         wrapped(read_handler(handler, batch), require_list("middleware", middleware)),
         concurrency,
         _policy(on_failure, dead_letters),
@@ -64,7 +64,7 @@ def read_terms(
 
 
 def _policy(
-    on_failure: OnFailure | None, dead_letters: str | Taker | None
+    on_failure: OnFailure | None, dead_letters: str | DeadLetterFunction | None
 ) -> OnFailure:
     """Return what happens to a record that can't be handled."""
     if on_failure is not None and on_failure not in get_args(OnFailure):

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from kinesumer.ports import Clock
 
-BREATH_SECONDS = 0.05
-BREATH_STEPS = 10
+YIELD_EVERY_SECONDS = 0.05
+YIELD_STEPS = 10
 """Steps of the loop each time: enough to take in an answer and send what follows.
 After handlers have held the loop for long, a slice of real time comes on top."""
 
 
-class Breath:
-    """A pause that all lanes take: after it they go on one by one.
+class LoopYielder:
+    """A pause that all queues take: after it they go on one by one.
 
     Were each to pause by itself, the loop would be held up by as many handlers as there
     are shards in each of its steps.
@@ -38,7 +38,7 @@ class Breath:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._pausing: asyncio.Task[None] | None = None
 
-    async def draw(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for one's turn after the pause, if one is due."""
         if self._clock.now() < self.due:
             return
@@ -52,12 +52,12 @@ class Breath:
     async def _pause(self) -> None:
         while self._waiting:
             seconds = yield_seconds(self._lag.seconds())
-            for _ in range(BREATH_STEPS):
+            for _ in range(YIELD_STEPS):
                 await asyncio.sleep(0)
             if seconds:
                 await asyncio.sleep(seconds)
             self._lag.start()
-            self.due = self._clock.now() + BREATH_SECONDS
+            self.due = self._clock.now() + YIELD_EVERY_SECONDS
             while self._waiting and self._clock.now() < self.due:
                 future = self._waiting.popleft()
                 if not future.done():

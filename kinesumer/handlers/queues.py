@@ -6,11 +6,11 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.consuming.prefetch import memory_size
-from kinesumer.handlers.work_item import Stint
+from kinesumer.handlers.work_item import WorkItem
 
 if TYPE_CHECKING:
     from kinesumer.consuming.prefetch import Batch
-    from kinesumer.handlers.shard_queue import Lane
+    from kinesumer.handlers.shard_queue import ShardQueue
     from kinesumer.model.records import Record
 
 
@@ -23,17 +23,17 @@ class Queue(Protocol):
     def put(self, batch: Batch) -> None:
         """Take a batch in."""
 
-    def take(self, lane: Lane) -> Stint | None:
+    def take(self, queue: ShardQueue) -> WorkItem | None:
         """Return records that may be handled now, if there are any."""
 
-    def finish(self, stint: Stint) -> None:
-        """Let go on what waited for a stint's end."""
+    def finish(self, item: WorkItem) -> None:
+        """Let go on what waited for an item's end."""
 
     def clear(self) -> None:
         """Forget what waits."""
 
 
-class InOrder:
+class OrderedQueue:
     """One batch after the other."""
 
     def __init__(self) -> None:
@@ -46,19 +46,19 @@ class InOrder:
         self._batches.append(batch)
         self.size += batch.size
 
-    def take(self, lane: Lane) -> Stint | None:
+    def take(self, queue: ShardQueue) -> WorkItem | None:
         """Return the next batch, unless one is being handled."""
         while self._batches and not self._is_out:
             batch = self._batches.popleft()
             self.size -= batch.size
-            first = lane.holding.progress.deliver(batch.records, batch.end)
+            first = queue.owned.progress.deliver(batch.records, batch.end)
             if batch.records:
                 self._is_out = True
                 offsets = range(first, first + len(batch))
-                return Stint(lane, batch, batch.records, offsets, batch.size)
+                return WorkItem(queue, batch, batch.records, offsets, batch.size)
         return None
 
-    def finish(self, stint: Stint) -> None:
+    def finish(self, item: WorkItem) -> None:
         """Let the next batch go on."""
         self._is_out = False
 
@@ -68,7 +68,7 @@ class InOrder:
         self.size = 0
 
 
-class _Line:
+class _KeyBacklog:
     """The records of one key that wait."""
 
     __slots__ = ("offsets", "records")
@@ -82,7 +82,7 @@ SLICE_SECONDS = 0.005
 MOST_AT_ONCE = 100
 
 
-class ByKey:
+class KeyedQueue:
     """Any records whose partition keys aren't being handled, each key in order.
 
     Several keys are handed out at once, since each time has its price: fewer, the less
@@ -99,9 +99,9 @@ class ByKey:
         """How many records are handled in a moment, as far as is known."""
         self._batches: deque[Batch] = deque()
         self._last: Batch
-        self._ready: OrderedDict[str | None, _Line] = OrderedDict()
+        self._ready: OrderedDict[str | None, _KeyBacklog] = OrderedDict()
         """What waits, by key, the key that has waited longest first."""
-        self._busy: dict[str | None, _Line] = {}
+        self._busy: dict[str | None, _KeyBacklog] = {}
         """What has come meanwhile for the keys that are being handled."""
         self._count = 0
         """Records in ``_ready``."""
@@ -111,36 +111,36 @@ class ByKey:
         self._batches.append(batch)
         self.size += batch.size
 
-    def take(self, lane: Lane) -> Stint | None:
+    def take(self, queue: ShardQueue) -> WorkItem | None:
         """Return the records of some keys that aren't being handled."""
         while not self._ready and self._batches:
-            self._open(lane, self._batches.popleft())
+            self._open(queue, self._batches.popleft())
         if not self._ready:
             return None
         share = self._count / (2 * self._workers)
         most = max(share, self._fit) if self._is_whole else min(share, self._fit)
-        taken = _Line()
+        taken = _KeyBacklog()
         keys: list[str | None] = []
         while self._ready and (not keys or len(taken.records) < most):
             key, line = self._ready.popitem(last=False)
-            self._busy[key] = _Line()
+            self._busy[key] = _KeyBacklog()
             keys.append(key)
             taken.records += line.records
             taken.offsets += line.offsets
         self._count -= len(taken.records)
         size = memory_size(taken.records)
         self.size -= size
-        return Stint(lane, self._last, taken.records, taken.offsets, size, keys)
+        return WorkItem(queue, self._last, taken.records, taken.offsets, size, keys)
 
-    def finish(self, stint: Stint) -> None:
-        """Let the keys of a stint go on."""
-        for key in stint.keys:
+    def finish(self, item: WorkItem) -> None:
+        """Let the keys of an item go on."""
+        for key in item.keys:
             line = self._busy.pop(key)
             if line.records:
                 self._ready[key] = line
                 self._count += len(line.records)
-        if stint.seconds:
-            fit = SLICE_SECONDS * stint.done / stint.seconds
+        if item.seconds:
+            fit = SLICE_SECONDS * item.done / item.seconds
             # Not at once: the first records of all may be quick by chance.
             self._fit = min(max(1.0, fit), 2 * self._fit, MOST_AT_ONCE)
 
@@ -148,13 +148,13 @@ class ByKey:
         """Forget what waits."""
         self._batches.clear()
         self._ready.clear()
-        self._busy = {key: _Line() for key in self._busy}
+        self._busy = {key: _KeyBacklog() for key in self._busy}
         self.size = self._count = 0
 
-    def _open(self, lane: Lane, batch: Batch) -> None:
+    def _open(self, queue: ShardQueue, batch: Batch) -> None:
         """Sort a batch's records by their keys."""
         self._last = batch
-        offset = lane.holding.progress.deliver(batch.records, batch.end)
+        offset = queue.owned.progress.deliver(batch.records, batch.end)
         busy, ready = self._busy, self._ready
         for record in batch.records:
             key = record.partition_key
@@ -163,7 +163,7 @@ class ByKey:
                 self._count += 1
                 line = ready.get(key)
                 if line is None:
-                    line = ready[key] = _Line()
+                    line = ready[key] = _KeyBacklog()
             line.records.append(record)
             line.offsets.append(offset)
             offset += 1

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
-from kinesumer.consuming.watchdog import Work, task_stack, thread_stack
+from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
-from kinesumer.handlers.executor import Gate, Worker
+from kinesumer.handlers.executor import Gate, HandlerExecutor
 from kinesumer.handlers.failure_log import log_end
-from kinesumer.handlers.failure_policy import Bury, StopClient, StopShard
-from kinesumer.handlers.invokers import caller_for
-from kinesumer.handlers.permits import Breath
-from kinesumer.handlers.queues import ByKey, InOrder
-from kinesumer.handlers.shard_queue import Lane
+from kinesumer.handlers.failure_policy import (
+    DeadLetterPolicy,
+    StopClientPolicy,
+    StopShardPolicy,
+)
+from kinesumer.handlers.invokers import invoker_for
+from kinesumer.handlers.permits import LoopYielder
+from kinesumer.handlers.queues import KeyedQueue, OrderedQueue
+from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.handlers.tracing import Tracing, traced
-from kinesumer.handlers.work_item import Stoppage
+from kinesumer.handlers.work_item import ShardStopped
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
@@ -27,14 +31,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.consuming.prefetch import Batch, Buffer
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.dead_letters import DeadLetters
-    from kinesumer.handlers.failure_policy import LastResort
-    from kinesumer.handlers.options import Terms
+    from kinesumer.handlers.failure_policy import FailurePolicy
+    from kinesumer.handlers.options import RunOptions
     from kinesumer.handlers.queues import Queue
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -45,73 +49,86 @@ CANCEL_SECONDS = 5.0
 """How long a handler that was cancelled may take to end."""
 
 
-class Handling:
-    """Lanes, one for each shard held: see ``delivery.Taker``."""
+class HandlerRunner:
+    """Call a handler with records, through one queue per owned shard."""
 
     def __init__(
-        self, terms: Terms, *, app: str, clock: Clock, random: Random, drain: float
+        self,
+        options: RunOptions,
+        *,
+        app: str,
+        clock: Clock,
+        random: Random,
+        drain: float,
     ) -> None:
         self._runs_in: asyncio.Task[object] | None = None
         self.thread = 0
         self.letters: DeadLetters | None = None
-        """Set before the first record comes, if the terms name a target."""
-        self._terms = terms
+        """Set before the first record comes, if the options name a target."""
+        self._options = options
         self._app = app
         self._clock = clock
         self._random = random
         self._drain_seconds = drain
         self._threads = ThreadPoolExecutor(MOST_THREADS, "kinesumer-handler")
-        self._lanes: dict[Holding, Lane] = {}
+        self._queues: dict[OwnedShard, ShardQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stints: dict[Stint, None] = {}
+        self._items: dict[WorkItem, None] = {}
         """What user code has in hand, of shards given up, too."""
         self._warned: set[str] = set()
         self._closed = False
         self._fatal: BaseException | None = None
-        self._worker: Worker
-        self._buffer: Buffer | None = None
-        self._hurry: Callable[[], None]
+        self._worker: HandlerExecutor
+        self._buffer: PrefetchBuffer | None = None
+        self._commit_soon: Callable[[], None]
         self._telemetry: Telemetry
 
     def connect(
-        self, buffer: Buffer, hurry: Callable[[], None], telemetry: Telemetry
+        self,
+        buffer: PrefetchBuffer,
+        commit_soon: Callable[[], None],
+        telemetry: Telemetry,
     ) -> None:
         """Say where batches come from, and whom to tell that much was done."""
-        self._buffer, self._hurry, self._telemetry = buffer, hurry, telemetry
+        self._buffer, self._commit_soon, self._telemetry = (
+            buffer,
+            commit_soon,
+            telemetry,
+        )
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
         """Open the target of dead letters. Raises what says that it can't be used."""
         from kinesumer.dead_letters.targets import open_target
 
-        if self._terms.dead_letters is not None:
-            self.letters = await open_target(self._terms.dead_letters, clients)
+        if self._options.dead_letters is not None:
+            self.letters = await open_target(self._options.dead_letters, clients)
 
-    def look_at(self, streams: Iterable[OpenStream]) -> None:
+    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
         """Warn of streams whose keys have no order that could be kept."""
         for stream in streams:
             known = stream.arn in self._warned or stream.info.routes_by_key
-            if self._terms.concurrency > 1 and not known:
+            if self._options.concurrency > 1 and not known:
                 self._warned.add(stream.arn)
                 logger.warning(
                     "%s distributes records by AUTO: records of one key come in any "
                     "order, from several shards at once; concurrency=%d keeps no order",
                     stream.label,
-                    self._terms.concurrency,
+                    self._options.concurrency,
                     extra={"stream": stream.name},
                 )
 
     # --- what the engine asks -------------------------------------------------------
 
-    def oldest_work(self) -> Work | None:
+    def oldest_work(self) -> InFlightWork | None:
         """Return what user code has been at for longest; None if it waits."""
-        works = [_work(stint, self.thread) for stint in list(self._stints)]
+        works = [_work(item, self.thread) for item in list(self._items)]
         return min(filter(None, works), default=None, key=lambda work: work.since)
 
-    def take_stock(self) -> None:
-        """Bring the holdings of what is at hand up to date."""
-        for lane in self._lanes.values():
-            lane.take_stock()
+    def sync_progress(self) -> None:
+        """Bring the owned shards of what is at hand up to date."""
+        for queue in self._queues.values():
+            queue.sync_progress()
 
     def is_in_use_beside(self, task: asyncio.Task[object] | None) -> bool:
         """Tell whether ``run()`` goes on in another task than this one."""
@@ -122,8 +139,8 @@ class Handling:
         """End ``run()``, with the error that says why, if any."""
         self._closed = True
         self._fatal = self._fatal or fatal
-        for lane in list(self._lanes.values()):
-            lane.end()
+        for queue in list(self._queues.values()):
+            queue.end()
         if self._buffer is not None:
             self._buffer.wake()
 
@@ -159,14 +176,14 @@ class Handling:
             if not self._closed:
                 self._worker = self._new_worker()
             while (batch := await self._next()) is not None:
-                lane = self._lane(batch.holding)
-                lane.put(batch)
-                self._employ(lane)
+                queue = self._queue_of(batch.owned)
+                queue.put(batch)
+                self._start_workers(queue)
         except asyncio.CancelledError:
             self.close()
             # A thread can't be cancelled: others would handle what it is still at.
             with CancelScope(shield=True):
-                at_work = {s.task for s in self._stints if s.task and s.thread}
+                at_work = {s.task for s in self._items if s.task and s.thread}
                 await self._finish(at_work)
             raise
         finally:
@@ -182,31 +199,36 @@ class Handling:
                 return batch
         return None
 
-    def _lane(self, holding: Holding) -> Lane:
-        lane = self._lanes.get(holding)
-        if lane is None:
+    def _queue_of(self, owned: OwnedShard) -> ShardQueue:
+        queue = self._queues.get(owned)
+        if queue is None:
             assert self._buffer is not None
-            queue = self._new_queue()
-            lane = Lane(holding, queue, self._buffer, self._telemetry, self._hurry)
-            if holding.revoked or self._closed:
-                lane.end()
-                return lane
-            self._lanes[holding] = lane
-            holding.on_revoked = lambda: self._end(lane)
-        return lane
+            queue = ShardQueue(
+                owned,
+                self._new_queue(),
+                self._buffer,
+                self._telemetry,
+                self._commit_soon,
+            )
+            if owned.revoked or self._closed:
+                queue.end()
+                return queue
+            self._queues[owned] = queue
+            owned.on_revoked = lambda: self._end(queue)
+        return queue
 
-    def _end(self, lane: Lane) -> None:
-        lane.end()
-        if not lane.stints:
-            self._lanes.pop(lane.holding, None)
+    def _end(self, queue: ShardQueue) -> None:
+        queue.end()
+        if not queue.items:
+            self._queues.pop(queue.owned, None)
 
-    def _employ(self, lane: Lane) -> None:
+    def _start_workers(self, queue: ShardQueue) -> None:
         """Let as many work at a shard as are wanted and find something to do."""
-        while len(lane.stints) < self._terms.concurrency:
-            stint = lane.begin()
-            if stint is None:
+        while len(queue.items) < self._options.concurrency:
+            item = queue.begin()
+            if item is None:
                 return
-            task = asyncio.get_running_loop().create_task(self._work(lane, stint))
+            task = asyncio.get_running_loop().create_task(self._work(queue, item))
             self._tasks.add(task)
             task.add_done_callback(self._left)
 
@@ -215,14 +237,14 @@ class Handling:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.close(error)
 
-    async def _work(self, lane: Lane, stint: Stint | None) -> None:
+    async def _work(self, queue: ShardQueue, item: WorkItem | None) -> None:
         task = asyncio.current_task()
-        while stint is not None:
-            self._stints[stint] = None
-            stint.task = task
+        while item is not None:
+            self._items[item] = None
+            item.task = task
             try:
-                await self._worker.handle(stint)
-            except Stoppage:
+                await self._worker.handle(item)
+            except ShardStopped:
                 pass
             except (SystemExit, KeyboardInterrupt) as error:
                 if self._closed:
@@ -230,24 +252,24 @@ class Handling:
                 self.close(error)  # out of a task it would end the event loop at once
             except asyncio.CancelledError:
                 if not self._closed:
-                    self._fail(stint, _cancelled(stint))
+                    self._fail(item, _cancelled(item))
                 raise
             except Exception as error:
-                self._fail(stint, error)
+                self._fail(item, error)
                 return
             finally:
-                del self._stints[stint]
-                lane.finish(stint)
-            stint = lane.begin()
+                del self._items[item]
+                queue.finish(item)
+            item = queue.begin()
             # What this one has ended may let others begin.
-            self._employ(lane)
-        if lane.holding.revoked and not lane.stints:
-            self._lanes.pop(lane.holding, None)
+            self._start_workers(queue)
+        if queue.owned.revoked and not queue.items:
+            self._queues.pop(queue.owned, None)
 
-    def _fail(self, stint: Stint, error: Exception) -> None:
+    def _fail(self, item: WorkItem, error: Exception) -> None:
         """End ``run()`` with an error, unless another one has ended it."""
         if self._fatal is None:
-            log_end(stint, error)
+            log_end(item, error)
         self.close(error)
 
     async def _finish(self, tasks: Set[asyncio.Task[Any]]) -> None:
@@ -276,37 +298,37 @@ class Handling:
     # --- what it is made of ---------------------------------------------------------
 
     def _new_queue(self) -> Queue:
-        if self._terms.concurrency == 1:
-            return InOrder()
-        whole = self._terms.handler.takes_batches
-        return ByKey(self._terms.concurrency, whole=whole)
+        if self._options.concurrency == 1:
+            return OrderedQueue()
+        whole = self._options.handler.takes_batches
+        return KeyedQueue(self._options.concurrency, whole=whole)
 
-    def _new_worker(self) -> Worker:
-        terms, handler = self._terms, self._terms.handler
+    def _new_worker(self) -> HandlerExecutor:
+        options, handler = self._options, self._options.handler
         whole = handler.takes_batches
-        if terms.traceparent is not None and not whole:
-            handler = traced(handler, self._telemetry, terms.traceparent)
-        breath = Breath(self._clock, self._busy_since)
-        gate = Gate(self._clock, breath)
-        return Worker(
-            caller_for(handler, self._clock, breath, self._threads),
+        if options.traceparent is not None and not whole:
+            handler = traced(handler, self._telemetry, options.traceparent)
+        yielder = LoopYielder(self._clock, self._busy_since)
+        gate = Gate(self._clock, yielder)
+        return HandlerExecutor(
+            invoker_for(handler, self._clock, yielder, self._threads),
             gate,
-            terms.retries,
-            self._new_last_resort(gate),
+            options.retries,
+            self._new_failure_policy(gate),
             self._random,
-            Tracing(self._telemetry, terms.traceparent, links=whole),
+            Tracing(self._telemetry, options.traceparent, links=whole),
             one_by_one=not whole,
         )
 
-    def _new_last_resort(self, gate: Gate) -> LastResort:
-        match self._terms.on_failure:
+    def _new_failure_policy(self, gate: Gate) -> FailurePolicy:
+        match self._options.on_failure:
             case "stop-shard":
-                return StopShard()
+                return StopShardPolicy()
             case "stop-client":
-                return StopClient()
+                return StopClientPolicy()
             case "dead-letter":
                 assert self.letters is not None
-                return Bury(
+                return DeadLetterPolicy(
                     self.letters,
                     self._app,
                     self._clock,
@@ -316,8 +338,8 @@ class Handling:
                 )
 
 
-def _cancelled(stint: Stint) -> HandlerFailedError:
-    batch = stint.batch
+def _cancelled(item: WorkItem) -> HandlerFailedError:
+    batch = item.batch
     return HandlerFailedError(
         f"user code at stream {batch.stream}, {batch.shard_id} cancelled the task that "
         "run() calls it in: nothing of the shard would be handled any more; the "
@@ -325,13 +347,13 @@ def _cancelled(stint: Stint) -> HandlerFailedError:
     )
 
 
-def _work(stint: Stint, loop_thread: int) -> Work | None:
-    """Return what a stint is at; called from any thread."""
-    since, task, thread = stint.since, stint.task, stint.thread
+def _work(item: WorkItem, loop_thread: int) -> InFlightWork | None:
+    """Return what an item is at; called from any thread."""
+    since, task, thread = item.busy_since, item.task, item.thread
     if since is None:
         return None
-    batch = stint.batch
-    what = f"{stint.doing} at {batch.stream} {batch.shard_id}"
+    batch = item.batch
+    what = f"{item.activity} at {batch.stream} {batch.shard_id}"
     if thread:
-        return Work(since, what, lambda: thread_stack(thread))
-    return Work(since, what, lambda: task_stack(task, loop_thread))
+        return InFlightWork(since, what, lambda: thread_stack(thread))
+    return InFlightWork(since, what, lambda: task_stack(task, loop_thread))

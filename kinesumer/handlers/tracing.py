@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kinesumer.handlers.signature import Handler
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.model.records import Record
     from kinesumer.telemetry.api import Telemetry
 
@@ -65,18 +65,18 @@ class Tracing:
         self._telemetry = telemetry
         self._traceparent = traceparent if links else None
 
-    def span(self, stint: Stint, stop: int) -> AbstractContextManager[object]:
-        """Trace user code at the records of a stint up to ``stop``."""
-        arn, count = stint.batch.stream_arn, stop - stint.done
+    def span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
+        """Trace user code at the records of an item up to ``stop``."""
+        arn, count = item.batch.stream_arn, stop - item.done
         if (find := self._traceparent) is None:
             return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count})
-        found = (find(record) for record in stint.records[stint.done : stop])
+        found = (find(record) for record in item.records[item.done : stop])
         traceparents = [text for text in found if text]
         return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count}, traceparents)
 
-    def failed(self, stint: Stint) -> None:
+    def failed(self, item: WorkItem) -> None:
         """Count a call that raised."""
-        self._telemetry.count(HANDLER_FAILURES, stint.batch.stream_arn)
+        self._telemetry.count(HANDLER_FAILURES, item.batch.stream_arn)
 
 
 def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler:

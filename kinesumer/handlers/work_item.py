@@ -10,44 +10,44 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.prefetch import Batch
     from kinesumer.handlers.retry import Failure
-    from kinesumer.handlers.shard_queue import Lane
+    from kinesumer.handlers.shard_queue import ShardQueue
     from kinesumer.model.records import Record
 
 
-class Stoppage(Exception):
+class ShardStopped(Exception):
     """No more may be handed to user code: the shard is given up, or the client ends."""
 
 
-class Stint:
+class WorkItem:
     """Some records, in order, on their way through user code."""
 
     __slots__ = (
+        "activity",
         "batch",
-        "doing",
+        "busy_since",
         "done",
         "failure",
         "keys",
-        "lane",
         "offsets",
+        "queue",
         "records",
+        "reported",
         "seconds",
-        "since",
         "size",
         "task",
         "thread",
-        "told",
     )
 
     def __init__(
         self,
-        lane: Lane,
+        queue: ShardQueue,
         batch: Batch,
         records: list[Record],
         offsets: Sequence[int],
         size: int,
         keys: Sequence[str | None] = (),
     ) -> None:
-        self.lane = lane
+        self.queue = queue
         self.batch = batch
         """The one that the last of them came in."""
         self.records = records
@@ -59,20 +59,20 @@ class Stint:
         """Partition keys that nobody else may work at meanwhile."""
         self.done = 0
         """So many of them are through. A thread that runs user code counts it on."""
-        self.told = 0
-        """So many of them the lane knows to be through."""
-        self.since: float | None = None
+        self.reported = 0
+        """So many of them the queue knows to be through."""
+        self.busy_since: float | None = None
         """Since when user code has been at the same thing; None if it isn't."""
         self.seconds = 0.0
         """What it took to go through them, as far as nothing failed."""
-        self.doing = "user code"
+        self.activity = "user code"
         self.failure: Failure | None = None
         """What the record at ``done`` failed with at the last attempt it may have."""
         self.task: asyncio.Task[object] | None = None
         self.thread = 0
         """The thread that runs user code, if it isn't the event loop's."""
 
-    def part(self, stop: int) -> Batch:
+    def batch_up_to(self, stop: int) -> Batch:
         """Return a batch of what is still to be done of the first ``stop`` records."""
         if not self.done and stop == len(self.records):
             return self.batch.with_records(self.records)

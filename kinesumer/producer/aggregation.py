@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from kinesumer.producer.batching import Unit
+from kinesumer.producer.batching import PendingRecord
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.encoding import Aggregate, UserRecord
 from kinesumer.wire.put_records import Entry
@@ -21,7 +21,7 @@ OPEN_BYTES = 16 << 20
 """What may wait in aggregates that aren't full."""
 
 
-class Packer:
+class Aggregator:
     """Packs rows by the shard that their hash keys lie in.
 
     The shards are those of the task's start: an aggregate that is put just when its
@@ -33,7 +33,7 @@ class Packer:
         self._open: dict[int, tuple[Entry, Aggregate]] = {}
         self._bytes = 0
 
-    def pack(self, entries: Iterable[Entry]) -> Iterator[Unit]:
+    def pack(self, entries: Iterable[Entry]) -> Iterator[PendingRecord]:
         """Take rows over; yield the aggregates that are full."""
         for entry in entries:
             shard = self.shard_of(entry)
@@ -55,19 +55,19 @@ class Packer:
         hash_key = hash_key_of(entry.partition_key, entry.explicit_hash_key)
         return bisect_right(self._firsts, hash_key)
 
-    def flush(self) -> Iterator[Unit]:
+    def flush(self) -> Iterator[PendingRecord]:
         """Yield everything that is left."""
         for shard in list(self._open):
             yield self._close(shard)
 
-    def _close(self, shard: int) -> Unit:
+    def _close(self, shard: int) -> PendingRecord:
         first, aggregate = self._open.pop(shard)
         self._bytes -= aggregate.size
         rows = len(aggregate)
         if rows == 1:  # an aggregate of one is only larger, maybe too large
-            return Unit(first, first.size, 1, shard)
+            return PendingRecord(first, first.size, 1, shard)
         entry = Entry(aggregate.encode(), first.partition_key, first.explicit_hash_key)
-        return Unit(entry, entry.size, rows, shard)
+        return PendingRecord(entry, entry.size, rows, shard)
 
 
 def _upper_bound(entry: Entry) -> int:

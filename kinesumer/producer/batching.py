@@ -31,21 +31,21 @@ GIVE_UP_SECONDS = 300.0
 """Without one record taken for so long, the batch fails."""
 
 
-class Unit(NamedTuple):
+class PendingRecord(NamedTuple):
     """A record to be put."""
 
     entry: Entry
     size: int
     rows: int = 1
     """More than one if it is an aggregate."""
-    lane: Hashable = None
-    """Units of one lane are put one after the other, if order is asked for."""
+    order_key: Hashable = None
+    """Records of one key are put one after the other, if order is asked for."""
     origin: object = None
-    """What its owner knows it by, when it comes back from ``Putter.untaken()``."""
+    """What the caller identifies it by: see ``unacknowledged()``."""
 
 
-class Counts(NamedTuple):
-    """What a putter has done."""
+class PutCounts(NamedTuple):
+    """What a producer has sent."""
 
     rows: int = 0
     records: int = 0
@@ -59,22 +59,22 @@ class Queue:
     """Units in no order but their own: what came first goes first."""
 
     def __init__(self) -> None:
-        self._units: deque[Unit] = deque()
+        self._units: deque[PendingRecord] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._units)
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: PendingRecord) -> None:
         """Add a unit at the end."""
         self._units.append(unit)
         self.bytes += unit.size
 
-    def take(self, *, full: bool) -> list[Unit]:
+    def take(self, *, full: bool) -> list[PendingRecord]:
         """Return the next request, or nothing if it has to be full and isn't."""
         if full and len(self._units) < REQUEST_RECORDS and self.bytes < REQUEST_BYTES:
             return []
-        taken: list[Unit] = []
+        taken: list[PendingRecord] = []
         size = 0
         while self._units and len(taken) < REQUEST_RECORDS:
             if taken and size + self._units[0].size > REQUEST_BYTES:
@@ -84,56 +84,56 @@ class Queue:
         self.bytes -= size
         return taken
 
-    def taken(self, units: Iterable[Unit]) -> None:
+    def taken(self, units: Iterable[PendingRecord]) -> None:
         """Note that Kinesis has taken these."""
 
-    def waiting(self) -> list[Unit]:
+    def waiting(self) -> list[PendingRecord]:
         """Return what hasn't left."""
         return list(self._units)
 
 
-class OrderedQueue(Queue):
-    """Units by lane: the next one leaves when Kinesis has taken the one before.
+class KeyOrderQueue(Queue):
+    """Units by backlog: the next one leaves when Kinesis has taken the one before.
 
-    A request has one unit of a lane: PutRecords keeps no order among its records.
+    A request has one unit of a backlog: PutRecords keeps no order among its records.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._lanes: dict[Hashable, deque[Unit]] = {}
+        self._backlogs: dict[Hashable, deque[PendingRecord]] = {}
         """Those that have a unit under way or in the queue above, and what waits."""
         self._waiting = 0
 
     def __len__(self) -> int:
         return super().__len__() + self._waiting
 
-    def add(self, unit: Unit) -> None:
-        """Add a unit at the end of its lane."""
-        if unit.lane in self._lanes:
-            self._lanes[unit.lane].append(unit)
+    def add(self, unit: PendingRecord) -> None:
+        """Add a unit at the end of its backlog."""
+        if unit.order_key in self._backlogs:
+            self._backlogs[unit.order_key].append(unit)
             self._waiting += 1
             self.bytes += unit.size
         else:
-            self._lanes[unit.lane] = deque()
+            self._backlogs[unit.order_key] = deque()
             super().add(unit)
 
-    def taken(self, units: Iterable[Unit]) -> None:
-        """Let the next of each lane go."""
+    def taken(self, units: Iterable[PendingRecord]) -> None:
+        """Let the next of each backlog go."""
         for unit in units:
-            lane = self._lanes[unit.lane]
-            if lane:
-                self._units.append(lane.popleft())
+            backlog = self._backlogs[unit.order_key]
+            if backlog:
+                self._units.append(backlog.popleft())
                 self._waiting -= 1
             else:
-                del self._lanes[unit.lane]
+                del self._backlogs[unit.order_key]
 
-    def waiting(self) -> list[Unit]:
+    def waiting(self) -> list[PendingRecord]:
         """Return what hasn't left."""
-        lanes = self._lanes.values()
-        return super().waiting() + [unit for lane in lanes for unit in lane]
+        backlogs = self._backlogs.values()
+        return super().waiting() + [unit for backlog in backlogs for unit in backlog]
 
 
-class Putter:
+class RecordProducer:
     """Puts what it is given; belongs to one event loop."""
 
     def __init__(
@@ -145,19 +145,19 @@ class Putter:
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._put = put
-        self._queue = OrderedQueue() if ordered else Queue()
+        self._queue = KeyOrderQueue() if ordered else Queue()
         self._chance = chance
         self._at_once = FIRST
         self._give_up_seconds = give_up_seconds
-        self._flights: set[asyncio.Task[None]] = set()
-        self._untaken: dict[object, list[Unit]] = {}
-        """What each flight has under way and Kinesis hasn't taken."""
+        self._requests: set[asyncio.Task[None]] = set()
+        self._unacknowledged: dict[object, list[PendingRecord]] = {}
+        """What each request has under way and Kinesis hasn't taken."""
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
         self._last_taken = asyncio.get_running_loop().time()
-        self.counts = Counts()
+        self.counts = PutCounts()
 
-    async def add(self, units: Iterable[Unit]) -> None:
+    async def add(self, units: Iterable[PendingRecord]) -> None:
         """Take units over; return when there is room for more."""
         for unit in units:
             self._queue.add(unit)
@@ -172,10 +172,10 @@ class Putter:
         self._launch(full=False)
         await self._require_success()
 
-    async def finish(self) -> Counts:
+    async def finish(self) -> PutCounts:
         """Return when Kinesis has taken everything."""
         self._launch(full=False)
-        while (self._flights or len(self._queue)) and self._failure is None:
+        while (self._requests or len(self._queue)) and self._failure is None:
             await self._change()
             self._launch(full=False)
         await self._require_success()
@@ -183,16 +183,16 @@ class Putter:
 
     async def abandon(self) -> None:
         """End the requests that are under way, whatever became of them."""
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        for request in self._requests:
+            request.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
 
-    def untaken(self) -> list[Unit]:
+    def unacknowledged(self) -> list[PendingRecord]:
         """Return what Kinesis hasn't said to have taken: after a failure, what is left.
 
         Of requests without an answer it may have taken some.
         """
-        flying = [unit for units in self._untaken.values() for unit in units]
+        flying = [unit for units in self._unacknowledged.values() for unit in units]
         return flying + self._queue.waiting()
 
     async def _change(self) -> None:
@@ -205,34 +205,34 @@ class Putter:
             raise self._failure
 
     def _launch(self, *, full: bool) -> None:
-        while len(self._flights) < int(self._at_once) and self._failure is None:
+        while len(self._requests) < int(self._at_once) and self._failure is None:
             units = self._queue.take(full=full)
             if not units:
                 return
             key = object()
-            self._untaken[key] = units
-            flight = asyncio.create_task(self._fly(key))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            self._unacknowledged[key] = units
+            request = asyncio.create_task(self._send_until_taken(key))
+            self._requests.add(request)
+            request.add_done_callback(self._on_sent)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        if not flight.cancelled() and flight.exception() is not None:
-            self._failure = self._failure or flight.exception()
+    def _on_sent(self, request: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        if not request.cancelled() and request.exception() is not None:
+            self._failure = self._failure or request.exception()
         self._launch(full=True)
         self._changed.set()
 
-    async def _fly(self, key: object) -> None:
+    async def _send_until_taken(self, key: object) -> None:
         """Put units, and those that failed again, until Kinesis has taken them all."""
         began = asyncio.get_running_loop().time()
-        tries, units = 0, self._untaken[key]
+        tries, units = 0, self._unacknowledged[key]
         while True:
             failed, reason = await self._attempt(units)
             if not failed:
-                del self._untaken[key]
+                del self._unacknowledged[key]
                 self._at_once = min(MOST, self._at_once + 1 / self._at_once)
                 return
-            self._untaken[key] = failed
+            self._unacknowledged[key] = failed
             self._at_once = max(FEWEST, self._at_once / 2)
             tries = tries + 1 if len(failed) == len(units) else 0
             self._require_progress(began, reason)
@@ -240,7 +240,9 @@ class Putter:
             await asyncio.sleep(limit * (0.2 + 0.8 * self._chance.random()))
             units = failed
 
-    async def _attempt(self, units: list[Unit]) -> tuple[list[Unit], str]:
+    async def _attempt(
+        self, units: list[PendingRecord]
+    ) -> tuple[list[PendingRecord], str]:
         """Put units once; return those that failed, and why the last one did."""
         try:
             results = await self._put([unit.entry for unit in units])
@@ -263,9 +265,9 @@ class Putter:
             self._changed.set()
         return failed, reason
 
-    def _count(self, taken: Sequence[Unit], failed: int) -> None:
+    def _count(self, taken: Sequence[PendingRecord], failed: int) -> None:
         counts = self.counts
-        self.counts = Counts(
+        self.counts = PutCounts(
             counts.rows + sum(unit.rows for unit in taken),
             counts.records + len(taken),
             counts.bytes + sum(unit.size for unit in taken),

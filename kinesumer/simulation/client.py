@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.group import Group
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.handlers.invokers import refuse_awaitable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from kinesumer.consuming.delivery import Taker
+    from kinesumer.consuming.delivery import DeliveryProtocol
     from kinesumer.consuming.prefetch import Batch
     from kinesumer.model.records import Record
     from kinesumer.simulation.world import Simulation, User
@@ -184,7 +184,7 @@ class Process:
 
     async def _consume(self) -> None:
         called = Called(self) if self.sim.shape.concurrency else None
-        delivery = Delivery(self.machine, acks_by_asking=self.sim.auto)
+        delivery = RecordDelivery(self.machine, acks_by_asking=self.sim.auto)
         group = self._new_group(delivery if called is None else called.handling)
 
         async def begin() -> None:
@@ -211,7 +211,7 @@ class Process:
             self._in_hand.clear()
             await self._stop(group)
 
-    def _new_group(self, taker: Taker) -> Group:
+    def _new_group(self, taker: DeliveryProtocol) -> Group:
         sim = self.sim
         context = ClientContext(
             app=sim.shape.app,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import DeadLettersUnavailableError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.options import read_terms
-from kinesumer.handlers.runner import Handling
+from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.runner import HandlerRunner
 
 if TYPE_CHECKING:
     from kinesumer.consuming.prefetch import Batch
@@ -32,15 +32,15 @@ class Called:
         self._failed: dict[str, Record] = {}
         """Records that failed, by the ids that their letters have."""
         shape = process.sim.shape
-        terms = read_terms(
+        options = read_run_options(
             self.batch if shape.batches else self.record,
             batch=shape.batches,
             concurrency=shape.concurrency,
             dead_letters=self.put,
             retries=RETRIES,
         )
-        self.handling = Handling(
-            terms,
+        self.handling = HandlerRunner(
+            options,
             app=shape.app,
             clock=process.machine,
             random=process.random,

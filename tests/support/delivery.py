@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.delivery import Delivery, Records
-from kinesumer.consuming.prefetch import Batch, Buffer
-from kinesumer.consuming.shard_reader import Reader
+from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
+from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.telemetry.api import Telemetry
 from tests.support.world import FaultySource, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record
 
@@ -21,25 +21,25 @@ BUDGET = 4 * FULL_PAGE_BYTES
 
 
 class Desk:
-    """Delivery and records of one client."""
+    """RecordDelivery and records of one client."""
 
     def __init__(self, world: World, *, auto: bool = True) -> None:
         self.world = world
-        self.buffer = Buffer(1 << 20)
-        self.delivery = Delivery(world.clock, acks_by_asking=auto)
+        self.buffer = PrefetchBuffer(1 << 20)
+        self.delivery = RecordDelivery(world.clock, acks_by_asking=auto)
         self.hurried = 0
-        self.delivery.connect(self.buffer, self._hurry, Telemetry())
+        self.delivery.connect(self.buffer, self._commit_soon, Telemetry())
         self.records = Records(self.delivery, self._start)
         self.starts = 0
 
     async def _start(self) -> None:
         self.starts += 1
 
-    def _hurry(self) -> None:
+    def _commit_soon(self) -> None:
         self.hurried += 1
 
-    def put(self, holding: Holding, *numbers: int) -> Batch:
-        batch = batch_of(holding, *numbers)
+    def put(self, owned: OwnedShard, *numbers: int) -> Batch:
+        batch = batch_of(owned, *numbers)
         self.buffer.used += batch.size
         self.buffer.put(batch)
         return batch
@@ -60,10 +60,10 @@ class Desk:
     def busy_since(self) -> float | None:
         return self.delivery._busy_since()
 
-    def done(self, holding: Holding) -> Position | None:
+    def done(self, owned: OwnedShard) -> Position | None:
         """Return what a commit would store now."""
-        self.delivery.take_stock()
-        return holding.position
+        self.delivery.sync_progress()
+        return owned.position
 
 
 class ReaderDesk:
@@ -81,18 +81,18 @@ class ReaderDesk:
         self.world = world
         self.source = FaultySource(world.kinesis.source("orders"))
         self.stream = world.open(self.source, min_read_interval_seconds=pace)
-        self.holding = hold(shard_row(**row), max_uncommitted_records)
-        self.buffer = Buffer(BUDGET)
+        self.owned = hold(shard_row(**row), max_uncommitted_records)
+        self.buffer = PrefetchBuffer(BUDGET)
         self.batches: list[Batch] = []
         context = world.context(
             max_uncommitted_records=max_uncommitted_records,
             max_records_per_read=max_records_per_read,
         )
-        self.reader = Reader(context, self.stream, self.holding, self.buffer)
+        self.reader = ShardReader(context, self.stream, self.owned, self.buffer)
 
     def start(self) -> None:
         self.task = self.world.loop.create_task(self.reader.run())
-        self.holding.task = self.task
+        self.owned.task = self.task
         self.taking = self.world.loop.create_task(self._take())
 
     async def _take(self) -> None:
@@ -100,14 +100,14 @@ class ReaderDesk:
             batch = await self.buffer.get()
             if batch is not None:
                 self.batches.append(batch)
-                self.holding.progress.deliver(batch.records, batch.end)
+                self.owned.progress.deliver(batch.records, batch.end)
 
     def commit(self, count: int) -> None:
         """Store the first records as done."""
-        self.holding.progress.done_through(count)
-        position = self.holding.position
+        self.owned.progress.done_through(count)
+        position = self.owned.position
         assert position is not None
-        self.holding.stored(position)
+        self.owned.stored(position)
 
     @property
     def records(self) -> list[Record]:

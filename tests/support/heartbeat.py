@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.watchdog import Work
+from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.coordination.heartbeat import Alive, Event, Heart
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
@@ -32,9 +32,13 @@ class Body:
         )
         self.task = world.loop.create_task(self.heart.run())
 
-    def _oldest_work(self) -> Work | None:
+    def _oldest_work(self) -> InFlightWork | None:
         since = self.busy_since
-        return None if since is None else Work(since, "user code", lambda: "a stack")
+        return (
+            None
+            if since is None
+            else InFlightWork(since, "user code", lambda: "a stack")
+        )
 
     def _notify(self, event: Event) -> None:
         self.events.append((self.world.clock.now(), event))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.prefetch import Buffer
+from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.coordination.lease_coordinator import Rounds
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.core.liveness import Lease
@@ -15,7 +15,7 @@ from kinesumer.wire import rows, writes
 from tests.support.world import APP, ARN, FaultySource, FaultyStore, World
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.rows import ShardRow
 
 P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
@@ -38,10 +38,10 @@ class Owner:
         self.context = world.context(client_id, store=self.store, **config)
         self.lease = Lease(self.session, 1e9)
         self.member = MemberRow(client_id, self.session, streams=frozenset({ARN}))
-        self.buffer = Buffer(1 << 30)
+        self.buffer = PrefetchBuffer(1 << 30)
         self.dead: set[str] = set()
         self.texts: list[str] = []
-        self._taken: list[tuple[Holding, int]] = []
+        self._taken: list[tuple[OwnedShard, int]] = []
         self.stocks = 0
         self._finishes = True
         self.rounds = Rounds(
@@ -51,7 +51,7 @@ class Owner:
             {ARN: self.stream},
             self.buffer,
             self.dead,
-            self._take_stock,
+            self._sync_progress,
         )
 
     async def begin(self) -> Owner:
@@ -78,7 +78,7 @@ class Owner:
     def held(self) -> list[str]:
         return sorted(key.shard_id for key in self.rounds.held)
 
-    def holding(self, shard_id: str = P) -> Holding:
+    def owned(self, shard_id: str = P) -> OwnedShard:
         return self.rounds.held[ShardKey(ARN, shard_id)]
 
     def row(self, shard_id: str = P) -> ShardRow:
@@ -91,14 +91,14 @@ class Owner:
     async def _consume(self) -> None:
         while True:
             batch = await self.buffer.get()
-            if batch is None or batch.holding.revoked:
+            if batch is None or batch.owned.revoked:
                 continue
-            progress = batch.holding.progress
+            progress = batch.owned.progress
             first = progress.deliver(batch.records, batch.end)
-            self._taken.append((batch.holding, first + len(batch)))
-            batch.holding.hand_out(first + len(batch))
+            self._taken.append((batch.owned, first + len(batch)))
+            batch.owned.set_delivered(first + len(batch))
             self.texts += [record.data.decode() for record in batch.records]
-            self._take_stock()
+            self._sync_progress()
 
     @property
     def finishes(self) -> bool:
@@ -108,13 +108,13 @@ class Owner:
     @finishes.setter
     def finishes(self, finishes: bool) -> None:
         self._finishes = finishes
-        self._take_stock()
+        self._sync_progress()
 
-    def _take_stock(self) -> None:
+    def _sync_progress(self) -> None:
         self.stocks += 1
         if self.finishes:
-            for holding, count in self._taken:
-                holding.progress.done_through(count)
+            for owned, count in self._taken:
+                owned.progress.done_through(count)
             self._taken.clear()
 
 

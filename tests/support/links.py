@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.prefetch import Buffer
-from kinesumer.consuming.shard_reader import Reader
+from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError, SourceUnavailableError
 from tests.support.world import hold, shard_row
@@ -16,7 +16,7 @@ from tests.support.world import hold, shard_row
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Shard, Start, StreamInfo
@@ -123,7 +123,7 @@ class Crowd:
         self.link = Link(world, rate)
         self.source = LinkedSource(world.kinesis.source(self.name), self.link)
         self.stream = world.open(self.source)
-        self.buffer = Buffer(budget)
+        self.buffer = PrefetchBuffer(budget)
         self.most_used = 0
         self.received: Counter[str] = Counter()
         """User records by shard."""
@@ -131,15 +131,15 @@ class Crowd:
         self.failed_seconds = 0.0
         """The longest time in which no read of the stream succeeded."""
         context = world.context(buffer_bytes=budget)
-        self.holdings: list[Holding] = []
+        self.owned_shards: list[OwnedShard] = []
         self.tasks = [world.loop.create_task(self._take())]
         for shard in self.source.source.list_shards_now():
             row = shard_row(shard.shard_id)
-            holding = hold(row._replace(key=row.key._replace(stream_arn=self.arn)))
-            self.holdings.append(holding)
-            reader = Reader(context, self.stream, holding, self.buffer)
-            holding.task = world.loop.create_task(reader.run())
-            self.tasks.append(holding.task)
+            owned = hold(row._replace(key=row.key._replace(stream_arn=self.arn)))
+            self.owned_shards.append(owned)
+            reader = ShardReader(context, self.stream, owned, self.buffer)
+            owned.task = world.loop.create_task(reader.run())
+            self.tasks.append(owned.task)
 
     @property
     def arn(self) -> str:
@@ -157,7 +157,9 @@ class Crowd:
     async def until(self, records: int, seconds: float) -> None:
         """Wait until so many records of every shard were received."""
         async with asyncio.timeout(seconds):
-            while min(self.received[h.key.shard_id] for h in self.holdings) < records:
+            while (
+                min(self.received[h.key.shard_id] for h in self.owned_shards) < records
+            ):
                 self.look()
                 await asyncio.sleep(0.05)
         self.look()
@@ -179,9 +181,9 @@ class Crowd:
             self.look()
             self.received[batch.shard_id] += len(batch)
             self.bytes += sum(len(record.data) for record in batch.records)
-            progress = batch.holding.progress
+            progress = batch.owned.progress
             progress.deliver(batch.records, batch.end)
             progress.done_through(progress.delivered)
-            if (position := batch.holding.position) is not None:
-                batch.holding.stored(position)
-            self.buffer.give_back(batch.holding, batch.size)
+            if (position := batch.owned.position) is not None:
+                batch.owned.stored(position)
+            self.buffer.give_back(batch.owned, batch.size)

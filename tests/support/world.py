@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
-from kinesumer.consuming.owned_shard import Holding
+from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import Batch, memory_size
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.group import Group
@@ -148,7 +148,7 @@ class Client:
         self.world = world
         self.machine = world.loop.machine(client_id)
         self.context = world.context(client_id, store=store, **config)
-        self.delivery = Delivery(
+        self.delivery = RecordDelivery(
             self.machine, acks_by_asking=self.context.config.commit == "auto"
         )
         self.group = Group(
@@ -170,7 +170,7 @@ class Client:
     @property
     def held(self) -> list[str]:
         """The ids of the shards held."""
-        return sorted(h.key.shard_id for h in self.group.holdings())
+        return sorted(h.key.shard_id for h in self.group.owned_shards())
 
     @property
     def leads(self) -> bool:
@@ -355,15 +355,17 @@ def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRo
 
 def hold(
     row: ShardRow | None = None, max_uncommitted_records: int = 100_000
-) -> Holding:
+) -> OwnedShard:
     """Return a shard held with a lease that doesn't run out."""
-    return Holding(APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted_records)
+    return OwnedShard(
+        APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted_records
+    )
 
 
-def batch_of(holding: Holding, *numbers: int, size: int | None = None) -> Batch:
+def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> Batch:
     """Return a batch of records with these sequence numbers."""
-    source = holding.source
+    source = owned.source
     records = [Record(str(n), b"data %d" % n, source=source) for n in numbers]
-    holding.queued(len(records))
+    owned.queued(len(records))
     size = memory_size(records) if size is None else size
-    return Batch(records, 0, size, None, holding)
+    return Batch(records, 0, size, None, owned)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer import Record
-    from kinesumer.consuming.delivery import Records, Taker
+    from kinesumer.consuming.delivery import DeliveryProtocol, Records
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
 
@@ -49,19 +49,19 @@ class InMemory(Kinesumer):
         self._look: list[Exception] = []
         """What the end of a start raises, once each."""
 
-    async def _wire(self, delivery: Taker) -> Group:
+    async def _wire(self, delivery: DeliveryProtocol) -> Group:
         await asyncio.sleep(0.5)
         delivery._clock = self.world.clock  # type: ignore[attr-defined]
         made = self.world.context(self.client_id, store=self.store)
         context = replace(made, config=self.config)
-        look_at = delivery.look_at
+        warn_unsupported = delivery.warn_unsupported
 
         def look(streams: Iterable[OpenStream]) -> None:
             if self._look:
                 raise self._look.pop()
-            look_at(streams)
+            warn_unsupported(streams)
 
-        delivery.look_at = look  # type: ignore[method-assign]
+        delivery.warn_unsupported = look  # type: ignore[method-assign]
         return Group(context, self._open, TaskHeart(context), delivery)
 
     async def _open(self, stream: Stream) -> Any:

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 )
 
 from kinesumer.errors import StreamMissingError
-from kinesumer.producer.aggregation import Packer
-from kinesumer.producer.batching import Counts, Putter, Unit
+from kinesumer.producer.aggregation import Aggregator
+from kinesumer.producer.batching import PendingRecord, PutCounts, RecordProducer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.runtime.event_loop import background, patiently
 from kinesumer.spark.runtime.sources import sources
@@ -51,7 +51,7 @@ CLOCK = SystemClock()
 class Written(WriterCommitMessage):
     """What one task has put."""
 
-    counts: Counts
+    counts: PutCounts
     dead_letters: int = 0
     dead_letter_file: str | None = None
 
@@ -164,17 +164,17 @@ def _entries(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    putter: Putter
+    putter: RecordProducer
     record_bytes: int
-    packer: Packer | None
+    packer: Aggregator | None
 
-    def units(self, entries: Iterator[Entry]) -> Iterator[Unit]:
+    def units(self, entries: Iterator[Entry]) -> Iterator[PendingRecord]:
         """Return rows as what is put: themselves, or aggregates."""
         if self.packer is not None:
             return self.packer.pack(entries)
-        return (Unit(e, e.size, lane=e.partition_key) for e in entries)
+        return (PendingRecord(e, e.size, order_key=e.partition_key) for e in entries)
 
-    def rest(self) -> Iterator[Unit]:
+    def rest(self) -> Iterator[PendingRecord]:
         """Return what is left when there are no more rows."""
         return iter(()) if self.packer is None else self.packer.flush()
 
@@ -189,9 +189,9 @@ async def _open(options: WriteOptions) -> _Task:
         shards = await patiently(source.list_shards, CLOCK)
     chance = random.Random()
     return _Task(
-        Putter(source.put_records, ordered=options.ordered, chance=chance),
+        RecordProducer(source.put_records, ordered=options.ordered, chance=chance),
         record_bytes,
-        Packer(shards) if options.aggregate else None,
+        Aggregator(shards) if options.aggregate else None,
     )
 
 

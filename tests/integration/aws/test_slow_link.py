@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.aws import kinesis
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
 from kinesumer.core import congestion
@@ -159,7 +159,7 @@ async def test_all_arrives_over_a_link_that_carries_no_page_in_the_time_of_an_an
             new_id=lambda: next(ids),
             failure_log=FailureLog(clock),
         )
-        delivery = Delivery(clock, acks_by_asking=True)
+        delivery = RecordDelivery(clock, acks_by_asking=True)
         group = Group(
             context,
             lambda stream: kinesis.open_source(clients, stream),

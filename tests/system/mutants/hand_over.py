@@ -11,7 +11,7 @@ KNOWN = "tests/unit/simulation/test_known_failures.py"
 buffer = Module("consuming.prefetch", "tests/unit/consuming/test_prefetch.py")
 deaths = Module("coordination.membership", OF_CLAIMS)
 group = Module("coordination.group", "tests/unit/coordination/test_group.py")
-holding = Module("consuming.owned_shard", "tests/unit/consuming/test_owned_shard.py")
+owned = Module("consuming.owned_shard", "tests/unit/consuming/test_owned_shard.py")
 holding_simulated = Module("consuming.owned_shard")
 ownership = Module("core.claims", "tests/unit/core/test_claims.py")
 rounds = Module("coordination.lease_coordinator", OF_ROUNDS)
@@ -24,13 +24,13 @@ MUTANTS = (
         "a hand-over doesn't drain",
         "7 waits for what is in user code",
         "Rounds.release",
-        replace("holding.drained(drain_seconds)", "holding.drained(0.0)"),
+        replace("owned.drained(drain_seconds)", "owned.drained(0.0)"),
         "tests/unit/coordination/test_lease_coordinator.py::test_a_release_waits_for_user_code_but_not_for_ever",
     ),
-    holding(
+    owned(
         "a hand-over drains for ever",
         "7 drain_timeout_seconds; K4, K14",
-        "Holding.drained",
+        "OwnedShard.drained",
         replace("seconds", "None"),
         OF_ROUNDS,
     ),
@@ -38,26 +38,26 @@ MUTANTS = (
         "a shard is delivered while it is given up",
         "7 drops what is fetched but undelivered",
         "Rounds.release",
-        drop("holding.revoke()") + drop("self._buffer.drop(holding)"),
+        drop("owned.revoke()") + drop("self._buffer.drop(owned)"),
     ),
-    holding(
+    owned(
         "a shard is read while it is given up",
         "7 stops fetching",
-        "Holding.revoke",
+        "OwnedShard.revoke",
         drop("if self.task is not None: ..."),
     ),
     buffer(
         "what is fetched of a lost shard is kept",
         "9 memory is bounded; K16",
-        "Buffer.drop",
-        never("batch.holding is holding"),
+        "PrefetchBuffer.drop",
+        never("batch.owned is owned"),
     ),
     rounds(
         "what was done while draining isn't stored",
         "7 releases with the last position",
         "Rounds.release",
         replace(
-            "self._take_stock(); app, position = ...",
+            "self._sync_progress(); app, position = ...",
             "app, position = self._context.app, None",
         ),
     ),
@@ -150,10 +150,10 @@ MUTANTS = (
         "Rounds._claim_inside",
         drop("self._next_read = ... + pause"),
     ),
-    holding(
+    owned(
         "reading doesn't pause at max_uncommitted_records",
         "7 max_uncommitted_records",
-        "Holding.wait_for_capacity",
+        "OwnedShard.wait_for_capacity",
         never(
             "self._outstanding + count > self._max_uncommitted and self._outstanding"
         ),
@@ -161,7 +161,7 @@ MUTANTS = (
     holding_simulated(
         "the fence is that of the epoch before",
         "7 a record carries its fence",
-        "Holding.__init__",
+        "OwnedShard.__init__",
         replace("row.epoch", "row.epoch - 1"),
     ),
     group(

@@ -11,7 +11,7 @@ from tests.system.mutants.operators import drop, move, replace
 RULE = "9 the checkpoint passes nothing that isn't done; K1"
 buffer = Module("consuming.prefetch", "tests/unit/handlers/test_run.py")
 calls = Module("handlers.invokers", "tests/unit/handlers/test_run.py")
-lane = Module("handlers.shard_queue", "tests/unit/handlers/test_by_key.py")
+queue = Module("handlers.shard_queue", "tests/unit/handlers/test_by_key.py")
 queues = Module("handlers.queues", "tests/unit/handlers/test_by_key.py")
 watermark = Module("handlers.watermark", "tests/unit/handlers/test_watermark.py")
 worker = Module("handlers.executor", "tests/unit/handlers/test_failing.py")
@@ -21,7 +21,7 @@ MUTANTS = (
         "a record is done when its handler begins",
         RULE,
         "EachRecord.__call__",
-        move("stint.done += 1", before="await handler(record)"),
+        move("item.done += 1", before="await handler(record)"),
         "tests/unit/handlers/test_failing.py",
         "tests/unit/handlers/test_run.py",
         simulated=False,
@@ -39,24 +39,25 @@ MUTANTS = (
     worker(
         "a record counts as handled before its letter is stored",
         RULE,
-        "Worker._resolve",
+        "HandlerExecutor._resolve",
         replace(
-            "await self._last_resort(stint, last); stint.done += 1",
-            "stint.done += 1; stint.told -= 1; await self._last_resort(stint, last)",
+            "await self._failure_policy(item, last); item.done += 1",
+            "item.done += 1; item.reported -= 1; "
+            "await self._failure_policy(item, last)",
         ),
         simulated=False,
     ),
     queues(
         "a key is handled by two at a time",
         "order per key",
-        "ByKey._open",
+        "KeyedQueue._open",
         replace("busy.get(key)", "None"),
         simulated=False,
     ),
-    lane(
+    queue(
         "a shard given up waits for its next try",
         "7 a hand-over waits for what is in user code only",
-        "Lane.end",
+        "ShardQueue.end",
         drop("self._over.set()"),
         "tests/unit/handlers/test_failing.py",
         simulated=False,
@@ -65,7 +66,7 @@ MUTANTS = (
         "a shard given up is handed out further",
         "7 nothing is handed out once it is revoked",
         "EachRecord.__call__",
-        drop("lane.is_over"),
+        drop("queue.is_over"),
         simulated=False,
     ),
     calls(
@@ -75,31 +76,31 @@ MUTANTS = (
         drop("moment >= lease.deadline"),
         simulated=False,
     ),
-    lane(
+    queue(
         "user code that is through isn't told to a hand-over",
         "7 waits for what is in user code",
-        "Lane.finish",
-        drop("if self.is_over and not self.stints: ..."),
+        "ShardQueue.finish",
+        drop("if self.is_over and not self.items: ..."),
         simulated=False,
     ),
     worker(
         "a batch that fails is given up whole",
         "that record alone goes to a dead letter",
-        "Worker._resolve",
-        replace("stop - stint.done > 1", "stop - stint.done > 99"),
+        "HandlerExecutor._resolve",
+        replace("stop - item.done > 1", "stop - item.done > 99"),
         simulated=False,
     ),
-    lane(
+    queue(
         "memory of handled records isn't given back",
         "9 memory is bounded; K16",
-        "Lane.finish",
-        drop("self._buffer.give_back(self.holding, stint.size)"),
+        "ShardQueue.finish",
+        drop("self._buffer.give_back(self.owned, item.size)"),
         simulated=False,
     ),
     buffer(
         "slow shards take the whole buffer",
         "9 one slow shard holds up no other; Go 29",
-        "Buffer._takes_too_much",
+        "PrefetchBuffer._takes_too_much",
         replace("has_some", "False"),
         simulated=False,
     ),

@@ -36,7 +36,7 @@ MUTANTS = (
         "who holds a shard goes on though it is paused",
         "a pause holds",
         "Rounds._heed",
-        drop("self._begin_hand_over(holding)"),
+        drop("self._begin_hand_over(owned)"),
     ),
     ownership(
         "a seek is a lost shard",

@@ -39,21 +39,22 @@ MUTANTS = (
     in_hand(
         "what is handed out is done",
         "I2; K1, Go 9",
-        "InHand.take_stock",
+        "DeliveredBatch.sync_progress",
         replace("last - self.in_hand", "last"),
     ),
     in_hand(
         "asking marks although commits are manual",
         "I2; K1",
-        "InHand.take_stock",
+        "DeliveredBatch.sync_progress",
         drop("marks"),
     ),
     delivery(
         "a failed record is passed over",
         "K1",
-        "Delivery.each",
+        "RecordDelivery.iterate",
         replace(
-            "hand.busy_since = moment", "hand.busy_since, hand.in_hand = moment, 0"
+            "delivered.busy_since = moment",
+            "delivered.busy_since, delivered.in_hand = moment, 0",
         ),
     ),
     progress(
@@ -122,19 +123,19 @@ MUTANTS = (
     reader(
         "every page is searched for the start",
         "I9",
-        "Reader._skip",
+        "ShardReader._skip",
         drop("self._skip_to = None"),
     ),
     reader(
         "an expired iterator starts from the old checkpoint",
         "9 iterator expired; K10, Go 4, Go 5",
-        "Reader._batches",
+        "ShardReader._batches",
         drop("self._after = Position(opened.last)"),
     ),
     reader(
         "an expired iterator starts at LATEST",
         "9 iterator expired; K10, Go 4",
-        "Reader._call",
+        "ShardReader._call",
         replace(
             "self._forget_iterator()",
             "self._after, self._iterator = Start.LATEST, None",
@@ -143,19 +144,19 @@ MUTANTS = (
     reader(
         "an expired iterator is tried for ever",
         "K10, Go 21",
-        "Reader._call",
+        "ShardReader._call",
         replace("self._forget_iterator()", "pass"),
     ),
     reader(
         "a position that expired ends the client",
         "11 parents trimmed by retention",
-        "Reader._call",
+        "ShardReader._call",
         replace("self._trimmed(error)", "raise"),
     ),
     reader(
         "a failed read loses its page",
         "I9; K11",
-        "Reader._read",
+        "ShardReader._read",
         replace(
             "return page",
             "if self._context.random.random() < 0.01:\n"
@@ -166,29 +167,29 @@ MUTANTS = (
     reader(
         "records are dropped when the queue is full",
         "I9; async-kinesis",
-        "Reader._put",
+        "ShardReader._put",
         replace(
-            "await self._holding.wait_for_capacity(len(batch))",
+            "await self._owned.wait_for_capacity(len(batch))",
             "if len(batch) > 20: break",
         ),
     ),
     delivery(
         "what is left of a batch is lost in a pause",
         "I9; 5 pause",
-        "Delivery._pass",
-        always("self._closed or not hand.has_rest"),
+        "RecordDelivery._pass",
+        always("self._closed or not delivered.has_rest"),
     ),
     reader(
         "a missing shard ends the client",
         "8 a parent that has expired",
-        "Reader._missing",
+        "ShardReader._missing",
         replace("return Page([], None, 0)", "raise error"),
     ),
     # --- pace and room
     reader(
         "throttled reads end the client",
         "9 never an error to the user; K11",
-        "Reader._call",
+        "ShardReader._call",
         replace(
             "if not isinstance(error, SourceThrottledError): ...",
             "if isinstance(error, SourceThrottledError): raise\n...",
@@ -225,13 +226,13 @@ MUTANTS = (
     buffer(
         "the buffer has no limit",
         "9 a byte budget; K9, K16",
-        "Buffer._fits",
+        "PrefetchBuffer._fits",
         replace("self.used + size <= self.limit or self.used <= 0", "True"),
     ),
     buffer(
         "any number of answers is under way at once",
         "9 a byte budget; K9",
-        "Buffer._exceeds_window",
+        "PrefetchBuffer._exceeds_window",
         replace("0 < self.in_flight > self.window.size - size", "False"),
         "tests/unit/consuming/test_read_request.py",
     ),
@@ -273,7 +274,7 @@ MUTANTS = (
     reader(
         "who never gets an answer takes the shard again",
         "K3",
-        "Reader._watched",
+        "ShardReader._watched",
         drop("self._failed(since=-math.inf)"),
         "tests/unit/coordination/test_reachability.py",
     ),
@@ -287,7 +288,7 @@ MUTANTS = (
     reader(
         "records outside the shard's range are dropped",
         "K19",
-        "Reader._batches",
+        "ShardReader._batches",
         replace(
             "records = self._skip(opened.records, self._skip_to)",
             "...; records = [] if opened.outside else records",
@@ -297,8 +298,8 @@ MUTANTS = (
     reader(
         "records outside the shard's range aren't counted",
         "K19",
-        "Reader._open",
-        drop("self._holding.outside += opened.outside"),
+        "ShardReader._open",
+        drop("self._owned.outside_hash_range += opened.outside"),
         "tests/unit/consuming/test_shard_reader_aggregates.py",
     ),
     aggregation(

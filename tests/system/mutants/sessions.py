@@ -43,22 +43,25 @@ MUTANTS = (
     delivery(
         "the lease isn't checked between two records",
         "5 checked right before",
-        "Delivery.each",
+        "RecordDelivery.iterate",
         drop("moment >= lease.deadline"),
     ),
     delivery_simulated(
         "a lapsed lease doesn't pause",
         "5 past the deadline: pause; 9",
-        "Delivery._permitted",
-        replace("holding.lease.permits(self._clock.now())", "not holding.lease.dead")
-        + drop("moment >= lease.deadline", where="consuming.delivery:Delivery.each"),
+        "RecordDelivery._permitted",
+        replace("owned.lease.permits(self._clock.now())", "not owned.lease.dead")
+        + drop(
+            "moment >= lease.deadline",
+            where="consuming.delivery:RecordDelivery.iterate",
+        ),
     ),
     delivery(
         "a lapsed lease gives the shards up",
         "5 past the deadline: keep the shards; K12",
-        "Delivery._permitted",
+        "RecordDelivery._permitted",
         replace(
-            "self.take_stock(); await asyncio.sleep(PAUSE_SECONDS)", "return False"
+            "self.sync_progress(); await asyncio.sleep(PAUSE_SECONDS)", "return False"
         ),
     ),
     heartbeat(
@@ -276,7 +279,7 @@ MUTANTS = (
     delivery(
         "who stopped asking keeps its shards",
         "K3",
-        "Delivery._take",
+        "RecordDelivery._take",
         drop("self._left_since = self._clock.now()"),
         "tests/unit/consuming/test_watchdog.py",
         simulated=False,

@@ -8,7 +8,7 @@ from tests.system.mutants.operators import drop, move, never, replace
 OF_ENDS = "tests/unit/coordination/test_lease_coordinator_ends.py"
 OF_FATAL = "tests/unit/simulation/test_fatal.py"
 ends = Module("coordination.shard_end", OF_ENDS)
-holding = Module("consuming.owned_shard", OF_ENDS)
+owned = Module("consuming.owned_shard", OF_ENDS)
 identity = Module("coordination.startup_checks", OF_FATAL)
 keeper = Module("coordination.shard_sync", "tests/unit/coordination/test_shard_sync.py")
 leader = Module("coordination.leader")
@@ -17,23 +17,23 @@ ownership = Module("core.claims", "tests/unit/core/test_claims.py")
 reader = Module("consuming.shard_reader", "tests/unit/consuming/test_shard_reader.py")
 
 MUTANTS = (
-    holding(
+    owned(
         "a shard ends before its records are done",
         "8 all its records are done; K1",
-        "Holding.finished",
+        "OwnedShard.finished",
         replace("self.revoked or self.is_finished", "True"),
     ),
     ends(
         "a shard without news never ends",
         "K7",
         "Ends.reached",
-        replace("holding.children is not None", "... and holding.position is not None"),
+        replace("owned.children is not None", "... and owned.position is not None"),
     ),
     ends(
         "children are left to the leader",
         "8 no leader needed; L4",
         "Ends.reached",
-        replace("await self._children(holding)", "[]"),
+        replace("await self._children(owned)", "[]"),
     ),
     ends(
         "children are made after the end",
@@ -51,7 +51,7 @@ MUTANTS = (
         replace(
             "if not await self._give_up(...): ...",
             "ended = self._parents_ended\n"
-            "free = [r for r in opening if r and await ended(holding, r)]\n"
+            "free = [r for r in opening if r and await ended(owned, r)]\n"
             "...",
         )
         + replace("row and not row.ready and await ...", "row and row in free"),

@@ -203,18 +203,18 @@ MUTANTS = (
         "a refused commit is a lost shard",
         "4 a lost answer",
         "Checkpointer._commit",
-        drop("is_stored(holding, now, position)"),
+        drop("is_stored(owned, now, position)"),
     ),
     checkpointer(
         "a refused commit is done",
         "4 a lost answer; K5",
         "Checkpointer._commit",
-        always("written.applied or is_stored(holding, now, position)"),
+        always("written.applied or is_stored(owned, now, position)"),
     ),
     checkpointer(
         "what another epoch stored counts as ours",
         "4 a lost answer",
         "is_stored",
-        drop("row.epoch != holding.row.epoch"),
+        drop("row.epoch != owned.row.epoch"),
     ),
 )

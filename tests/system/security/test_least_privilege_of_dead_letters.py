@@ -44,7 +44,7 @@ from tests.unit.dead_letters.test_targets import LETTER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.dead_letters.targets import ReadableLetters
+    from kinesumer.dead_letters.targets import ReadableDeadLetters
     from tests.integration.cli.conftest import Run
 
 POLICIES = "dead-letters", "redrive"
@@ -125,7 +125,7 @@ def place(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]
     server.stop()
 
 
-async def use(letters: ReadableLetters) -> None:
+async def use(letters: ReadableDeadLetters) -> None:
     """Put a letter, look at it, let others see it, and take it out."""
     await letters.put(LETTER)
     assert [one.letter async for one in letters.read()]

@@ -274,7 +274,9 @@ async def test_no_row_makes_a_client_read_a_stream_that_it_wasnt_given(
         )
         await asyncio.sleep(0.5)
     assert set(opened) == {"orders"}
-    assert not any(held.key.stream_arn == SECRETS for held in client.group.holdings())
+    assert not any(
+        held.key.stream_arn == SECRETS for held in client.group.owned_shards()
+    )
     world.put("b")
     await world.until(lambda: client.texts[-1] == "b")
     assert set(client.texts) == {"a", "b"}

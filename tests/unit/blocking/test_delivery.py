@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.blocking.delivery import Asking, Records, ThreadDelivery
-from kinesumer.blocking.portal import Crossing
-from kinesumer.consuming.prefetch import Buffer
+from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
+from kinesumer.blocking.portal import LoopThread
+from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.telemetry.api import Telemetry
@@ -22,7 +22,7 @@ from tests.support.world import batch_of, hold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.records import Record
 
 PATIENCE_SECONDS = 30.0
@@ -38,19 +38,21 @@ class Desk:
             acks_by_asking=acks_by_asking,
             ack=lambda record: self.acked.append(record.sequence_number),
         )
-        self.buffer = Buffer(1 << 20)
-        self.crossing = Crossing(self)
-        self.records = Records(Asking(self.crossing, self.delivery, self.start))
+        self.buffer = PrefetchBuffer(1 << 20)
+        self.loop_thread = LoopThread(self)
+        self.records = Records(
+            ThreadIterator(self.loop_thread, self.delivery, self.start)
+        )
         self.crossings = 0
 
     async def __aenter__(self) -> None:
-        call = self.crossing.call
+        call = self.loop_thread.call
 
         def counted(*arguments: Any) -> Any:
             self.crossings += 1
             return call(*arguments)
 
-        self.crossing.call = counted  # type: ignore[method-assign,assignment]
+        self.loop_thread.call = counted  # type: ignore[method-assign,assignment]
 
     async def __aexit__(self, *_: object) -> None:
         self.delivery.close()
@@ -62,21 +64,21 @@ class Desk:
         async def call() -> None:
             function()
 
-        self.crossing.call(call)
+        self.loop_thread.call(call)
 
-    def put(self, holding: Holding, *numbers: int) -> None:
-        batch = batch_of(holding, *numbers)
+    def put(self, owned: OwnedShard, *numbers: int) -> None:
+        batch = batch_of(owned, *numbers)
         self.on_loop(lambda: self.buffer.put(batch))
 
-    def done(self, holding: Holding) -> int:
-        self.on_loop(self.delivery.take_stock)
-        return holding.progress.done
+    def done(self, owned: OwnedShard) -> int:
+        self.on_loop(self.delivery.sync_progress)
+        return owned.progress.done
 
 
 @contextmanager
 def open_desk(**options: bool) -> Iterator[Desk]:
     desk = Desk(**options)
-    with desk.crossing:
+    with desk.loop_thread:
         yield desk
 
 
@@ -109,7 +111,7 @@ def test_asking_for_the_next_record_marks_the_one_before_as_done() -> None:
             assert number(record) == count + 1
             assert desk.done(shard) == count
             if count == 2:
-                desk.crossing.loop.call_soon_threadsafe(desk.delivery.close)
+                desk.loop_thread.loop.call_soon_threadsafe(desk.delivery.close)
         assert desk.done(shard) == 3
 
 
@@ -175,10 +177,10 @@ def test_a_record_counted_just_before_its_shard_was_revoked_is_given_back() -> N
         shard = hold()
         desk.put(shard, 1, 2)
         next(desk.records)
-        next(desk.delivery._hand.ahead)  # taken, and not looked at yet …
+        next(desk.delivery._current.ahead)  # taken, and not looked at yet …
         assert (desk.done(shard), shard.is_idle) == (1, False)
         desk.on_loop(shard.revoke)
-        assert not desk.crossing.call(desk.delivery._hold, shard)  # … but now
+        assert not desk.loop_thread.call(desk.delivery._hold, shard)  # … but now
         assert (desk.done(shard), shard.is_idle) == (1, True)
 
 
@@ -230,7 +232,7 @@ def test_a_batch_is_kept_back_while_its_lease_has_lapsed() -> None:
         deadline, lease.deadline = lease.deadline, 0.0
         seen: list[bool] = []
         with thread(
-            lambda: seen.append(desk.crossing.call(desk.delivery._hold_batch, batch))
+            lambda: seen.append(desk.loop_thread.call(desk.delivery._hold_batch, batch))
         ):
             until(lambda: (desk.done(shard), shard.is_idle)[1])
             lease.deadline = deadline
@@ -302,12 +304,12 @@ def test_iterating_ends_with_the_block_and_needs_it() -> None:
     desk = Desk()
     with pytest.raises(ConfigurationError, match="use the client in `with"):
         next(desk.records)
-    with desk.crossing:
+    with desk.loop_thread:
         desk.put(hold(), 1)
         next(desk.records)
     assert list(desk.records) == []
     assert list(desk.records.batches()) == []
-    with pytest.raises(ConfigurationError, match="entered once"), desk.crossing:
+    with pytest.raises(ConfigurationError, match="entered once"), desk.loop_thread:
         pass
 
 
@@ -317,7 +319,7 @@ def test_marks_come_over_together_from_any_thread() -> None:
         desk.put(shard, *range(100))
         records = [next(desk.records) for _ in range(100)]
         before = desk.crossings
-        loop = desk.crossing.loop
+        loop = desk.loop_thread.loop
 
         def mark() -> None:
             for record in records:
@@ -347,5 +349,5 @@ def test_what_is_begun_and_not_waited_for_runs_on_the_loop() -> None:
         done.set()
 
     with open_desk() as desk:
-        desk.crossing.begin(work)
+        desk.loop_thread.begin(work)
         assert done.wait(PATIENCE_SECONDS)

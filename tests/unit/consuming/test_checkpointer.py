@@ -24,7 +24,7 @@ from tests.support.world import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.rows import ShardRow
 
 
@@ -36,46 +36,46 @@ class Desk:
         self.store = FaultyStore(world.table)
         self.stocks = 0
         limit = config.get("max_uncommitted_records", 100_000)
-        self.holdings = [
+        self.owned_shards = [
             hold(shard_row()._replace(key=ShardKey(ARN, f"s{n:03}")), limit)
             for n in range(shards)
         ]
-        for holding in self.holdings:
-            holding.progress.deliver(batch_of(holding, *range(1, 10)).records)
-        self.lost: list[Holding] = []
+        for owned in self.owned_shards:
+            owned.progress.deliver(batch_of(owned, *range(1, 10)).records)
+        self.lost: list[OwnedShard] = []
         self.checkpointer = Checkpointer(
             world.context(store=self.store, **config),
-            lambda: self.holdings,
-            self._take_stock,
+            lambda: self.owned_shards,
+            self._sync_progress,
             self._lose,
         )
 
     async def begin(self) -> Desk:
-        for holding in self.holdings:
-            create = writes.create_shard(APP, holding.row)
+        for owned in self.owned_shards:
+            create = writes.create_shard(APP, owned.row)
             await self.world.table.write(create)
-            await self.change(holding, owner="s1")
+            await self.change(owned, owner="s1")
         self.running = self.world.loop.create_task(self.checkpointer.run())
         return self
 
-    async def change(self, holding: Holding, **values: Any) -> None:
-        key = rows.shard_key(APP, holding.key, 0)
+    async def change(self, owned: OwnedShard, **values: Any) -> None:
+        key = rows.shard_key(APP, owned.key, 0)
         await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     def done(self, count: int) -> None:
-        for holding in self.holdings:
-            holding.progress.done_through(count)
+        for owned in self.owned_shards:
+            owned.progress.done_through(count)
 
     def row(self, number: int = 0) -> ShardRow:
         return self.world.shard_rows()[f"s{number:03}"]
 
-    def _take_stock(self) -> None:
+    def _sync_progress(self) -> None:
         self.stocks += 1
 
-    def _lose(self, holding: Holding, now: ShardRow | None) -> None:
+    def _lose(self, owned: OwnedShard, now: ShardRow | None) -> None:
         self.refusing = now
-        holding.lost = True
-        self.lost.append(holding)
+        owned.lost = True
+        self.lost.append(owned)
 
 
 @in_virtual_time
@@ -86,7 +86,7 @@ async def test_what_is_done_is_stored_every_five_seconds(world: World) -> None:
     assert desk.row().position is None
     await asyncio.sleep(0.2)
     assert desk.row().position == Position("3")
-    assert desk.holdings[0].progress.uncommitted == 6
+    assert desk.owned_shards[0].progress.uncommitted == 6
     assert desk.stocks > 0
 
 
@@ -95,7 +95,7 @@ async def test_without_progress_nothing_is_written(world: World) -> None:
     desk = await Desk(world, shards=2).begin()
     await asyncio.sleep(60)
     assert desk.store.sent == []
-    desk.holdings[1].progress.done_through(1)
+    desk.owned_shards[1].progress.done_through(1)
     await asyncio.sleep(60)
     assert len(desk.store.sent) == 1
 
@@ -115,9 +115,9 @@ async def test_shards_with_much_to_store_do_not_wait_for_the_interval(
     world: World,
 ) -> None:
     desk = await Desk(world, shards=2, max_uncommitted_records=8).begin()
-    desk.holdings[0].progress.done_through(4)
-    desk.holdings[1].progress.done_through(3)
-    desk.checkpointer.hurry()
+    desk.owned_shards[0].progress.done_through(4)
+    desk.owned_shards[1].progress.done_through(3)
+    desk.checkpointer.commit_soon()
     await asyncio.sleep(0.1)
     assert desk.row(0).position == Position("4")
     assert desk.row(1).position is None
@@ -126,10 +126,10 @@ async def test_shards_with_much_to_store_do_not_wait_for_the_interval(
 @in_virtual_time
 async def test_shards_in_a_hurry_do_not_put_off_the_others_turn(world: World) -> None:
     desk = await Desk(world, shards=2, max_uncommitted_records=4).begin()
-    desk.holdings[1].progress.done_through(1)
+    desk.owned_shards[1].progress.done_through(1)
     for count in range(2, 9, 2):
-        desk.holdings[0].progress.done_through(count)
-        desk.checkpointer.hurry()
+        desk.owned_shards[0].progress.done_through(count)
+        desk.checkpointer.commit_soon()
         await asyncio.sleep(2)
     assert desk.row(0).position == Position("8")
     assert desk.row(1).position == Position("1")
@@ -138,7 +138,7 @@ async def test_shards_in_a_hurry_do_not_put_off_the_others_turn(world: World) ->
 @in_virtual_time
 async def test_positions_only_go_forward(world: World) -> None:
     desk = await Desk(world).begin()
-    await desk.change(desk.holdings[0], sequence_number="8")
+    await desk.change(desk.owned_shards[0], sequence_number="8")
     desk.done(3)
     await asyncio.sleep(6)
     assert desk.row().position == Position("8")
@@ -155,7 +155,7 @@ async def test_a_commit_that_fails_is_made_up_for_with_the_next(
     desk.store.spoil(how, "sequence_number")
     await asyncio.sleep(13)
     assert desk.row().position == Position("3")
-    assert desk.holdings[0].position is None
+    assert desk.owned_shards[0].position is None
     assert desk.lost == []
 
 
@@ -179,9 +179,9 @@ async def test_the_late_write_of_a_former_owner_is_refused_and_told(
 ) -> None:
     desk = await Desk(world).begin()
     desk.done(3)
-    await desk.change(desk.holdings[0], **taken)
+    await desk.change(desk.owned_shards[0], **taken)
     await asyncio.sleep(6)
-    assert desk.lost == desk.holdings
+    assert desk.lost == desk.owned_shards
     assert desk.row().position is None
     await asyncio.sleep(60)
     assert len(desk.store.sent) == 1
@@ -193,16 +193,16 @@ async def test_a_commit_that_a_release_overtakes_loses_nothing(
     world: World, claimed_by_another: bool
 ) -> None:
     desk = await Desk(world).begin()
-    (holding,) = desk.holdings
+    (owned,) = desk.owned_shards
     desk.done(3)
     desk.store.latency = 0.1
     task = world.loop.create_task(desk.checkpointer.commit_all())
     await asyncio.sleep(0.05)
-    release = writes.release(APP, holding.row, Position("3"))
+    release = writes.release(APP, owned.row, Position("3"))
     assert (await world.table.write(release)).applied
     if claimed_by_another:
-        holding.stored(Position("3"))
-        await desk.change(holding, owner="other", epoch=2)
+        owned.stored(Position("3"))
+        await desk.change(owned, owner="other", epoch=2)
     assert await task == []
     assert desk.lost == []
 
@@ -211,10 +211,10 @@ async def test_a_commit_that_a_release_overtakes_loses_nothing(
 async def test_what_a_later_owner_stored_is_not_ours(world: World) -> None:
     desk = await Desk(world).begin()
     desk.done(3)
-    (holding,) = desk.holdings
-    await desk.change(holding, owner="other", epoch=2, sequence_number="9")
+    (owned,) = desk.owned_shards
+    await desk.change(owned, owner="other", epoch=2, sequence_number="9")
     await asyncio.sleep(6)
-    assert desk.lost == [holding]
+    assert desk.lost == [owned]
 
 
 @in_virtual_time
@@ -225,7 +225,7 @@ async def test_the_late_write_to_a_pruned_row_is_refused_and_told(
     desk.done(3)
     world.table.restore([], "table-1")
     await asyncio.sleep(6)
-    assert desk.lost == desk.holdings
+    assert desk.lost == desk.owned_shards
 
 
 @in_virtual_time
@@ -247,8 +247,8 @@ async def test_committing_on_request_names_the_shards_that_are_lost(
 ) -> None:
     desk = await Desk(world, shards=3).begin()
     desk.done(2)
-    await desk.change(desk.holdings[1], epoch=9)
-    assert await desk.checkpointer.commit_all() == [desk.holdings[1].key]
+    await desk.change(desk.owned_shards[1], epoch=9)
+    assert await desk.checkpointer.commit_all() == [desk.owned_shards[1].key]
     assert desk.row(2).position == Position("2")
 
 
@@ -274,6 +274,6 @@ async def test_what_is_done_while_a_commit_is_under_way_is_stored_by_the_next(
     desk.done(2)
     await task
     assert desk.row().position == Position("1")
-    assert desk.holdings[0].position == Position("2")
+    assert desk.owned_shards[0].position == Position("2")
     await asyncio.sleep(6)
     assert desk.row().position == Position("2")

@@ -28,11 +28,11 @@ async def take(desk: Desk, count: int) -> list[list[str]]:
 
 @in_virtual_time
 async def test_asking_marks_the_whole_batch_before_as_done(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1, 2)
-    desk.put(holding, 3, 4)
+    desk, owned = Desk(world), hold()
+    desk.put(owned, 1, 2)
+    desk.put(owned, 3, 4)
     assert await take(desk, 2) == [["1", "2"], ["3", "4"]]
-    assert desk.done(holding) == Position("2")
+    assert desk.done(owned) == Position("2")
 
 
 @in_virtual_time
@@ -51,23 +51,23 @@ async def test_batches_of_revoked_shards_and_empty_ones_are_left_out(
 
 @in_virtual_time
 async def test_a_batch_waits_for_the_lease(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1)
-    holding.lease.deadline = 0
+    desk, owned = Desk(world), hold()
+    desk.put(owned, 1)
+    owned.lease.deadline = 0
     waiting = world.loop.create_task(take(desk, 1))
     await asyncio.sleep(10)
     assert not waiting.done()
-    holding.lease.deadline = 1e9
+    owned.lease.deadline = 1e9
     assert await waiting == [["1"]]
 
 
 @in_virtual_time
 async def test_batches_go_on_where_records_were_left(world: World) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1, 2, 3)
+    desk, owned = Desk(world), hold()
+    desk.put(owned, 1, 2, 3)
     assert await desk.next() == "1"
     assert await take(desk, 1) == [["2", "3"]]
-    assert desk.done(holding) == Position("1")
+    assert desk.done(owned) == Position("1")
 
 
 @in_virtual_time
@@ -79,13 +79,13 @@ async def test_batches_end_with_the_client(world: World) -> None:
 
 @in_virtual_time
 async def test_a_second_task_that_asks_for_batches_is_refused(world: World) -> None:
-    desk, holding = Desk(world), hold()
+    desk, owned = Desk(world), hold()
     first = world.loop.create_task(take(desk, 2))
     await asyncio.sleep(1)
     with pytest.raises(ConfigurationError, match="two tasks iterate over batches"):
         await take(desk, 1)
-    desk.put(holding, 1)
-    desk.put(holding, 2)
+    desk.put(owned, 1)
+    desk.put(owned, 2)
     assert await first == [["1"], ["2"]]
 
 
@@ -93,10 +93,10 @@ async def test_a_second_task_that_asks_for_batches_is_refused(world: World) -> N
 async def test_who_stopped_waiting_for_a_batch_stands_in_nobodys_way(
     world: World,
 ) -> None:
-    desk, holding = Desk(world), hold()
+    desk, owned = Desk(world), hold()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(desk.records.batches()), 1)
-    desk.put(holding, 1)
+    desk.put(owned, 1)
     assert await take(desk, 1) == [["1"]]
 
 
@@ -104,10 +104,10 @@ async def test_who_stopped_waiting_for_a_batch_stands_in_nobodys_way(
 async def test_with_manual_commits_several_tasks_may_ask_for_batches(
     world: World,
 ) -> None:
-    desk, holding = Desk(world, auto=False), hold()
+    desk, owned = Desk(world, auto=False), hold()
     both = [world.loop.create_task(take(desk, 1)) for _ in range(2)]
     await asyncio.sleep(1)
-    desk.put(holding, 1)
-    desk.put(holding, 2)
+    desk.put(owned, 1)
+    desk.put(owned, 2)
     assert await asyncio.gather(*both) == [[["1"]], [["2"]]]
-    assert desk.done(holding) is None
+    assert desk.done(owned) is None

@@ -13,7 +13,7 @@ from tests.support.delivery import Desk
 from tests.support.world import World, hold, in_virtual_time, shard_row
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import Batch
 
 EACH_BYTES = 426
@@ -57,11 +57,11 @@ class Worker:
             self.batch = None
             if self.marks:
                 for record in batch.records:
-                    batch.holding.ack(record.position)
+                    batch.owned.ack(record.position)
 
 
 async def two_with_a_batch_each(
-    world: World, one: Holding, other: Holding
+    world: World, one: OwnedShard, other: OwnedShard
 ) -> tuple[Desk, Worker, Worker]:
     """Let two tasks wait, and put a batch for each."""
     desk = Desk(world, auto=False)
@@ -95,7 +95,7 @@ async def test_a_planned_move_waits_for_every_task_that_has_some_of_the_shard(
     one = hold()
     other = one if shards == 1 else hold()
     desk, a, b = await two_with_a_batch_each(world, one, other)
-    desk.delivery.take_stock()
+    desk.delivery.sync_progress()
     one.revoke()
     other.revoke()
     if shards == 1:
@@ -136,17 +136,17 @@ async def test_the_watchdog_is_told_of_the_batch_that_was_taken_first(
 async def test_what_a_failed_task_had_in_hand_goes_to_the_next_that_asks(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    holding = hold()
-    desk, a, b = await two_with_a_batch_each(world, holding, holding)
+    owned = hold()
+    desk, a, b = await two_with_a_batch_each(world, owned, owned)
     assert a.batch is not None
-    holding.ack(a.batch.records[0].position)
+    owned.ack(a.batch.records[0].position)
     await a.fail(ValueError("broken"))
     assert "ValueError('broken')) with 1 records in hand" in caplog.text
     await b.go_on()
     assert b.seen[1:] == [[2]]
     assert desk.buffer.used == EACH_BYTES
     await b.go_on()
-    assert desk.done(holding) == Position("5")
+    assert desk.done(owned) == Position("5")
     assert desk.buffer.used == 0
 
 
@@ -163,15 +163,15 @@ async def test_a_task_that_waits_is_given_what_a_cancelled_one_had(
 
 @in_virtual_time
 async def test_a_planned_move_waits_for_no_task_that_has_failed(world: World) -> None:
-    holding = hold()
-    desk, a, b = await two_with_a_batch_each(world, holding, holding)
+    owned = hold()
+    desk, a, b = await two_with_a_batch_each(world, owned, owned)
     await a.fail(ValueError())
-    desk.delivery.take_stock()
-    holding.revoke()
-    assert not await holding.drained(1)  # the other one is still at it
+    desk.delivery.sync_progress()
+    owned.revoke()
+    assert not await owned.drained(1)  # the other one is still at it
     await b.go_on()
-    assert await holding.drained(1)
-    assert desk.done(holding) is None
+    assert await owned.drained(1)
+    assert desk.done(owned) is None
     assert desk.buffer.used == 0
 
 
@@ -179,12 +179,12 @@ async def test_a_planned_move_waits_for_no_task_that_has_failed(world: World) ->
 async def test_a_move_under_way_ends_when_the_last_task_with_some_fails(
     world: World,
 ) -> None:
-    holding = hold()
-    desk, a, b = await two_with_a_batch_each(world, holding, holding)
-    desk.delivery.take_stock()
-    holding.revoke()
+    owned = hold()
+    desk, a, b = await two_with_a_batch_each(world, owned, owned)
+    desk.delivery.sync_progress()
+    owned.revoke()
     await b.go_on()
-    draining = world.loop.create_task(holding.drained(30))
+    draining = world.loop.create_task(owned.drained(30))
     await asyncio.sleep(1)
     assert not draining.done()
     a.task.cancel()
@@ -196,9 +196,9 @@ async def test_a_move_under_way_ends_when_the_last_task_with_some_fails(
 async def test_what_a_task_handed_on_is_neither_repeated_nor_counted(
     world: World,
 ) -> None:
-    desk, holding = Desk(world, auto=False), hold()
-    desk.put(holding, 1, 2)
-    desk.put(holding, 3)
+    desk, owned = Desk(world, auto=False), hold()
+    desk.put(owned, 1, 2)
+    desk.put(owned, 3)
 
     async def first() -> Batch:
         async for batch in desk.records.batches():
@@ -208,19 +208,19 @@ async def test_what_a_task_handed_on_is_neither_repeated_nor_counted(
     handed_on = await world.loop.create_task(first())
     await asyncio.sleep(1)
     assert desk.buffer.used == EACH_BYTES
-    assert not holding.is_idle
+    assert not owned.is_idle
     assert numbers(await world.loop.create_task(first())) == [3]
     for record in handed_on.records:
-        holding.ack(record.position)
-    assert desk.done(holding) == Position("2")
+        owned.ack(record.position)
+    assert desk.done(owned) == Position("2")
 
 
 @in_virtual_time
 async def test_what_is_left_of_a_loop_over_records_goes_to_the_next_that_asks(
     world: World,
 ) -> None:
-    desk, holding = Desk(world, auto=False), hold()
-    desk.put(holding, 1, 2, 3)
+    desk, owned = Desk(world, auto=False), hold()
+    desk.put(owned, 1, 2, 3)
     async for _ in desk.records:
         break
     await asyncio.sleep(0.1)
@@ -304,8 +304,8 @@ async def test_a_task_may_ask_at_once_when_it_has_cancelled_the_one_that_waits(
 async def test_a_task_that_fails_with_a_record_in_hand_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk, holding = Desk(world), hold()
-    desk.put(holding, 1, 2)
+    desk, owned = Desk(world), hold()
+    desk.put(owned, 1, 2)
 
     async def fail() -> None:
         async for _ in desk.records:
@@ -314,27 +314,27 @@ async def test_a_task_that_fails_with_a_record_in_hand_is_logged(
     await asyncio.wait([world.loop.create_task(fail())])
     await asyncio.sleep(0.1)
     assert "marks them as done" in caplog.text
-    desk.delivery.take_stock()
-    assert holding.is_idle  # no move waits for it
-    assert desk.done(holding) is None
+    desk.delivery.sync_progress()
+    assert owned.is_idle  # no move waits for it
+    assert desk.done(owned) is None
     assert await desk.next() == "2"
-    assert desk.done(holding) == Position("1")
+    assert desk.done(owned) == Position("1")
 
 
 @in_virtual_time
 async def test_a_timeout_within_a_loop_over_records_does_not_end_it(
     world: World,
 ) -> None:
-    desk, holding, seen = Desk(world), hold(), list[str]()
-    desk.put(holding, 1)
-    world.loop.call_later(5, desk.put, holding, 2, 3)
+    desk, owned, seen = Desk(world), hold(), list[str]()
+    desk.put(owned, 1)
+    world.loop.call_later(5, desk.put, owned, 2, 3)
     async for record in desk.records:
         seen.append(record.sequence_number)
         assert await desk.nothing_for(1) == (len(seen) == 1)
         if len(seen) == 2:
             break
     assert seen == ["1", "2"]
-    assert desk.done(holding) == Position("2")
+    assert desk.done(owned) == Position("2")
 
 
 @in_virtual_time

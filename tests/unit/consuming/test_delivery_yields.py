@@ -48,9 +48,9 @@ async def test_other_tasks_run_between_two_batches_of_user_code_that_never_await
         for _ in range(5):
             await asyncio.sleep(0)
 
-    desk, holding = Desk(world), hold()
+    desk, owned = Desk(world), hold()
     for number in range(40):
-        desk.put(holding, number)
+        desk.put(owned, number)
     answers: list[asyncio.Task[None]] = []
     async for _ in loop_over(desk, what):
         assert all(answer.done() for answer in answers)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinesumer.consuming.prefetch import (
     RECORD_OVERHEAD_BYTES,
-    Buffer,
+    PrefetchBuffer,
     data_bytes,
     memory_size,
 )
@@ -22,13 +22,13 @@ from kinesumer.simulation.event_loop import VirtualLoop
 from tests.support.world import APP, ARN, World, batch_of, hold, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import Batch
 
 settle = asyncio.sleep
 
 
-def ask(world: World, buffer: Buffer, size: int) -> asyncio.Task[None]:
+def ask(world: World, buffer: PrefetchBuffer, size: int) -> asyncio.Task[None]:
     return world.loop.create_task(buffer.reserve(size))
 
 
@@ -58,7 +58,7 @@ def test_the_data_of_a_part_of_a_batch_is_counted() -> None:
 
 @in_virtual_time
 async def test_readers_wait_until_their_bytes_are_free(world: World) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(60)
     waiting = ask(world, buffer, 60)
     await settle(1)
@@ -73,7 +73,7 @@ async def test_readers_wait_until_their_bytes_are_free(world: World) -> None:
 async def test_first_come_first_served_even_if_a_later_one_would_fit(
     world: World,
 ) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(60)
     large, small = ask(world, buffer, 80), ask(world, buffer, 10)
     await settle(1)
@@ -85,7 +85,7 @@ async def test_first_come_first_served_even_if_a_later_one_would_fit(
 
 @in_virtual_time
 async def test_more_than_the_whole_budget_is_let_through_alone(world: World) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(500)
     waiting = ask(world, buffer, 1)
     await settle(1)
@@ -99,7 +99,7 @@ async def test_more_than_the_whole_budget_is_let_through_alone(world: World) -> 
 async def test_one_who_gives_up_waiting_lets_those_behind_through(
     world: World,
 ) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(60)
     large, small = ask(world, buffer, 80), ask(world, buffer, 10)
     await settle(1)
@@ -113,7 +113,7 @@ async def test_one_who_gives_up_waiting_lets_those_behind_through(
 async def test_one_who_gives_up_when_just_served_gives_the_bytes_back(
     world: World,
 ) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(100)
     served, behind = ask(world, buffer, 80), ask(world, buffer, 80)
     await settle(1)
@@ -129,7 +129,7 @@ async def test_one_who_gives_up_just_before_bytes_are_free_is_cancelled(
     world: World,
 ) -> None:
     """Revoking a shard does this: cancels its reader, then drops its batches."""
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     await buffer.reserve(100)
     leaving, behind = ask(world, buffer, 80), ask(world, buffer, 80)
     await settle(1)
@@ -142,8 +142,8 @@ async def test_one_who_gives_up_just_before_bytes_are_free_is_cancelled(
 
 @in_virtual_time
 async def test_batches_come_out_in_order(world: World) -> None:
-    buffer, holding = Buffer(1000), hold()
-    first, second = batch_of(holding, 1), batch_of(holding, 2)
+    buffer, owned = PrefetchBuffer(1000), hold()
+    first, second = batch_of(owned, 1), batch_of(owned, 2)
     buffer.put(first)
     buffer.put(second)
     assert [await buffer.get(), await buffer.get()] == [first, second]
@@ -151,7 +151,7 @@ async def test_batches_come_out_in_order(world: World) -> None:
 
 @in_virtual_time
 async def test_who_waits_gets_the_batch_that_is_put(world: World) -> None:
-    buffer = Buffer(1000)
+    buffer = PrefetchBuffer(1000)
     waiting = world.loop.create_task(buffer.get())
     await settle(1)
     batch = batch_of(hold(), 1)
@@ -161,7 +161,7 @@ async def test_who_waits_gets_the_batch_that_is_put(world: World) -> None:
 
 @in_virtual_time
 async def test_who_waits_can_be_woken_without_a_batch(world: World) -> None:
-    buffer = Buffer(1000)
+    buffer = PrefetchBuffer(1000)
     waiting = world.loop.create_task(buffer.get())
     await settle(1)
     buffer.wake()
@@ -170,7 +170,7 @@ async def test_who_waits_can_be_woken_without_a_batch(world: World) -> None:
 
 @in_virtual_time
 async def test_a_batch_isnt_lost_with_a_taker_that_gives_up(world: World) -> None:
-    buffer = Buffer(1000)
+    buffer = PrefetchBuffer(1000)
     waiting = world.loop.create_task(buffer.get())
     await settle(1)
     batch = batch_of(hold(), 1)
@@ -183,7 +183,7 @@ async def test_a_batch_isnt_lost_with_a_taker_that_gives_up(world: World) -> Non
 
 @in_virtual_time
 async def test_takers_that_gave_up_leave_nothing_behind(world: World) -> None:
-    buffer = Buffer(100)
+    buffer = PrefetchBuffer(100)
     for _ in range(10):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(buffer.get(), 1)
@@ -194,9 +194,9 @@ async def test_takers_that_gave_up_leave_nothing_behind(world: World) -> None:
 async def test_dropping_a_shard_frees_its_bytes_and_keeps_the_others(
     world: World,
 ) -> None:
-    buffer, lost, kept = Buffer(100), hold(), hold()
+    buffer, lost, kept = PrefetchBuffer(100), hold(), hold()
     batches: list[Batch] = [
-        batch_of(holding, n, size=30) for n, holding in enumerate((lost, kept, lost))
+        batch_of(owned, n, size=30) for n, owned in enumerate((lost, kept, lost))
     ]
     for batch in batches:
         await buffer.reserve(30)
@@ -214,7 +214,7 @@ async def test_dropping_a_shard_frees_its_bytes_and_keeps_the_others(
 def test_the_budget_is_never_exceeded_and_never_leaks(
     askers: list[tuple[int, bool]],
 ) -> None:
-    async def work(buffer: Buffer, size: int, hold_for: float) -> None:
+    async def work(buffer: PrefetchBuffer, size: int, hold_for: float) -> None:
         await buffer.reserve(size)
         try:
             assert buffer.used <= 100
@@ -223,7 +223,7 @@ def test_the_budget_is_never_exceeded_and_never_leaks(
             buffer.release(size)
 
     async def main(loop: VirtualLoop) -> None:
-        buffer = Buffer(100)
+        buffer = PrefetchBuffer(100)
         tasks = [loop.create_task(work(buffer, size, size % 7)) for size, _ in askers]
         await settle(1)
         for task, (_, gives_up) in zip(tasks, askers, strict=True):
@@ -240,7 +240,7 @@ def test_the_budget_is_never_exceeded_and_never_leaks(
 async def test_a_shard_that_has_some_leaves_a_quarter_to_those_that_have_none(
     world: World,
 ) -> None:
-    buffer, slow, other = Buffer(100), hold(), hold()
+    buffer, slow, other = PrefetchBuffer(100), hold(), hold()
     waiting = fill(world, buffer, slow, 30)
     await settle(1)
     assert buffer.used == 60
@@ -258,7 +258,7 @@ async def test_a_shard_that_has_some_leaves_a_quarter_to_those_that_have_none(
 
 @in_virtual_time
 async def test_what_is_dropped_of_a_shard_counts_no_longer(world: World) -> None:
-    buffer, slow = Buffer(100), hold()
+    buffer, slow = PrefetchBuffer(100), hold()
     waiting = fill(world, buffer, slow, 30)
     await settle(1)
     waiting.cancel()
@@ -267,13 +267,13 @@ async def test_what_is_dropped_of_a_shard_counts_no_longer(world: World) -> None
 
 
 def fill(
-    world: World, buffer: Buffer, holding: Holding, size: int
+    world: World, buffer: PrefetchBuffer, owned: OwnedShard, size: int
 ) -> asyncio.Task[None]:
     """Let a reader fetch batches until it has to wait."""
 
     async def read() -> None:
         for number in range(10):
-            await buffer.reserve(size, holding)
-            buffer.put(batch_of(holding, number, size=size))
+            await buffer.reserve(size, owned)
+            buffer.put(batch_of(owned, number, size=size))
 
     return world.loop.create_task(read())

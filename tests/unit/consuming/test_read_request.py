@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, Buffer, answer_memory
+from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer, answer_memory
 from kinesumer.consuming.read_request import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.simulation.event_loop import VirtualLoop
@@ -19,7 +19,7 @@ PAGE = FULL_PAGE_BYTES
 settle = asyncio.sleep
 
 
-async def reserved(buffer: Buffer, size: int) -> Reservation:
+async def reserved(buffer: PrefetchBuffer, size: int) -> Reservation:
     reservation = Reservation(buffer, hold())
     await reservation.take(size)
     return reservation
@@ -37,7 +37,7 @@ def test_an_answer_takes_what_its_json_takes_or_its_records() -> None:
 async def test_answers_under_way_keep_within_the_window_but_for_small_ones(
     world: World,
 ) -> None:
-    buffer = Buffer(10 * PAGE)
+    buffer = PrefetchBuffer(10 * PAGE)
     buffer.window.size = 2 * PAGE
     first, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, SMALL_PAGE_BYTES + 1))
@@ -55,7 +55,7 @@ async def test_answers_under_way_keep_within_the_window_but_for_small_ones(
 async def test_one_answer_is_let_through_a_window_that_is_too_small(
     world: World,
 ) -> None:
-    buffer = Buffer(10 * PAGE)
+    buffer = PrefetchBuffer(10 * PAGE)
     buffer.window.size = PAGE // 8
     reservation = await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE))
@@ -70,7 +70,7 @@ async def test_one_answer_is_let_through_a_window_that_is_too_small(
 async def test_what_a_small_answer_does_not_need_is_given_back_at_its_head(
     world: World,
 ) -> None:
-    buffer = Buffer(2 * PAGE)
+    buffer = PrefetchBuffer(2 * PAGE)
     reservation, _ = await reserved(buffer, PAGE), await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE - 100_000))
     await settle(1)
@@ -88,7 +88,7 @@ async def test_what_a_small_answer_does_not_need_is_given_back_at_its_head(
 
 @in_virtual_time
 async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> None:
-    buffer = Buffer(2 * PAGE)
+    buffer = PrefetchBuffer(2 * PAGE)
     rooms = [await reserved(buffer, PAGE) for _ in range(2)]
     assert rooms[0].covers(10 << 20)
     assert rooms[0].covers(None)
@@ -108,7 +108,7 @@ async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> Non
 
 @in_virtual_time
 async def test_who_gives_up_growing_holds_nothing(world: World) -> None:
-    buffer = Buffer(PAGE)
+    buffer = PrefetchBuffer(PAGE)
     reservation, _ = await reserved(buffer, 1000), await reserved(buffer, 1000)
     growing = world.loop.create_task(reservation.grow(None))
     await settle(1)
@@ -121,7 +121,7 @@ async def test_who_gives_up_growing_holds_nothing(world: World) -> None:
 
 @in_virtual_time
 async def test_who_gives_up_when_just_served_is_not_in_flight(world: World) -> None:
-    buffer = Buffer(PAGE)
+    buffer = PrefetchBuffer(PAGE)
     reservation = await reserved(buffer, PAGE)
     waiting = world.loop.create_task(reserved(buffer, PAGE))
     await settle(1)
@@ -135,12 +135,12 @@ async def test_who_gives_up_when_just_served_is_not_in_flight(world: World) -> N
 async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
     world: World,
 ) -> None:
-    buffer = Buffer(100)
-    holding, other = hold(), hold()
-    reservation, behind = Reservation(buffer, holding), Reservation(buffer, other)
+    buffer = PrefetchBuffer(100)
+    owned, other = hold(), hold()
+    reservation, behind = Reservation(buffer, owned), Reservation(buffer, other)
     await reservation.take(40)
     await behind.take(40)
-    opened = await reservation.open(10, lambda: [batch_of(holding, 1, size=60)])
+    opened = await reservation.open(10, lambda: [batch_of(owned, 1, size=60)])
     assert (buffer.used, buffer.opened) == (130, 60)
     waiting = world.loop.create_task(
         behind.open(10, lambda: [batch_of(other, 1, size=60)])
@@ -154,7 +154,7 @@ async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
     assert not waiting.done()
     taken = await buffer.get()
     assert taken is not None
-    buffer.give_back(holding, taken.size)
+    buffer.give_back(owned, taken.size)
     await waiting
     assert buffer.used == 30 + 30 + 60
     behind.close()
@@ -166,11 +166,11 @@ async def test_pieces_are_opened_one_at_a_time_while_room_is_free(
 async def test_a_piece_is_opened_if_pages_take_all_and_nothing_of_them_is_opened(
     world: World,
 ) -> None:
-    buffer = Buffer(100)
-    holding = hold()
-    reservation, _ = Reservation(buffer, holding), await reserved(buffer, 60)
+    buffer = PrefetchBuffer(100)
+    owned = hold()
+    reservation, _ = Reservation(buffer, owned), await reserved(buffer, 60)
     await reservation.take(40)
-    opened = await reservation.open(40, lambda: [batch_of(holding, 1, size=90)])
+    opened = await reservation.open(40, lambda: [batch_of(owned, 1, size=90)])
     assert opened[0].size == 90
     assert buffer.used == 150
     reservation.close()
@@ -179,13 +179,13 @@ async def test_a_piece_is_opened_if_pages_take_all_and_nothing_of_them_is_opened
 
 @in_virtual_time
 async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> None:
-    buffer = Buffer(100)
-    holding = hold()
-    reservation = Reservation(buffer, holding)
+    buffer = PrefetchBuffer(100)
+    owned = hold()
+    reservation = Reservation(buffer, owned)
     await reservation.take(90)
     waiting = world.loop.create_task(reserved(buffer, 50))
     await settle(1)
-    await reservation.open(90, lambda: [batch_of(holding, 1, size=70)])
+    await reservation.open(90, lambda: [batch_of(owned, 1, size=70)])
     assert not waiting.done()
     reservation.close()
     await waiting
@@ -196,10 +196,10 @@ async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> No
 async def test_an_opener_that_gives_up_lets_the_next_one_open(
     world: World, at_once: bool
 ) -> None:
-    buffer = Buffer(100)
-    holding = hold()
+    buffer = PrefetchBuffer(100)
+    owned = hold()
     held = await reserved(buffer, 100)
-    batch = batch_of(holding, 1, size=10)
+    batch = batch_of(owned, 1, size=10)
     buffer.put(batch)
     rooms = [Reservation(buffer, hold()) for _ in range(2)]
     first, second = (
@@ -218,7 +218,7 @@ async def test_an_opener_that_gives_up_lets_the_next_one_open(
 
 @in_virtual_time
 async def test_an_opener_that_fails_lets_the_next_one_open(world: World) -> None:
-    buffer, reservation = Buffer(100), Reservation(Buffer(100), hold())
+    buffer, reservation = PrefetchBuffer(100), Reservation(PrefetchBuffer(100), hold())
     with pytest.raises(ZeroDivisionError):
         await Reservation(buffer, hold()).open(0, lambda: [1 // 0])  # type: ignore[list-item]
     assert await reservation.open(0, list) == []
@@ -242,10 +242,12 @@ def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
 ) -> None:
     most = 60 * MIB  # of a page, or of what a piece is opened to
 
-    async def read(buffer: Buffer, steps: list[tuple[str, int, int, int]]) -> None:
-        holding = hold()
+    async def read(
+        buffer: PrefetchBuffer, steps: list[tuple[str, int, int, int]]
+    ) -> None:
+        owned = hold()
         for what, expected, size, seconds in steps:
-            reservation = Reservation(buffer, holding)
+            reservation = Reservation(buffer, owned)
             try:
                 async with asyncio.timeout(3 if what == "given up" else 1e6):
                     await reservation.take(expected)
@@ -259,7 +261,7 @@ def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
                     reservation.answered(size, seconds)
                     pieces = 3 if what == "aggregates" else 0
                     for _ in range(pieces):
-                        piece = [batch_of(holding, 1, size=expected)]
+                        piece = [batch_of(owned, 1, size=expected)]
                         opened = await reservation.open(
                             reservation.size // 3, piece.copy
                         )
@@ -268,21 +270,21 @@ def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
                         for batch in opened:
                             reservation.put(batch)
                     if not pieces:
-                        reservation.put(batch_of(holding, 1, size=reservation.size))
+                        reservation.put(batch_of(owned, 1, size=reservation.size))
             except TimeoutError:
                 pass
             finally:
                 reservation.close()
 
-    async def take(buffer: Buffer) -> None:
+    async def take(buffer: PrefetchBuffer) -> None:
         while True:
             batch = await buffer.get()
             if batch is not None:
                 await settle(slow)
-                buffer.give_back(batch.holding, batch.size)
+                buffer.give_back(batch.owned, batch.size)
 
     async def main(loop: VirtualLoop) -> None:
-        buffer = Buffer(limit * MIB)
+        buffer = PrefetchBuffer(limit * MIB)
         taking = loop.create_task(take(buffer))
         tasks = [loop.create_task(read(buffer, steps)) for steps in readers]
         async with asyncio.timeout(1e5):

@@ -43,9 +43,9 @@ async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> 
     assert await desk.read(2) == ["a", "b"]
     world.put("c")
     assert await desk.read(3, seconds=0.5) == ["a", "b", "c"]
-    owner = desk.holding.key, 1, APP
+    owner = desk.owned.key, 1, APP
     assert {record.fence[:3] for record in desk.records} == {owner}
-    assert desk.holding.millis_behind == 0
+    assert desk.owned.millis_behind == 0
 
 
 @in_virtual_time
@@ -67,8 +67,8 @@ async def test_a_closed_shard_ends_with_its_children(world: World) -> None:
     desk.start()
     await desk.task
     assert desk.texts == ["a"]
-    assert desk.holding.children is not None
-    assert [child.shard_id for child in desk.holding.children] == [low, high]
+    assert desk.owned.children is not None
+    assert [child.shard_id for child in desk.owned.children] == [low, high]
 
 
 @in_virtual_time
@@ -224,7 +224,7 @@ async def test_a_wait_for_a_connection_is_not_held_against_kinesis(
     desk.start()
     for _ in range(30):
         await asyncio.sleep(13)
-        assert desk.holding.asking_since is None  # the watchdog sees no request
+        assert desk.owned.request_since is None  # the watchdog sees no request
     await asyncio.sleep(20)
     assert (desk.stream.failing or ())[:2] == pytest.approx((400, 400), abs=1)
     desk.source.down = slow = False
@@ -454,7 +454,7 @@ async def test_a_shard_that_has_expired_counts_as_ended(
     desk = ReaderDesk(world)
     desk.start()
     await desk.task
-    assert desk.holding.children == ()
+    assert desk.owned.children == ()
     assert "retention has passed a whole shard: records may be lost" in caplog.text
 
 
@@ -571,7 +571,7 @@ async def test_a_reader_cancelled_while_it_waits_gives_everything_back(
     desk = ReaderDesk(world, max_uncommitted_records=4)
     desk.start()
     await asyncio.sleep(10)
-    desk.holding.revoke()
+    desk.owned.revoke()
     await asyncio.wait([desk.task])
     assert desk.buffer.used == sum(batch.size for batch in desk.batches)
 

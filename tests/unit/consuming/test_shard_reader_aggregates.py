@@ -41,7 +41,7 @@ async def test_a_checkpoint_at_an_aggregates_last_part_moves_past_it(
     desk = ReaderDesk(world, position=Position(number, 1))
     desk.start()
     await world.until(lambda: desk.batches)
-    assert desk.holding.position == Position(number)
+    assert desk.owned.position == Position(number)
     world.put("c")
     assert await desk.read(1) == ["c"]
 
@@ -53,7 +53,7 @@ async def test_an_aggregate_without_records_moves_the_position(world: World) -> 
     desk.start()
     await world.until(lambda: desk.batches)
     assert desk.texts == []
-    assert desk.holding.position == Position(number)
+    assert desk.owned.position == Position(number)
 
 
 @in_virtual_time
@@ -65,8 +65,8 @@ async def test_a_whole_page_is_done_with_its_last_record_even_if_that_is_empty(
     desk = ReaderDesk(world)
     desk.start()
     await desk.read(2)
-    desk.holding.progress.done_through(2)
-    assert desk.holding.position == Position(number)
+    desk.owned.progress.done_through(2)
+    assert desk.owned.position == Position(number)
 
 
 @in_virtual_time
@@ -78,4 +78,4 @@ async def test_records_outside_the_hash_range_are_delivered_and_counted(
     desk = ReaderDesk(world, last_hash=HASH_KEYS // 2)
     desk.start()
     assert await desk.read(2) == ["in", "out"]
-    assert desk.holding.outside == 1
+    assert desk.owned.outside_hash_range == 1

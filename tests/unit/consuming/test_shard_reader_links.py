@@ -98,17 +98,17 @@ async def test_an_answer_that_waits_for_room_is_no_failure_and_not_under_way(
     world: World,
 ) -> None:
     crowd = Crowd(world, 1, rate=4 * MB)
-    [holding] = crowd.holdings
+    [owned] = crowd.owned_shards
     await asyncio.sleep(10)
     await crowd.buffer.reserve(crowd.budget - 100_000)
     crowd.put(MB, 10)
     await asyncio.sleep(5)
     assert crowd.received.total() == crowd.link.under_way == 0
-    assert holding.asking_since is None
+    assert owned.request_since is None
     await asyncio.sleep(100)  # it is given up, and asked for with room for a page
     assert len(crowd.source.limits) < 60
     assert crowd.received.total() == 0
-    assert holding.asking_since is None
+    assert owned.request_since is None
     crowd.buffer.release(crowd.budget - 100_000)
     await crowd.until(10, 30)
     assert crowd.link.late == 0

@@ -25,7 +25,7 @@ from tests.support.world import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.rows import ShardRow
     from tests.support.world import Client
 
@@ -40,25 +40,25 @@ class Quiet:
     def __init__(self, world: World, shards: int = 1) -> None:
         self.world = world
         self.store = FaultyStore(world.table)
-        self.lost: list[Holding] = []
+        self.lost: list[OwnedShard] = []
         named = [ShardKey(ARN, f"s{n:03}") for n in range(shards)]
-        self.holdings = [
+        self.owned_shards = [
             hold(shard_row(position=Position("5"))._replace(key=key)) for key in named
         ]
 
     async def begin(self) -> Quiet:
-        for holding in self.holdings:
-            row = holding.row
+        for owned in self.owned_shards:
+            row = owned.row
             await self.world.table.write(writes.create_shard(APP, row))
             free = row._replace(epoch=row.epoch, owner="")
             member = self.member
             await self.world.table.write(writes.claim(APP, free, member, "n"))
-            holding.row = row._replace(epoch=row.epoch + 1, owner=member.session)
+            owned.row = row._replace(epoch=row.epoch + 1, owner=member.session)
         self.checkpointer = Checkpointer(
             self.world.context(store=self.store),
-            lambda: self.holdings,
+            lambda: self.owned_shards,
             lambda: None,
-            lambda holding, now: self.lost.append(holding),
+            lambda owned, now: self.lost.append(owned),
         )
         self.running = self.world.loop.create_task(self.checkpointer.run())
         return self
@@ -69,8 +69,8 @@ class Quiet:
 
     def read(self, until: float) -> None:
         """Let the shards be read to their tips."""
-        for holding in self.holdings:
-            holding.caught_up(until, DAY)
+        for owned in self.owned_shards:
+            owned.caught_up(until, DAY)
 
     def tip(self, number: int = 0) -> Tip | None:
         return self.row(number).tip
@@ -102,13 +102,13 @@ async def test_few_tips_are_stored_at_a_time(world: World) -> None:
 @in_virtual_time
 async def test_a_tip_comes_with_the_position_where_that_moves(world: World) -> None:
     quiet = await Quiet(world).begin()
-    (holding,) = quiet.holdings
-    holding.progress.deliver(batch_of(holding, 6, 7).records)
+    (owned,) = quiet.owned_shards
+    owned.progress.deliver(batch_of(owned, 6, 7).records)
     quiet.read(1e6)
-    holding.progress.done_through(1)
+    owned.progress.done_through(1)
     await asyncio.sleep(6)
     assert (quiet.row().position, quiet.tip()) == (Position("6"), None)
-    holding.progress.done_through(2)
+    owned.progress.done_through(2)
     await asyncio.sleep(6)
     assert (quiet.row().position, quiet.tip()) == (
         Position("7"),
@@ -121,7 +121,7 @@ async def test_a_tip_comes_with_the_position_where_that_moves(world: World) -> N
 @in_virtual_time
 async def test_a_shard_that_no_record_was_read_of_has_no_tip(world: World) -> None:
     quiet = Quiet(world)
-    quiet.holdings = [hold(shard_row("s000"))]
+    quiet.owned_shards = [hold(shard_row("s000"))]
     await quiet.begin()
     quiet.read(1e6)
     await asyncio.sleep(60)
@@ -145,11 +145,11 @@ async def test_a_tip_that_could_not_be_stored_is_stored_later(
 async def test_a_former_owner_stores_no_tip_and_is_told(world: World) -> None:
     quiet = await Quiet(world).begin()
     quiet.read(1e6)
-    (holding,) = quiet.holdings
-    holding.row = holding.row._replace(epoch=1)
+    (owned,) = quiet.owned_shards
+    owned.row = owned.row._replace(epoch=1)
     await asyncio.sleep(6)
     assert quiet.tip() is None
-    assert quiet.lost == [holding]
+    assert quiet.lost == [owned]
 
 
 # --- what tips prove after a restart -------------------------------------------------

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import ThreadHeart
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from kinesumer.consuming.watchdog import Work
+    from kinesumer.consuming.watchdog import InFlightWork
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Reservation
@@ -94,9 +94,9 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
     world.put("a")
     client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
     await world.until(lambda: client.held)
-    [holding] = client.group.holdings()
-    await world.until(lambda: holding.revoked, seconds=90)
-    assert holding.lease.dead
+    [owned] = client.group.owned_shards()
+    await world.until(lambda: owned.revoked, seconds=90)
+    assert owned.lease.dead
     await world.until(lambda: client.texts == ["a"])  # it takes part again
     assert world.members()["c1"].incarnation == 1
     assert next(iter(world.shard_rows().values())).epoch == 2
@@ -200,7 +200,7 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         while not reports(caplog) and time.monotonic() < give_up_at:
             time.sleep(0.01)
 
-    delivery = Delivery(clock, acks_by_asking=True)
+    delivery = RecordDelivery(clock, acks_by_asking=True)
     heart = ThreadHeart(context, thread)
     group = Group(context, open_source, heart, delivery)
 
@@ -208,11 +208,11 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         await group.start("orders", Start.TRIM_HORIZON)
 
     async for _ in Records(delivery, start):
-        [holding] = group.holdings()
+        [owned] = group.owned_shards()
         blocks_until_reported()
         break
     async with asyncio.timeout(20):
-        while not holding.revoked:
+        while not owned.revoked:
             await asyncio.sleep(0.01)
     await group.stop(wait_for_user=False)
     await thread.stop()
@@ -263,7 +263,7 @@ async def test_what_else_holds_the_loop_is_reported_when_seen_for_too_long(
     await world.until(lambda: client.held)
     loop_clock = client.context.loop_clock
 
-    def oldest() -> Work | None:
+    def oldest() -> InFlightWork | None:
         return oldest_of(client.delivery, (), loop_clock)
 
     assert oldest() is None
@@ -288,11 +288,11 @@ async def test_a_request_is_no_hang_while_user_code_holds_the_loop(
     source = HangingSource(world.kinesis.source("orders"))
     client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
     await world.until(lambda: client.held)
-    [holding] = client.group.holdings()
+    [owned] = client.group.owned_shards()
     for _ in range(3):
         client.machine.block(50)
         await asyncio.sleep(50.3)
-    assert not holding.revoked
+    assert not owned.revoked
     assert not reports(caplog)
-    await world.until(lambda: holding.revoked, seconds=90)
+    await world.until(lambda: owned.revoked, seconds=90)
     assert reports(caplog)[0].startswith("the request for records of")

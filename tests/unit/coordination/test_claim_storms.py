@@ -24,7 +24,7 @@ from tests.support.world import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.ports import WriteResult
     from tests.support.world import Client
 
@@ -74,7 +74,7 @@ def start(
 
 
 def held(clients: list[Client]) -> int:
-    return sum(1 for client in clients for _ in client.group.holdings())
+    return sum(1 for client in clients for _ in client.group.owned_shards())
 
 
 @in_virtual_time
@@ -122,7 +122,7 @@ async def test_a_keeper_creates_rows_as_fast_as_the_table_takes_them(
 # --- commits ---
 
 
-async def own(world: World, number: int, shards: int) -> Holding:
+async def own(world: World, number: int, shards: int) -> OwnedShard:
     """Return a shard of many, its row owned."""
     first = number * (HASH_KEYS // shards)
     key = ShardKey(ARN, f"shardId-{number:012}")
@@ -133,26 +133,26 @@ async def own(world: World, number: int, shards: int) -> Holding:
     return hold(row)
 
 
-async def work(holdings: list[Holding]) -> None:
+async def work(owned_shards: list[OwnedShard]) -> None:
     """Let every shard be active all the time."""
     for count in range(1, 1000):
-        for holding in holdings:
-            holding.progress.deliver([Record(str(10_000 + count), b"x")])
-            holding.progress.done_through(count)
+        for owned in owned_shards:
+            owned.progress.deliver([Record(str(10_000 + count), b"x")])
+            owned.progress.done_through(count)
         await asyncio.sleep(2)
 
 
 @in_virtual_time
 async def test_more_active_shards_are_committed_less_often(world: World) -> None:
     shards, clients = 6000, 3
-    holdings = [await own(world, number, shards) for number in range(shards)]
-    tasks = [world.loop.create_task(work(holdings))]
+    owned_shards = [await own(world, number, shards) for number in range(shards)]
+    tasks = [world.loop.create_task(work(owned_shards))]
     for client in range(clients):
         checkpointer = Checkpointer(
             world.context(f"c{client}", store=FaultyStore(world.table)),
-            lambda part=holdings[client::clients]: part,  # type: ignore[misc]
+            lambda part=owned_shards[client::clients]: part,  # type: ignore[misc]
             lambda: None,
-            lambda holding, row: None,
+            lambda owned, row: None,
             lambda arn: 1 / clients,
         )
         tasks.append(world.loop.create_task(checkpointer.run()))

@@ -254,8 +254,8 @@ async def test_clients_that_ask_for_different_streams_get_only_what_they_ask(
     new = world.client("c2", "orders", "payments")
     await world.until(lambda: len(old.held) + len(new.held) == 8)
     await world.until(lambda: len(new.held) == 4)
-    assert {h.source.stream for h in old.group.holdings()} == {"orders"}
-    assert {h.source.stream for h in new.group.holdings()} == {"payments"}
+    assert {h.source.stream for h in old.group.owned_shards()} == {"orders"}
+    assert {h.source.stream for h in new.group.owned_shards()} == {"payments"}
     spread(world, *numbers(0, 8))
     spread(world, *numbers(8, 16), stream="payments")
     await world.until(lambda: len(counts(old, new)) == 16)

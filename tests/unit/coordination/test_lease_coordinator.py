@@ -196,7 +196,7 @@ async def test_a_hand_over_waits_a_heartbeat_for_the_next_owner_to_be_told(
     owner.plan((), version=2)
     await asyncio.sleep(2)
     assert owner.held() == [P]
-    assert not owner.holding().revoked
+    assert not owner.owned().revoked
     await owner.owns(seconds=0.6)
 
 
@@ -284,15 +284,15 @@ async def test_what_is_done_while_the_release_is_under_way_is_told_as_lost(
     owner.finishes = False
     world.put("a")
     await world.until(lambda: owner.texts)
-    holding = owner.holding()
+    owned = owner.owned()
     owner.store.latency = 0.5
     owner.plan((), version=2)
-    await world.until(lambda: holding.revoked)
+    await world.until(lambda: owned.revoked)
     await asyncio.sleep(1.2)
-    holding.progress.done_through(1)
+    owned.progress.done_through(1)
     await owner.owns()
     assert owner.row().position is None
-    assert owner.rounds.lost == {holding.key}
+    assert owner.rounds.lost == {owned.key}
 
 
 @in_virtual_time
@@ -328,9 +328,9 @@ async def test_a_dropped_shard_with_unstored_records_is_told_as_lost(
     owner = await own(world)
     world.put("a")
     await world.until(lambda: owner.texts)
-    holding = owner.holding()
-    owner.rounds.drop(holding)
-    assert holding.lost
+    owned = owner.owned()
+    owner.rounds.drop(owned)
+    assert owned.lost
     assert owner.rounds.lost == {ShardKey(ARN, P)}
     assert owner.held() == []
 
@@ -342,7 +342,7 @@ async def test_a_dropped_shard_gives_back_what_is_queued_of_it(world: World) -> 
     world.put("a")
     await asyncio.sleep(2)
     assert owner.buffer.used > 0
-    owner.rounds.drop(owner.holding())
+    owner.rounds.drop(owner.owned())
     await asyncio.sleep(1)
     assert owner.buffer.used == 0
 

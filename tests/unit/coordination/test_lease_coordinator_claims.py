@@ -52,7 +52,7 @@ async def test_reading_goes_on_from_the_position_in_the_claims_answer(
     monkeypatch.setattr(owner.store, "query", stale)
     owner.plan(WHOLE)
     await owner.owns(P)
-    assert owner.holding().row.position == Position(number)
+    assert owner.owned().row.position == Position(number)
     await world.until(lambda: owner.texts)
     assert owner.texts == ["c"]
 

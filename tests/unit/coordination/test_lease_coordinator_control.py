@@ -129,7 +129,7 @@ async def test_user_code_finishes_what_it_has_before_a_pause_releases(
     await asyncio.sleep(5)
     assert owner.held() == [P]
     owner.finishes = True
-    owner.rounds._take_stock()
+    owner.rounds._sync_progress()
     await owner.owns(seconds=0.5)
     assert owner.row().position is not None
 
@@ -140,7 +140,7 @@ async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
 ) -> None:
     owner = await own(world)
     old = owner.row()._replace(paused=True, epoch=0, owner="")
-    owner.rounds._heed(owner.holding(), old)
+    owner.rounds._heed(owner.owned(), old)
     await asyncio.sleep(1)
     assert owner.held() == [P]
 

@@ -91,7 +91,7 @@ async def test_a_shard_given_up_while_it_ends_isnt_called_lost(world: World) -> 
     world.kinesis.split("orders", P)
     await world.until(lambda: owner.store.writes("start"))
     await asyncio.sleep(0.1)
-    owner.rounds._begin_hand_over(owner.holding())
+    owner.rounds._begin_hand_over(owner.owned())
     await world.until(lambda: ends(owner))
     await asyncio.sleep(1)
     assert owner.row().position is not None
@@ -180,11 +180,11 @@ async def test_a_release_of_a_shard_that_was_read_to_its_end_is_settled_too(
     world.kinesis.split("orders", P)
     owner.finishes = False
     await world.until(lambda: len(owner.texts) == 4)
-    await world.until(lambda: owner.holding().children is not None)
-    owner.holding().progress.done_through(3)
-    owner.holding().hand_out(3)
+    await world.until(lambda: owner.owned().children is not None)
+    owner.owned().progress.done_through(3)
+    owner.owned().set_delivered(3)
     owner.store.spoil("unanswered", "owner")
-    await owner.rounds.release(owner.holding(), 0)
+    await owner.rounds.release(owner.owned(), 0)
     assert owner.row().owner == ""
     assert not owner.row().ended
     assert owner.rounds.lost == set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.consuming.streams import Failing
+from kinesumer.consuming.streams import ReadFailure
 from kinesumer.coordination.reachability import Reachability
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -54,7 +54,7 @@ class Watcher:
         for _ in range(seconds):
             now = self.world.clock.now()
             await asyncio.sleep(1)
-            read = Failing(now, self.world.clock.now(), SHARD, Start.TRIM_HORIZON)
+            read = ReadFailure(now, self.world.clock.now(), SHARD, Start.TRIM_HORIZON)
             stream.read_failed(read)
 
 

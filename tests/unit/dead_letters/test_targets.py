@@ -21,7 +21,7 @@ from kinesumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from kinesumer.dead_letters.targets import ReadableLetters, Stored
+    from kinesumer.dead_letters.targets import ReadableDeadLetters, StoredEntry
 
 LETTER = DeadLetter(
     app="bill/ing",
@@ -74,7 +74,7 @@ async def target(clients: ClientFactory, request: pytest.FixtureRequest) -> str:
     return f"sqs:{answer['QueueUrl']}"
 
 
-async def stored(letters: ReadableLetters) -> list[Stored]:
+async def stored(letters: ReadableDeadLetters) -> list[StoredEntry]:
     return [one async for one in letters.read()]
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
-from kinesumer.handlers.options import read_terms
-from kinesumer.handlers.runner import Handling
+from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine
 
-    from kinesumer.consuming.owned_shard import Holding
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.model.streams import Stream
     from tests.support.world import World
@@ -49,15 +49,15 @@ class Runner:
         self.machine = world.loop.machine(client_id)
         self.context = world.context(client_id, store=store, **options)
         self.letters = Letters()
-        terms = read_terms(handler, **asked)
-        self.handling = Handling(
-            terms,
+        run_options = read_run_options(handler, **asked)
+        self.handling = HandlerRunner(
+            run_options,
             app=self.context.app,
             clock=self.machine,
             random=Random(2),
             drain=self.context.config.drain_timeout_seconds,
         )
-        if terms.on_failure == "dead-letter":
+        if run_options.on_failure == "dead-letter":
             self.handling.letters = self.letters
         self.group = Group(
             self.context, self._open, TaskHeart(self.context), self.handling
@@ -68,13 +68,13 @@ class Runner:
     @property
     def held(self) -> list[str]:
         """The ids of the shards held."""
-        return sorted(h.key.shard_id for h in self.group.holdings())
+        return sorted(h.key.shard_id for h in self.group.owned_shards())
 
     @property
-    def holding(self) -> Holding:
+    def owned(self) -> OwnedShard:
         """The only shard held."""
-        [holding] = self.group.holdings()
-        return holding
+        [owned] = self.group.owned_shards()
+        return owned
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something of the client on its machine."""
@@ -95,7 +95,7 @@ class Runner:
 
     async def _begin(self) -> None:
         await self.group.start(self._streams, Start.TRIM_HORIZON)
-        self.handling.look_at(self.group.streams.values())
+        self.handling.warn_unsupported(self.group.streams.values())
 
 
 class Letters:

@@ -11,7 +11,7 @@ import pytest
 import kinesumer
 from kinesumer import Batch, Middleware, Record
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_handler
 from tests.support.world import World, in_virtual_time
 from tests.unit.test_client import InMemory
@@ -166,23 +166,27 @@ def test_arguments_that_cannot_work_are_refused(
     wrong: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        read_terms(of_record, **wrong)
+        read_run_options(of_record, **wrong)
 
 
 def test_hooks_that_await_are_refused_where_the_handler_runs_in_a_thread() -> None:
     with pytest.raises(ConfigurationError, match=r"AsyncHook\.after is async, but"):
-        read_terms(plain, middleware=[AsyncHook()])
-    read_terms(of_record, middleware=[AsyncHook()])
+        read_run_options(plain, middleware=[AsyncHook()])
+    read_run_options(of_record, middleware=[AsyncHook()])
 
 
 async def keep(letter: DeadLetter) -> None: ...
 
 
 def test_a_target_of_dead_letters_is_used_and_without_one_the_client_stops() -> None:
-    assert read_terms(of_record).on_failure == "stop-client"
-    assert read_terms(of_record, dead_letters="file:x").on_failure == "dead-letter"
-    assert read_terms(of_record, dead_letters=keep).on_failure == "dead-letter"
-    assert read_terms(of_record, on_failure="stop-shard").on_failure == "stop-shard"
+    assert read_run_options(of_record).on_failure == "stop-client"
+    assert (
+        read_run_options(of_record, dead_letters="file:x").on_failure == "dead-letter"
+    )
+    assert read_run_options(of_record, dead_letters=keep).on_failure == "dead-letter"
+    assert (
+        read_run_options(of_record, on_failure="stop-shard").on_failure == "stop-shard"
+    )
 
 
 # --- the client ---

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import Batch, Buffer, memory_size
+from kinesumer.consuming.prefetch import Batch, PrefetchBuffer, memory_size
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.queues import ByKey
-from kinesumer.handlers.shard_queue import Lane
+from kinesumer.handlers.queues import KeyedQueue
+from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.model.records import Record
 from kinesumer.telemetry.api import Telemetry
 from tests.support.world import World, hold, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import Holding
-    from kinesumer.handlers.work_item import Stint
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.handlers.work_item import WorkItem
 
 P = "shardId-000000000000"
 
@@ -195,7 +195,7 @@ def test_streams_whose_keys_have_no_order_are_told_of_once(
         assert not warnings(caplog)
         stream.info = stream.info._replace(routes_by_key=False)
         for _ in range(2):
-            runner.handling.look_at([stream])
+            runner.handling.warn_unsupported([stream])
 
     case()
     assert len(warnings(caplog)) == concurrency - 1
@@ -211,13 +211,15 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class Workers:
-    """A lane whose stints are finished in any order."""
+    """A queue whose items are finished in any order."""
 
     def __init__(self, keys: list[int], workers: int, *, whole: bool) -> None:
-        self.holding: Holding = hold()
-        self.buffer = Buffer(1 << 30)
-        queue = ByKey(workers, whole=whole)
-        self.lane = Lane(self.holding, queue, self.buffer, Telemetry(), lambda: None)
+        self.owned: OwnedShard = hold()
+        self.buffer = PrefetchBuffer(1 << 30)
+        queue = KeyedQueue(workers, whole=whole)
+        self.queue = ShardQueue(
+            self.owned, queue, self.buffer, Telemetry(), lambda: None
+        )
         self.workers = workers
         self.handled: dict[str | None, list[int]] = defaultdict(list)
         self.done: set[int] = set()
@@ -233,30 +235,30 @@ class Workers:
         records = [Record(str(n + 1), b"x" * n, str(self._keys[n])) for n in numbers]
         size = memory_size(records)
         self.buffer.used += size
-        self.holding.buffered += size
-        self.holding.queued(len(records))
-        self.lane.put(Batch(records, 0, size, None, self.holding))
+        self.owned.buffered += size
+        self.owned.queued(len(records))
+        self.queue.put(Batch(records, 0, size, None, self.owned))
 
     def begin(self) -> None:
         """Let idle workers begin something."""
-        while len(self.lane.stints) < self.workers:
-            if self.lane.begin() is None:
+        while len(self.queue.items) < self.workers:
+            if self.queue.begin() is None:
                 return
-        keys = [key for stint in self.lane.stints for key in stint.keys]
+        keys = [key for item in self.queue.items for key in item.keys]
         assert len(keys) == len(set(keys))
 
-    def finish(self, stint: Stint, done: int) -> None:
-        """Finish a stint of which so many records are done."""
-        stint.done, stint.seconds = done, 0.001 * done
-        for record in stint.records[:done]:
+    def finish(self, item: WorkItem, done: int) -> None:
+        """Finish an item of which so many records are done."""
+        item.done, item.seconds = done, 0.001 * done
+        for record in item.records[:done]:
             number = int(record.sequence_number)
             self.handled[record.partition_key].append(number)
             self.done.add(number)
-        self.lane.finish(stint)
+        self.queue.finish(item)
         first_undone = next(
             n for n in range(1, len(self._keys) + 2) if n not in self.done
         )
-        assert self.holding.progress.done == first_undone - 1
+        assert self.owned.progress.done == first_undone - 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -269,19 +271,19 @@ class Workers:
 def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
     *, keys: list[int], workers: int, whole: bool, seed: int
 ) -> None:
-    draw = Random(seed)
+    wait_turn = Random(seed)
     some = Workers(keys, workers, whole=whole)
     while len(some.done) < len(keys):
-        if draw.random() < 0.3:
-            some.put(draw.randrange(1, 20))
+        if wait_turn.random() < 0.3:
+            some.put(wait_turn.randrange(1, 20))
         some.begin()
-        stints: list[Any] = sorted(some.lane.stints, key=lambda s: s.offsets[0])
-        if stints:
-            stint = draw.choice(stints)
-            some.finish(stint, len(stint.records))
+        items: list[Any] = sorted(some.queue.items, key=lambda s: s.offsets[0])
+        if items:
+            item = wait_turn.choice(items)
+            some.finish(item, len(item.records))
     for handled in some.handled.values():
         assert handled == sorted(handled)
-    assert some.buffer.used == some.holding.buffered == 0
+    assert some.buffer.used == some.owned.buffered == 0
 
 
 @given(
@@ -291,19 +293,19 @@ def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
 def test_a_shard_given_up_in_between_leaves_nothing_behind(
     keys: list[int], seed: int
 ) -> None:
-    draw = Random(seed)
+    wait_turn = Random(seed)
     some = Workers(keys, 3, whole=False)
     some.put(len(keys))
     some.begin()
-    for _ in range(draw.randrange(4)):
-        if some.lane.stints:
-            stint = min(some.lane.stints, key=lambda s: s.offsets[0])
-            some.finish(stint, len(stint.records))
+    for _ in range(wait_turn.randrange(4)):
+        if some.queue.items:
+            item = min(some.queue.items, key=lambda s: s.offsets[0])
+            some.finish(item, len(item.records))
         some.begin()
-    some.lane.end()
-    assert some.lane.begin() is None
-    for stint in list(some.lane.stints):
-        assert not some.holding.is_idle
-        some.finish(stint, draw.randrange(len(stint.records) + 1))
-    assert some.holding.is_idle
-    assert some.buffer.used == some.holding.buffered == 0
+    some.queue.end()
+    assert some.queue.begin() is None
+    for item in list(some.queue.items):
+        assert not some.owned.is_idle
+        some.finish(item, wait_turn.randrange(len(item.records) + 1))
+    assert some.owned.is_idle
+    assert some.buffer.used == some.owned.buffered == 0

@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.middleware import wrapped
-from kinesumer.handlers.options import read_terms
+from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_handler
 from tests.support.world import World, batch_of, hold, in_virtual_time
 from tests.unit.handlers.runner import Runner
@@ -137,5 +137,5 @@ async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
 def test_hooks_that_do_nothing_are_fine() -> None:
     def handle(_: Record) -> None: ...
 
-    terms = read_terms(handle, batch=False, middleware=[Middleware()])
-    assert terms.handler.call(None) is None
+    options = read_run_options(handle, batch=False, middleware=[Middleware()])
+    assert options.handler.call(None) is None

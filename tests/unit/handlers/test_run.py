@@ -10,7 +10,7 @@ import pytest
 
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.shard_queue import Lane
+from kinesumer.handlers.shard_queue import ShardQueue
 from tests.support.world import FaultyStore, World, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
@@ -174,7 +174,7 @@ async def test_a_lapsed_lease_pauses_between_records(world: World) -> None:
     runner = Runner(world, seen, store=store)
     await world.until(lambda: seen.begun == ["a", "b"])
     store.down = True
-    await world.until(lambda: not runner.holding.lease.permits(world.clock.now()))
+    await world.until(lambda: not runner.owned.lease.permits(world.clock.now()))
     begun = list(seen.begun)
     await asyncio.sleep(1.5)
     assert seen.begun == seen.texts == begun
@@ -192,7 +192,7 @@ async def test_not_even_quick_handlers_go_on_when_the_lease_lapses(
     async def handle(record: Record) -> None:
         begun[record.data] = world.clock.now()
         if record.data == b"b":
-            runner.holding.lease.deadline = 0.0
+            runner.owned.lease.deadline = 0.0
 
     world.put("a", "b", "c")
     runner = Runner(world, handle)
@@ -210,7 +210,7 @@ async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
     async def handle(record: Record) -> None:
         begun.append(record.data)
         if record.data == b"b":
-            runner.group.session.rounds.drop(runner.holding)  # type: ignore[union-attr]
+            runner.group.session.rounds.drop(runner.owned)  # type: ignore[union-attr]
 
     world.put("a", "b", "c")
     runner = Runner(world, handle)
@@ -263,10 +263,10 @@ async def test_an_error_of_the_library_itself_ends_run_too(
     async def handle(_: Record) -> None:
         pass
 
-    def broken(lane: Lane, stint: object) -> None:
+    def broken(queue: ShardQueue, item: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Lane, "_mark", broken)
+    monkeypatch.setattr(ShardQueue, "_mark", broken)
     world.put("a")
     runner = Runner(world, handle)
     with pytest.raises(ZeroDivisionError):

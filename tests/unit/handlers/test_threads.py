@@ -19,8 +19,8 @@ from kinesumer.coordination.shard_sync import keep
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError, HandlerFailedError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.options import read_terms
-from kinesumer.handlers.runner import Handling
+from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -62,13 +62,13 @@ class Client:
             new_id=lambda: next(ids),
             failure_log=FailureLog(clock),
         )
-        terms = read_terms(handler, **asked)
+        run_options = read_run_options(handler, **asked)
         drain = self.context.config.drain_timeout_seconds
-        self.handling = Handling(
-            terms, app=APP, clock=clock, random=Random(1), drain=drain
+        self.handling = HandlerRunner(
+            run_options, app=APP, clock=clock, random=Random(1), drain=drain
         )
         self.letters = Letters()
-        if terms.on_failure == "dead-letter":
+        if run_options.on_failure == "dead-letter":
             self.handling.letters = self.letters
         self._thread = StoreThread(self._open_store)
         heart = ThreadHeart(self.context, self._thread)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @given(st.integers(0, 40), st.integers(1, 10), st.randoms(use_true_random=False))
 def test_it_never_passes_a_record_that_is_not_done(
-    count: int, at_once: int, draw: Random
+    count: int, at_once: int, wait_turn: Random
 ) -> None:
     watermark, done = Watermark(), set[int]()
-    order = draw.sample(range(count), count)
+    order = wait_turn.sample(range(count), count)
     while order:
         part, order = order[:at_once], order[at_once:]
         watermark.mark(part)

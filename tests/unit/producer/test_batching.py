@@ -16,9 +16,9 @@ from kinesumer.producer.batching import (
     MOST,
     REQUEST_BYTES,
     REQUEST_RECORDS,
-    Counts,
-    Putter,
-    Unit,
+    PendingRecord,
+    PutCounts,
+    RecordProducer,
 )
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, PutResult
@@ -72,14 +72,17 @@ class Kinesis:
         return results
 
 
-def units(entries: Iterable[Entry]) -> list[Unit]:
-    return [Unit(entry, entry.size, lane=entry.partition_key) for entry in entries]
+def units(entries: Iterable[Entry]) -> list[PendingRecord]:
+    return [
+        PendingRecord(entry, entry.size, order_key=entry.partition_key)
+        for entry in entries
+    ]
 
 
 async def put_all(
     kinesis: Kinesis, entries: Sequence[Entry], *, ordered: bool, part: int = 2000
-) -> Counts:
-    putter = Putter(kinesis.put, ordered=ordered, chance=kinesis.chance)
+) -> PutCounts:
+    putter = RecordProducer(kinesis.put, ordered=ordered, chance=kinesis.chance)
     for start in range(0, len(entries), part):
         await putter.add(units(entries[start : start + part]))
     return await putter.finish()
@@ -147,7 +150,7 @@ def test_without_order_every_record_is_taken_once(
     counts = in_virtual_time(put_all(kinesis, entries, ordered=False, part=part), seed)
     assert sorted(e.data for e in kinesis.taken) == sorted(e.data for e in entries)
     refused = sum(map(len, kinesis.requests)) - count
-    assert counts == Counts(
+    assert counts == PutCounts(
         count, count, sum(e.size for e in entries), len(kinesis.requests), refused
     )
 
@@ -163,11 +166,11 @@ def test_a_full_stream_slows_its_writer_down() -> None:
     kinesis = Kinesis()
     in_virtual_time(put_all(kinesis, numbered(40_000, 100), ordered=False))
     assert kinesis.most_at_once == MOST
-    putter: list[Putter] = []
+    putter: list[RecordProducer] = []
 
     async def throttled() -> None:
         kinesis = Kinesis(refuses=0.9)
-        putter.append(Putter(kinesis.put, ordered=False, chance=kinesis.chance))
+        putter.append(RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance))
         await putter[0].add(units(numbered(10_000, 100)))
         await putter[0].finish()
         assert kinesis.requests
@@ -194,7 +197,7 @@ def test_an_error_that_trying_again_cant_help_ends_everything() -> None:
             await asyncio.sleep(3600)
             return []
 
-        putter = Putter(put, ordered=False, chance=random.Random(1))
+        putter = RecordProducer(put, ordered=False, chance=random.Random(1))
         await putter.add(units(numbered(1000, 1000)))
         with pytest.raises(AccessDeniedError):
             await putter.finish()
@@ -209,7 +212,7 @@ def test_an_error_at_any_time_is_never_taken_for_success(count: int) -> None:
         raise AccessDeniedError("kinesis:PutRecords", "orders")
 
     async def work() -> None:
-        putter = Putter(put, ordered=False, chance=random.Random(1))
+        putter = RecordProducer(put, ordered=False, chance=random.Random(1))
         await putter.add(units(numbered(count, 1000, size=200)))
         await asyncio.sleep(1)
         await putter.finish()
@@ -225,19 +228,19 @@ def test_after_a_failure_what_is_left_and_what_was_taken_is_everything(
     kinesis = Kinesis(seed, refuses=0.3)
     entries = numbered(count, 40)
 
-    async def work() -> list[Unit]:
+    async def work() -> list[PendingRecord]:
         async def put(entries: Sequence[Entry]) -> list[PutResult]:
             if len(kinesis.taken) > count // 2:
                 raise AccessDeniedError("kinesis:PutRecords", "orders")
             return await kinesis.put(entries)
 
-        putter = Putter(put, ordered=ordered, chance=kinesis.chance)
+        putter = RecordProducer(put, ordered=ordered, chance=kinesis.chance)
         with pytest.raises(AccessDeniedError):
             await putter.add(units(entries))
             await putter.send()
             await putter.finish()
             raise AccessDeniedError("kinesis:PutRecords", "all were taken first")
-        return putter.untaken()
+        return putter.unacknowledged()
 
     left = in_virtual_time(work(), seed)
     told = Counter(unit.entry.data for unit in left)
@@ -250,13 +253,13 @@ def test_what_waits_for_a_full_request_goes_when_it_is_told_to() -> None:
     kinesis = Kinesis()
 
     async def work() -> None:
-        putter = Putter(kinesis.put, ordered=True, chance=kinesis.chance)
+        putter = RecordProducer(kinesis.put, ordered=True, chance=kinesis.chance)
         await putter.add(units(numbered(3, 3)))
         await asyncio.sleep(60)
         assert not kinesis.requests
         await putter.send()
         await asyncio.sleep(60)
         assert len(kinesis.taken) == 3
-        assert not putter.untaken()
+        assert not putter.unacknowledged()
 
     in_virtual_time(work())

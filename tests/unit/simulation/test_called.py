@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.handlers.queues import ByKey
-from kinesumer.handlers.shard_queue import Lane
+from kinesumer.handlers.queues import KeyedQueue
+from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.simulation.run import Outcome, carry_out, draw_run
 from kinesumer.simulation.schedule import parse_rates
 from kinesumer.simulation.world import Shape
@@ -47,32 +47,32 @@ def test_no_record_is_lost_nor_passed_by_a_checkpoint(
 def test_a_record_marked_before_it_is_handled_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begin = Lane.begin
+    begin = ShardQueue.begin
 
-    def too_early(lane: Lane) -> object:
-        stint = begin(lane)
-        if stint is not None:
-            lane._watermark.mark(stint.offsets)
-        return stint
+    def too_early(queue: ShardQueue) -> object:
+        item = begin(queue)
+        if item is not None:
+            queue._watermark.mark(item.offsets)
+        return item
 
-    monkeypatch.setattr(Lane, "begin", too_early)
+    monkeypatch.setattr(ShardQueue, "begin", too_early)
     assert simulated(5, concurrency=1).predicate in ("I2", "I10", "lost")
 
 
 def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = ByKey.take
+    take = KeyedQueue.take
 
-    def forgets_who_is_busy(queue: ByKey, lane: Lane) -> object:
-        stint = take(queue, lane)
-        if stint is not None:
-            for key in stint.keys:
+    def forgets_who_is_busy(queue: KeyedQueue, shard_queue: ShardQueue) -> object:
+        item = take(queue, shard_queue)
+        if item is not None:
+            for key in item.keys:
                 line = queue._busy[key]
                 queue._busy.pop(key)
-                stint.keys = ()
+                item.keys = ()
                 assert not line.records
-        return stint
+        return item
 
-    monkeypatch.setattr(ByKey, "take", forgets_who_is_busy)
+    monkeypatch.setattr(KeyedQueue, "take", forgets_who_is_busy)
     assert simulated(2, concurrency=4).predicate == "I9"
 
 

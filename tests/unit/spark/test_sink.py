@@ -29,7 +29,7 @@ from kinesumer.local import EmbeddedAws, background
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.producer.batching import Counts
+from kinesumer.producer.batching import PutCounts
 from kinesumer.spark.options.columns import COLUMNS
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.runtime import event_loop as thread
@@ -371,9 +371,9 @@ def test_what_was_put_is_said_with_its_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     messages = [
-        Written(Counts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
+        Written(PutCounts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
         None,
-        Written(Counts(5, 5, 100, 1, 0)),
+        Written(PutCounts(5, 5, 100, 1, 0)),
     ]
     caplog.set_level(logging.INFO, "kinesumer")
     writer(SCHEMA).commit([*messages], 7)

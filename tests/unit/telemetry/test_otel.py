@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import Delivery, Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.gauges import read_gauges
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import TaskHeart
@@ -132,7 +132,7 @@ class Client:
             failure_log=FailureLog(clock, tells),
             telemetry=tells,
         )
-        self.delivery = Delivery(clock, acks_by_asking=True)
+        self.delivery = RecordDelivery(clock, acks_by_asking=True)
         heart = TaskHeart(context)
         self.group = Group(context, self._open_source, heart, self.delivery)
         self._task = asyncio.get_running_loop().create_task(self._consume())
@@ -178,7 +178,7 @@ def test_a_small_run_records_every_metric_with_bounded_attributes() -> None:
         world.kinesis.reads_per_second = -1  # every read is one too many
         await asyncio.sleep(5)
         assert one.group.session is not None
-        one.group.session.rounds.drop(next(iter(one.group.holdings())))
+        one.group.session.rounds.drop(next(iter(one.group.owned_shards())))
         found = sdk.collect()
         assert set(found) == METRICS
         assert {
