@@ -7,7 +7,7 @@ from tests.system.mutants.operators import drop, never, replace
 
 OF_ROUNDS = "tests/unit/coordination/test_lease_coordinator.py"
 OF_CLAIMS = "tests/unit/coordination/test_lease_coordinator_claims.py"
-KNOWN = "tests/unit/simulation/test_known_failures.py"
+KNOWN = "tests/integration/simulation/test_known_failures.py"
 buffer = Module("consuming.prefetch", "tests/unit/consuming/test_prefetch.py")
 deaths = Module("coordination.membership", OF_CLAIMS)
 group = Module("coordination.group", "tests/unit/coordination/test_group.py")
@@ -191,14 +191,14 @@ MUTANTS = (
         "7 a graceful hand-over; K6",
         "Group.leave",
         replace("timeout(LEAVE_BEATS * beat)", "asyncio.timeout(0)"),
-        "tests/unit/simulation/test_liveness.py::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
+        "tests/integration/simulation/test_liveness.py::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
     ),
     group(
         "who leaves says so to nobody",
         "7 planned move; K6",
         "Group.leave",
         drop("self._set_state('leaving')"),
-        "tests/unit/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
+        "tests/integration/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
     ),
     rounds(
         "streams removed by refresh are still consumed",

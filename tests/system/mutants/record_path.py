@@ -6,7 +6,7 @@ from tests.system.mutants.mutant import Module
 from tests.system.mutants.operators import always, drop, replace
 
 OF_DELIVERY = "tests/unit/consuming/test_delivery.py"
-KNOWN = "tests/unit/simulation/test_known_failures.py"
+KNOWN = "tests/integration/simulation/test_known_failures.py"
 aggregation = Module("wire.aggregation", "tests/unit/wire/test_aggregation.py")
 attributes = Module("wire.fields", "tests/unit/wire/test_rows.py")
 buffer = Module("consuming.prefetch", "tests/unit/consuming/test_prefetch.py")

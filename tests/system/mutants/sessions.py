@@ -6,7 +6,7 @@ from tests.system.mutants.mutant import Module
 from tests.system.mutants.operators import drop, never, replace
 
 OUTAGE = (
-    "tests/unit/simulation/test_liveness.py"
+    "tests/integration/simulation/test_liveness.py"
     "::test_l5_an_outage_of_the_whole_store_fences_nobody"
 )
 client = Module("client", "tests/integration/aws/test_heart.py")
@@ -117,7 +117,7 @@ MUTANTS = (
         "5 max_processing_seconds; K3",
         "Heart._stuck",
         replace("work if ... else None", "None"),
-        "tests/unit/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
+        "tests/integration/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
     ),
     # --- the observer
     liveness(

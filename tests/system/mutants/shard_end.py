@@ -6,7 +6,7 @@ from tests.system.mutants.mutant import Module
 from tests.system.mutants.operators import drop, move, never, replace
 
 OF_ENDS = "tests/unit/coordination/test_lease_coordinator_ends.py"
-OF_FATAL = "tests/unit/simulation/test_fatal.py"
+OF_FATAL = "tests/integration/simulation/test_fatal.py"
 ends = Module("coordination.shard_end", OF_ENDS)
 owned = Module("consuming.owned_shard", OF_ENDS)
 identity = Module("coordination.startup_checks", OF_FATAL)

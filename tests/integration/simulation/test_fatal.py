@@ -15,7 +15,7 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamRecreatedError,
 )
-from tests.unit.simulation.scenario import simulate, steady
+from tests.integration.simulation.scenario import simulate, steady
 
 if TYPE_CHECKING:
     from collections.abc import Callable

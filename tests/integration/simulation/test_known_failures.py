@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.simulation.convergence import check_settled
-from tests.unit.simulation.scenario import (
+from tests.integration.simulation.scenario import (
     finish,
     flow,
     held_by,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.simulation.convergence import check_settled
-from tests.unit.simulation.scenario import (
+from tests.integration.simulation.scenario import (
     finish,
     flow,
     held_by,
