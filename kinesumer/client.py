@@ -13,8 +13,8 @@ from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.streams import as_streams
 from kinesumer.coordination import pauses
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import (
     CommitTimeoutError,
@@ -85,7 +85,7 @@ class Kinesumer:
         self._session = session
         self._clients: ClientFactory | None = None
         self._thread: StoreThread | None = None
-        self._group: Group | None = None
+        self._group: GroupConsumer | None = None
         self._records: Records | None = None
         self._delivery: DeliveryProtocol | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -342,7 +342,7 @@ class Kinesumer:
             if isinstance(taker, RecordDelivery):
                 taker.reopen()
 
-    async def _wire(self, delivery: DeliveryProtocol) -> Group:
+    async def _wire(self, delivery: DeliveryProtocol) -> GroupConsumer:
         # Heavy, and not needed by who only imports the package.
         from kinesumer.aws.dynamodb import open_borrowed_store
         from kinesumer.aws.kinesis import open_source
@@ -373,8 +373,10 @@ class Kinesumer:
             failure_log=FailureLog(clock, telemetry),
             telemetry=telemetry,
         )
-        heart = ThreadHeart(context, thread)
-        group = Group(context, lambda s: open_source(clients, s), heart, delivery)
+        heart = HeartbeatThread(context, thread)
+        group = GroupConsumer(
+            context, lambda s: open_source(clients, s), heart, delivery
+        )
         telemetry.watch(lambda: read_gauges(group))
         await delivery.open(clients)
         return group
@@ -392,7 +394,7 @@ class Kinesumer:
         task = asyncio.current_task()
         return self._delivery is not None and self._delivery.is_in_use_beside(task)
 
-    def _running(self) -> Group:
+    def _running(self) -> GroupConsumer:
         if self._group is None:
             raise KinesumerError(
                 "nothing is consumed yet: iterate over consume() first"

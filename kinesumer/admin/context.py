@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
-from kinesumer.coordination.startup_checks import find_living
+from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
@@ -79,7 +79,7 @@ async def require_no_clients(context: ClientContext) -> None:
         found[:] = [rows.read_liveness(row) for row in answer]
         return found
 
-    if living := await find_living(context, members):
+    if living := await find_live_members(context, members):
         # The first heartbeat ends the watch: the others may live as well.
         rest = [p.client_id for p in found if not p.dead and p not in living]
         names = ", ".join(pulse.client_id for pulse in living)

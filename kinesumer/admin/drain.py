@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.coordination.pauses import QUERY_ADVICE, _live_members
-from kinesumer.coordination.startup_checks import refuse_query
+from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.core import plan
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
@@ -33,7 +33,7 @@ async def drain(
     Returns its row as it was before. Raises ConfigurationError if no such client lives,
     and, unless ``even_last``, if no other would be left to take its shards.
     """
-    await refuse_query(context, QUERY_ADVICE)
+    await require_no_spark_query(context, QUERY_ADVICE)
     members = plan.alive(await _live_members(context))
     found = {member.client_id: member for member in members}
     member = found.pop(client_id, None)
@@ -42,7 +42,7 @@ async def drain(
         raise ConfigurationError(
             f"no client {client_id!r} of app {context.app!r} is alive; there is {names}"
         )
-    if not (undo or even_last or plan.takers(list(found.values()))):
+    if not (undo or even_last or plan.assignable(list(found.values()))):
         raise ConfigurationError(
             f"{escape_unprintable(client_id)} is the last client that takes shards: "
             "without it "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.context import report_partial_failure, require_no_clients
 from kinesumer.coordination.shard_sync import write_all
-from kinesumer.coordination.startup_checks import refuse_go_fleet
+from kinesumer.coordination.startup_checks import require_no_go_clients
 from kinesumer.errors import GroupBusyError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import stream_name
@@ -102,7 +102,7 @@ async def require_idle(context: ClientContext, *, with_go: bool) -> None:
     """
     await require_no_clients(context)
     if with_go:
-        await refuse_go_fleet(context)
+        await require_no_go_clients(context)
 
 
 async def reset(context: ClientContext, *, with_go: bool) -> Inventory:

@@ -14,7 +14,7 @@ from kinesumer.consuming.streams import open_streams
 from kinesumer.coordination import store_queries
 from kinesumer.coordination.pauses import QUERY_ADVICE, notify
 from kinesumer.coordination.shard_sync import check_identity, write_all
-from kinesumer.coordination.startup_checks import refuse_query
+from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.coordination.store_queries import (
     find_shard,
     find_stream,
@@ -82,7 +82,7 @@ async def plan_seek(
     TrimmedPositionError for a place that there isn't, StreamRecreatedError, and
     GroupBusyError while a Spark query lives.
     """
-    await refuse_query(context, QUERY_ADVICE)
+    await require_no_spark_query(context, QUERY_ADVICE)
     row = await find_stream(context, stream.arn)
     if not row.baseline:
         raise ConfigurationError(
@@ -220,7 +220,7 @@ async def _open_children(context: ClientContext, arn: str) -> None:
     """
     children = await read_all(context, arn)
     pending = {parent for row in children for parent in row.parents}
-    waiting = lineage.to_open(children, await read_all(context, arn), pending)
+    waiting = lineage.ready_children(children, await read_all(context, arn), pending)
     await write_all(context, [writes.ready(context.app, row) for row in waiting])
 
 

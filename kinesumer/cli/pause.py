@@ -16,7 +16,7 @@ from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.coordination.pauses import Marked
+    from kinesumer.coordination.pauses import PauseResult
     from kinesumer.model.rows import ShardRow
 
 
@@ -104,7 +104,7 @@ def resume(
 
 async def _pause(
     wanted: Wanted, reason: str, wait_seconds: float
-) -> tuple[Marked, list[ShardRow]]:
+) -> tuple[PauseResult, list[ShardRow]]:
     from kinesumer.admin.connect import connect
     from kinesumer.admin.context import operator_context
     from kinesumer.admin.wait import still_held_in, wait_until_free
@@ -116,7 +116,7 @@ async def _pause(
         return marked, await wait_until_free(context, held, wait_seconds)
 
 
-async def _resume(wanted: Wanted) -> tuple[Marked, Snapshot]:
+async def _resume(wanted: Wanted) -> tuple[PauseResult, Snapshot]:
     from kinesumer.admin import snapshot
     from kinesumer.admin.connect import connect
     from kinesumer.admin.context import operator_context
@@ -127,7 +127,7 @@ async def _resume(wanted: Wanted) -> tuple[Marked, Snapshot]:
         return marked, await snapshot.take(store, wanted.app)
 
 
-def _still_paused(marked: Marked, found: Snapshot) -> list[ShardRow]:
+def _still_paused(marked: PauseResult, found: Snapshot) -> list[ShardRow]:
     rows = [row for page in found.shards.values() for row in page]
     return [
         row
@@ -151,11 +151,11 @@ def _pauses(left: list[ShardRow], found: Snapshot) -> str:
     return escape_unprintable(", ".join(texts))
 
 
-def _be(marked: Marked) -> str:
+def _be(marked: PauseResult) -> str:
     return f"{marked.target} {'is' if marked.target.stream_arn else 'are'}"
 
 
-def _report(wanted: Wanted, marked: Marked) -> dict[str, Any]:
+def _report(wanted: Wanted, marked: PauseResult) -> dict[str, Any]:
     return {
         "version": common.VERSION,
         "app": wanted.app,

@@ -9,10 +9,10 @@ from kinesumer.telemetry.api import ClientState, StreamState
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.coordination.group import Group
+    from kinesumer.coordination.group import GroupConsumer
 
 
-def read_gauges(group: Group) -> ClientState:
+def read_gauges(group: GroupConsumer) -> ClientState:
     """Return a client's state; called from any thread, so it copies before it looks."""
     session, app = group.session, group.context.app
     used = max(0, group.buffer.used)

@@ -10,17 +10,24 @@ from kinesumer.consuming.checkpointer import Checkpointer
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.consuming.watchdog import oldest_of
-from kinesumer.coordination.heartbeat import Alive, Died, Elected, Event, Failed, Heart
+from kinesumer.coordination.heartbeat import (
+    Event,
+    Failed,
+    Heartbeater,
+    LeaderElected,
+    SessionLost,
+    SessionRenewed,
+)
 from kinesumer.coordination.leader import Leader
-from kinesumer.coordination.lease_coordinator import Rounds
+from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.reachability import Reachability
-from kinesumer.coordination.shard_sync import Keeper
+from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
     Identity,
     check_group,
-    refuse_go_fleet,
-    refuse_query,
+    require_no_go_clients,
+    require_no_spark_query,
 )
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.write_rate import share_of
@@ -41,14 +48,14 @@ if TYPE_CHECKING:
     from kinesumer.consuming.delivery import DeliveryProtocol
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike
-    from kinesumer.coordination.heartbeat_thread import HeartRunner
+    from kinesumer.coordination.heartbeat_thread import HeartbeatRunner
     from kinesumer.model.records import Record
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey, Stream
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
-LEAVE_BEATS = 8
+LEAVE_TIMEOUT_HEARTBEATS = 8
 """How long leave() waits for heirs: until a new leader leads, the moves of the plan
 before are done, and one's own."""
 
@@ -56,19 +63,21 @@ before are done, and one's own."""
 class Session:
     """A registered session: its lease, its part in the group, and the tasks of both."""
 
-    def __init__(self, member: MemberRow, leader: Leader, rounds: Rounds) -> None:
+    def __init__(
+        self, member: MemberRow, leader: Leader, rounds: LeaseCoordinator
+    ) -> None:
         self.member, self.leader, self.rounds = member, leader, rounds
         self.tasks: list[asyncio.Task[None]] = []
 
 
-class Group:
+class GroupConsumer:
     """The engine of one client, free of AWS: everything it touches is a port."""
 
     def __init__(
         self,
         context: ClientContext,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
-        heart: HeartRunner,
+        heart: HeartbeatRunner,
         delivery: DeliveryProtocol,
     ) -> None:
         config = context.config
@@ -91,14 +100,14 @@ class Group:
         )
         # One client keeps a stream's rows: it shares the table with no other keeper.
         keeping = replace(context, store=self._paced(unpaced))
-        self._keeper = Keeper(
+        self._keeper = ShardSyncer(
             keeping, self.streams, lambda: self._kept, self._rows_changed
         )
         self._asked: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
         self._heart = heart
-        self._beating: Heart | None = None
+        self._beating: Heartbeater | None = None
         self._identity: Identity | None = None
         self._registered = asyncio.Event()
         self._refreshing = asyncio.Lock()
@@ -118,8 +127,8 @@ class Group:
         self.streams.update(await self._open(as_streams(streams)))
         self._asked = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
-        await refuse_go_fleet(self.context)
-        await refuse_query(self.context)
+        await require_no_go_clients(self.context)
+        await require_no_spark_query(self.context)
         loop = asyncio.get_running_loop()
         self._run = loop.create_task(self._main(), name="kinesumer")
         registered = loop.create_task(self._registered.wait())
@@ -136,7 +145,7 @@ class Group:
         fence = record.fence
         owned = self._held().get(fence.shard)
         if owned is None or owned.row.epoch != fence.epoch:
-            if self.session and self.session.rounds.is_sought_away(fence):
+            if self.session and self.session.rounds.was_seeked_away(fence):
                 return
             self._marks_lost.add(fence.shard)
         else:
@@ -188,7 +197,7 @@ class Group:
         clients = self.session.member.clients if self.session else 1
         beat = interval_seconds(self.context.config.heartbeat_interval_seconds, clients)
         try:
-            async with timeout(LEAVE_BEATS * beat):
+            async with timeout(LEAVE_TIMEOUT_HEARTBEATS * beat):
                 while self._held() or (self.session and self.session.rounds.range):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -280,9 +289,9 @@ class Group:
 
     def _make_heart(
         self, context: ClientContext, notify: Callable[[Event], None]
-    ) -> Heart:
+    ) -> Heartbeater:
         self._post = notify
-        self._beating = Heart(
+        self._beating = Heartbeater(
             context,
             streams=self._asked,
             notify=notify,
@@ -312,11 +321,11 @@ class Group:
         match event:
             case Failed(error):
                 self._tasks.create_task(raise_in_task(error))
-            case Died():
+            case SessionLost():
                 self._session_died()
-            case Elected():
+            case LeaderElected():
                 self._keeper.hurry()
-            case Alive(lease, member):
+            case SessionRenewed(lease, member):
                 known = self.session
                 if known is None or known.member.session != lease.session:
                     if not lease.dead:
@@ -335,7 +344,7 @@ class Group:
             # An earlier request came late, and asks for what isn't wanted any more.
             self._tasks.create_task(self._ask(session))
         if member.notice > session.member.notice:
-            self._keeper.look_anew()
+            self._keeper.resync()
         elif member.syncs - session.member.syncs:
             self._keeper.hurry()
         session.member = member
@@ -343,7 +352,7 @@ class Group:
         session.leader.follow(member)
         session.rounds.follow(member)
 
-    def _begin_session(self, event: Alive) -> None:
+    def _begin_session(self, event: SessionRenewed) -> None:
         lease, member = event
         leader = Leader(
             self.context,
@@ -351,10 +360,10 @@ class Group:
             member,
             reachable=lambda: self._asked,
             # Both are called on the heart's loop.
-            assigned=lambda row: self._post(Alive(lease, row)),
-            elected=lambda: self._post(Elected()),
+            assigned=lambda row: self._post(SessionRenewed(lease, row)),
+            elected=lambda: self._post(LeaderElected()),
         )
-        rounds = Rounds(
+        rounds = LeaseCoordinator(
             self.context,
             lease,
             member,
@@ -396,7 +405,7 @@ class Group:
 
     async def _check_group(self) -> None:
         self._identity = await check_group(self.context, self._identity)
-        await refuse_query(self.context)
+        await require_no_spark_query(self.context)
 
     @property
     def _kept(self) -> frozenset[str]:
@@ -411,7 +420,7 @@ class Group:
         if self.session is not None:
             leader = self.session.leader
             self._heart.tell(lambda _: leader.shards_changed())
-            self.session.rounds.look_again()
+            self.session.rounds.poll_now()
 
     # --- odds and ends --------------------------------------------------------------
 

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from kinesumer.ports import Write, WriteResult
     from kinesumer.runtime.context import ClientContext
 
-TRUST = 0.75
+SAFE_LEASE_SHARE = 0.75
 """Share of the lease for which its holder trusts itself."""
 UPDATE_SECONDS = 120.0
 """How often ``last_update`` is written: it costs three write units in place of one."""
 
 
-class Alive(NamedTuple):
+class SessionRenewed(NamedTuple):
     """The session was registered, or a beat was acknowledged, with this row."""
 
     lease: Lease
     row: MemberRow
 
 
-class Died(NamedTuple):
+class SessionLost(NamedTuple):
     """The session is over: everything it owned is lost, another one will follow."""
 
     lease: Lease
@@ -53,14 +53,14 @@ class Failed(NamedTuple):
     error: BaseException
 
 
-class Elected(NamedTuple):
+class LeaderElected(NamedTuple):
     """The session leads from now on."""
 
 
-Event = Alive | Died | Failed | Elected
+Event = SessionRenewed | SessionLost | Failed | LeaderElected
 
 
-class Heart:
+class Heartbeater:
     """Registers and beats until cancelled; tells what happens through ``notify``."""
 
     def __init__(
@@ -130,11 +130,11 @@ class Heart:
         try:
             while True:
                 member, lease = await self._register()
-                self._notify(Alive(lease, member))
+                self._notify(SessionRenewed(lease, member))
                 await self._live(member, lease)
                 lease.end()
                 self.stop_watching()
-                self._notify(Died(lease))
+                self._notify(SessionLost(lease))
                 await self._wait_for_progress()
         except Exception as error:
             self._notify(Failed(error))
@@ -156,7 +156,7 @@ class Heart:
                     return rows.read_member(row), self._lease(session, first_sent)
                 session = context.new_id()
             elif before is not None and not before.dead:
-                await self._outlive(before)
+                await self._wait_out_predecessor(before)
                 continue
             first_sent = context.clock.now()
             # The process goes on: an operator who drained it hasn't undone that.
@@ -183,9 +183,9 @@ class Heart:
         )
 
     def _lease(self, session: str, first_sent: float) -> Lease:
-        return Lease(session, first_sent + TRUST * self._lease_ms / 1000)
+        return Lease(session, first_sent + SAFE_LEASE_SHARE * self._lease_ms / 1000)
 
-    async def _outlive(self, before: LivenessRow) -> None:
+    async def _wait_out_predecessor(self, before: LivenessRow) -> None:
         """Wait until a predecessor's beat has been unchanged for its lease; fence it.
 
         Raises ClientIdInUseError if it beats twice: once may be a late request.
@@ -239,10 +239,10 @@ class Heart:
             if not written.applied or written.row is None:
                 return
             row = rows.read_member(written.row)
-            lease.deadline = first_sent + TRUST * trusted_ms / 1000
+            lease.deadline = first_sent + SAFE_LEASE_SHARE * trusted_ms / 1000
             if update:
                 next_update = first_sent + UPDATE_SECONDS
-            self._notify(Alive(lease, row))
+            self._notify(SessionRenewed(lease, row))
 
     async def _beat(
         self, member: MemberRow, beat: int, moment: str | None

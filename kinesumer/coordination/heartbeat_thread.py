@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from kinesumer.coordination.heartbeat import Event, Failed, Heart
+from kinesumer.coordination.heartbeat import Event, Failed, Heartbeater
 from kinesumer.coordination.store_thread import StoreThreadEndedError
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 Notify = Callable[[Event], None]
-MakeHeart = Callable[["ClientContext", Notify], Heart]
+MakeHeart = Callable[["ClientContext", Notify], Heartbeater]
 
 
-class HeartRunner(Protocol):
+class HeartbeatRunner(Protocol):
     """What the group needs of whatever runs its heart."""
 
     def start(self, make_heart: MakeHeart, notify: Notify) -> None:
         """Start it; ``notify`` is called on the loop that calls this."""
         ...
 
-    def tell(self, change: Callable[[Heart], None]) -> None:
+    def tell(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its own loop."""
         ...
 
@@ -36,12 +36,12 @@ class HeartRunner(Protocol):
         ...
 
 
-class TaskHeart:
+class HeartbeatTask:
     """Runs a heart as a task of the client's own loop: for simulations and tests."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
-        self._heart: Heart | None = None
+        self._heart: Heartbeater | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self, make_heart: MakeHeart, notify: Notify) -> None:
@@ -49,7 +49,7 @@ class TaskHeart:
         self._heart = make_heart(self._context, notify)
         self._task = asyncio.get_running_loop().create_task(self._heart.run())
 
-    def tell(self, change: Callable[[Heart], None]) -> None:
+    def tell(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart."""
         if self._heart is not None:
             change(self._heart)
@@ -61,13 +61,13 @@ class TaskHeart:
             await asyncio.wait([self._task])
 
 
-class ThreadHeart:
+class HeartbeatThread:
     """Runs a heart where user code that blocks the client's loop can't stop it."""
 
     def __init__(self, context: ClientContext, thread: StoreThread) -> None:
         self._context = context
         self._thread = thread
-        self._heart: Heart | None = None
+        self._heart: Heartbeater | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -82,7 +82,7 @@ class ThreadHeart:
 
         self._thread.call_soon(self._begin, make_heart, pass_on)
 
-    def tell(self, change: Callable[[Heart], None]) -> None:
+    def tell(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its own loop."""
         self._thread.call_soon(self._change, change)
 
@@ -108,7 +108,7 @@ class ThreadHeart:
                 notify(Failed(StoreThreadEndedError()))
             raise
 
-    def _change(self, change: Callable[[Heart], None]) -> None:
+    def _change(self, change: Callable[[Heartbeater], None]) -> None:
         if self._heart is not None:
             change(self._heart)
 

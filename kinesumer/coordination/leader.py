@@ -15,8 +15,8 @@ from kinesumer.coordination.membership import Pruner
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage, plan
-from kinesumer.core.liveness import Watch, interval_seconds, proves_death
-from kinesumer.core.rebalance import MOVING_BEATS, Agenda
+from kinesumer.core.liveness import HeartbeatWatch, interval_seconds, proves_death
+from kinesumer.core.rebalance import MOVING_BEATS, RebalanceSchedule
 from kinesumer.errors import CorruptRowError, StoreUnavailableError
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
@@ -69,8 +69,8 @@ class Leader:
         self._assigned = assigned
         self._elected = elected
         self._wake = asyncio.Event()
-        self._watch = Watch()
-        self._agenda = Agenda(context.config.rebalance_delay_seconds)
+        self._watch = HeartbeatWatch()
+        self._agenda = RebalanceSchedule(context.config.rebalance_delay_seconds)
         self._plan: plan.Plan = {}
         self._pruner = Pruner()
         self._newest: tuple[frozenset[str], float] = (frozenset(), 0.0)
@@ -123,10 +123,10 @@ class Leader:
 
     async def look(self) -> None:
         """Read, fence, step up and plan once."""
-        if self._is_glancing() and await self._leader_beats():
+        if self._polls_leader_only() and await self._leader_beats():
             return
         await self._read_members()
-        if not self.is_leading and not await self._step_up():
+        if not self.is_leading and not await self._try_to_lead():
             return
         await self._plan_if_changed()
         await self._pruner.prune(self._context)
@@ -139,11 +139,11 @@ class Leader:
             return FIRST_LOOK_SECONDS
         if self.is_leading:
             return config.leader_interval_seconds
-        if self._is_glancing():
+        if self._polls_leader_only():
             return GLANCE_SECONDS
         return interval_seconds(config.heartbeat_interval_seconds, self._me.clients)
 
-    def _is_glancing(self) -> bool:
+    def _polls_leader_only(self) -> bool:
         # Who leads stays so, however many clients with lower ids have joined since.
         if self.leader is None or self.is_leading:
             return False
@@ -182,12 +182,12 @@ class Leader:
             # Whoever can't beat itself has no business judging others' beats.
             self._watch.reset()
         stale = self._watch.look(pulses, now, gap)
-        self.members = [self._judged(m, now) for m in plan.alive(members)]
+        self.members = [self._with_liveness(m, now) for m in plan.alive(members)]
         for pulse in stale:
             if self._should_fence(pulse):
                 await self._fence(pulse)
 
-    def _judged(self, member: MemberRow, now: float) -> MemberRow:
+    def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
         """Call a member silent that has missed two beats: it may be dead.
 
         Planned without it, others wait for its shards by the time it is fenced, and it
@@ -202,7 +202,7 @@ class Leader:
     def is_alone(self) -> bool:
         """Tell whether this session leads, and nobody could take its shards over."""
         others = [m for m in self.members if m.session != self._me.session]
-        return self.is_leading and all(plan.is_going(m) for m in others)
+        return self.is_leading and all(plan.is_departing(m) for m in others)
 
     def _should_fence(self, member: LivenessRow) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
@@ -239,7 +239,7 @@ class Leader:
 
     # --- election -------------------------------------------------------------------
 
-    async def _step_up(self) -> bool:
+    async def _try_to_lead(self) -> bool:
         """Lead if nobody does; standbys wait for those before them."""
         if not await self._is_leaderless():
             return False

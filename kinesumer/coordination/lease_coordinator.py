@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.consuming.checkpointer import is_stored
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.shard_reader import ShardReader
-from kinesumer.coordination.membership import Deaths
+from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.paced_store import PARALLEL_WRITES
-from kinesumer.coordination.pauses import Paused
-from kinesumer.coordination.shard_end import Ends
+from kinesumer.coordination.pauses import PauseCache
+from kinesumer.coordination.shard_end import ShardEndHandler
 from kinesumer.coordination.shard_sync import check_identity
-from kinesumer.coordination.stale_leases import Strays
-from kinesumer.coordination.store_queries import read_inside
+from kinesumer.coordination.stale_leases import StaleLeases
+from kinesumer.coordination.store_queries import read_range
 from kinesumer.core import claims as ownership
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import (
@@ -44,7 +44,7 @@ POLL_SECONDS = 0.25
 """How often a shard is looked for that should be ours and isn't."""
 SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
-SAFETY_SECONDS = 60.0
+FULL_POLL_SECONDS = 60.0
 """How often one's rows are read though nothing seems to be missing."""
 CLAIMING_SECONDS = 1.0
 """A round doesn't claim for longer: then it looks at its rows again."""
@@ -58,7 +58,7 @@ class Claim(NamedTuple):
     dead_owner: str
 
 
-class Rounds:
+class LeaseCoordinator:
     """What one session owns. Ends with the session, whose death loses all of it."""
 
     def __init__(
@@ -80,9 +80,11 @@ class Rounds:
         self._member = member
         self._streams = streams
         self._buffer = buffer
-        self._deaths = Deaths(context, member.session, dead)
+        self._deaths = DeadSessions(context, member.session, dead)
         self._sync_progress = sync_progress
-        self._ends = Ends(context, streams, sync_progress, self._write_as_owner)
+        self._ends = ShardEndHandler(
+            context, streams, sync_progress, self._write_as_owner
+        )
         self._asked = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
@@ -90,8 +92,8 @@ class Rounds:
         self._releasing: set[ShardKey] = set()
         self._sought: dict[ShardKey, int] = {}
         """The last epoch of a shard that a seek took away."""
-        self._strays = Strays(context, member.session)
-        self._paused = Paused(context)
+        self._strays = StaleLeases(context, member.session)
+        self._paused = PauseCache(context)
         self._heeded = -1
         """The last notice that was acted upon."""
         self._is_over = False
@@ -112,7 +114,7 @@ class Rounds:
         if member.range is not None:
             self._range = self._wanted(member.range)
         if member.plan != before.plan or member.notice > before.notice:
-            self.look_again()
+            self.poll_now()
 
     def restrict(self, asked: frozenset[str]) -> None:
         """Give up streams that aren't asked for any more, without a plan."""
@@ -123,7 +125,7 @@ class Rounds:
                 self._begin_hand_over(owned)
         self._wake.set()
 
-    def look_again(self) -> None:
+    def poll_now(self) -> None:
         """Read the rows in one's range soon."""
         self._next_read, self._polls = 0.0, 0
         self._wake.set()
@@ -133,7 +135,7 @@ class Rounds:
         """The range that the plan gives this session."""
         return self._range
 
-    def is_sought_away(self, fence: Fence) -> bool:
+    def was_seeked_away(self, fence: Fence) -> bool:
         """Tell whether what was done in an epoch doesn't count, which is no loss."""
         return fence.epoch <= self._sought.get(fence.shard, -1)
 
@@ -154,7 +156,7 @@ class Rounds:
 
     def refused(self, owned: OwnedShard, now: ShardRow | None) -> None:
         """Act on a row that refused a commit: it was sought, or it is another's."""
-        if now is not None and ownership.is_sought(owned.row, now):
+        if now is not None and ownership.was_seeked(owned.row, now):
             self._seek_away(owned)
         else:
             self.drop(owned)
@@ -203,7 +205,7 @@ class Rounds:
         await self._claim_each(self._open_claims.values())
         now = self._context.clock.now()
         if now >= self._next_read:
-            self._next_read = now + SAFETY_SECONDS
+            self._next_read = now + FULL_POLL_SECONDS
             try:
                 with self._context.telemetry.measure(ROUND_DURATION):
                     await self._claim_inside()
@@ -215,7 +217,7 @@ class Rounds:
         now = self._context.clock.now()
         if self._open_claims or self._moving or not self._lease.permits(now):
             return POLL_SECONDS
-        return min(max(0.0, self._next_read - now), SAFETY_SECONDS)
+        return min(max(0.0, self._next_read - now), FULL_POLL_SECONDS)
 
     def _wanted(self, range_: Range) -> Range:
         """A plan may still name streams that aren't asked for any more."""
@@ -224,7 +226,7 @@ class Rounds:
     def _release_outside(self) -> None:
         heartbeat = self._context.config.heartbeat_interval_seconds
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
-        self._moving, due = ownership.to_move(
+        self._moving, due = ownership.to_release(
             {key: owned.row.first_hash for key, owned in self.held.items()},
             self._range,
             self._moving,
@@ -244,7 +246,7 @@ class Rounds:
         with self._context.telemetry.measure(HAND_OVER_DURATION, owned.key.stream_arn):
             await self.release(owned, self._context.config.drain_timeout_seconds)
         self._releasing.discard(owned.key)
-        self.look_again()
+        self.poll_now()
         logger.info(
             "%s %s %s after %.3f s",
             "gave up the old position of" if owned.seeked else "released",
@@ -314,16 +316,16 @@ class Rounds:
         notice = self._member.notice
         noticed = notice > self._heeded
         await self._paused.look(noticed=noticed)
-        inside = await read_inside(self._context, self._range, consistent=noticed)
+        inside = await read_range(self._context, self._range, consistent=noticed)
         self._heeded = notice
         for row in inside:
             if (owned := self.held.get(row.key)) is not None:
-                self._heed(owned, row)
+                self._apply_operator_change(owned, row)
         return [row for row in inside if not self._refuses(row)]
 
-    def _heed(self, owned: OwnedShard, now: ShardRow) -> None:
+    def _apply_operator_change(self, owned: OwnedShard, now: ShardRow) -> None:
         """Give up a held shard that was sought or paused since it was claimed."""
-        if ownership.is_sought(owned.row, now):
+        if ownership.was_seeked(owned.row, now):
             self._seek_away(owned)
         elif now.epoch == owned.row.epoch and self._paused.pauses.cover(now):
             self._begin_hand_over(owned)
@@ -337,7 +339,7 @@ class Rounds:
         owned.seeked = True
         self._sought[owned.key] = owned.row.epoch
 
-    def _decide(self, found: list[ShardRow]) -> ownership.Round:
+    def _decide(self, found: list[ShardRow]) -> ownership.ClaimDecision:
         return ownership.decide(
             found,
             self._busy_keys(),
@@ -417,7 +419,7 @@ class Rounds:
 
     async def _until_end(self, owned: OwnedShard) -> None:
         if await self._ends.reached(owned) or owned.seeked:
-            self.look_again()
+            self.poll_now()
 
     async def _write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
         """Give a shard up by a write; tell whether our positions are stored."""
@@ -426,7 +428,7 @@ class Rounds:
         if self.held.get(owned.key) is owned:
             del self.held[owned.key]
         now = self._context.parse_row(rows.read_shard, written.row)
-        if now is not None and ownership.is_sought(owned.row, now):
+        if now is not None and ownership.was_seeked(owned.row, now):
             self._note_seek(owned)
             self._strays.add(now)
             return False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERIFY_SECONDS = 1.0
 
 
-class Deaths:
+class DeadSessions:
     """What one session knows of others: only the dead lose their shards to it."""
 
     def __init__(self, context: ClientContext, session: str, dead: set[str]) -> None:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.coordination.shard_sync import write_all
-from kinesumer.coordination.startup_checks import refuse_query
+from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.coordination.store_queries import (
     find_shard,
     find_stream,
@@ -52,7 +52,7 @@ class Target(NamedTuple):
         return f"shard {self.shard_id} of {stream}" if self.shard_id else stream
 
 
-class Marked(NamedTuple):
+class PauseResult(NamedTuple):
     """A pause or its end: what it is for, and how it was before."""
 
     target: Target
@@ -70,7 +70,7 @@ async def pause(
     stream: str | None = None,
     shard: str | None = None,
     reason: str = "",
-) -> Marked:
+) -> PauseResult:
     """Have nobody consume an app's shards, those of a stream, or one, until resumed.
 
     Their owners finish what is in user code, store positions and release them. Raises
@@ -91,7 +91,7 @@ async def pause(
 
 async def resume(
     context: ClientContext, stream: str | None = None, shard: str | None = None
-) -> Marked:
+) -> PauseResult:
     """Take back the pause of an app, a stream or a shard, and no other pause.
 
     Raises as ``pause()`` does.
@@ -106,19 +106,19 @@ async def _mark(
     reason: str,
     *,
     paused: bool,
-) -> Marked:
-    await refuse_query(context, QUERY_ADVICE)
-    target, key, before = await marked_row(context, stream, shard)
+) -> PauseResult:
+    await require_no_spark_query(context, QUERY_ADVICE)
+    target, key, before = await find_pause_target(context, stream, shard)
     write = admin_writes.pause(key, reason) if paused else admin_writes.resume(key)
     written = await context.write(write)
     if not written.applied:
         raise KinesumerError(f"{target} was deleted just now: look at the app again")
     await notify(context)
     was = before.get("paused") is True
-    return Marked(target, paused, reason, was, str(before.get("pause_reason", "")))
+    return PauseResult(target, paused, reason, was, str(before.get("pause_reason", "")))
 
 
-async def marked_row(
+async def find_pause_target(
     context: ClientContext, stream: str | None, shard: str | None
 ) -> tuple[Target, Key, Row]:
     """Return what is meant, and the row that is marked for it.
@@ -183,7 +183,7 @@ def _is_marked(row: Row) -> bool:
     return row.get("paused", False) is not False
 
 
-async def refuse_paused(context: ClientContext, arns: Iterable[str]) -> None:
+async def require_not_paused(context: ClientContext, arns: Iterable[str]) -> None:
     """Raise GroupBusyError if an operator has paused any shard of these streams."""
     pauses = await context.until_available(
         lambda: read_pauses(context, consistent=True)
@@ -204,7 +204,7 @@ def _paused(context: ClientContext, what: str) -> GroupBusyError:
     )
 
 
-class Paused:
+class PauseCache:
     """Reads it when a session begins, on notice, and now and then."""
 
     def __init__(self, context: ClientContext) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 
-class Ends:
+class ShardEndHandler:
     """Ends the shards of one session; ``give_up`` writes as their owner."""
 
     def __init__(

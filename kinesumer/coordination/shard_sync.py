@@ -34,7 +34,7 @@ SETTLED_SECONDS = 300.0
 may have opened shards again."""
 
 
-class Keeper:
+class ShardSyncer:
     """Keeps the rows of some streams: every so often, and at once when asked to."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Keeper:
         """Look at once: there may be more to keep."""
         self._now.set()
 
-    def look_anew(self) -> None:
+    def resync(self) -> None:
         """Look at once, also where everything was in step: an operator wrote."""
         for stream in self._streams.values():
             stream.settled = None
@@ -105,7 +105,7 @@ async def _keep(context: ClientContext, stream: OpenStream) -> bool:
     if row is not None:
         check_identity(row, info)
     if row is None or not row.baseline:
-        return await _lay_baseline(context, stream, row, info)
+        return await _create_initial_rows(context, stream, row, info)
     shards = await _list(context, stream)
     if context.clock.now() >= stream.settled_until:
         stream.settled = None
@@ -192,7 +192,7 @@ async def _list(context: ClientContext, stream: OpenStream) -> Sequence[Shard]:
     return await context.until_available(stream.source.list_shards, stream.label)
 
 
-async def _lay_baseline(
+async def _create_initial_rows(
     context: ClientContext, stream: OpenStream, row: StreamRow | None, info: StreamInfo
 ) -> bool:
     """Create a row for every shard of the start; only then may anyone claim.

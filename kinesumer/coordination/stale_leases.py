@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 
-class Strays:
+class StaleLeases:
     """One session's. Only its round may touch them: it knows of every claim."""
 
     def __init__(self, context: ClientContext, session: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.liveness import Pulses, Watch
+from kinesumer.core.liveness import BeatCounter, HeartbeatWatch
 from kinesumer.errors import (
     GroupBusyError,
     StateStoreRecreatedError,
@@ -65,7 +65,7 @@ async def check_group(context: ClientContext, known: Identity | None) -> Identit
     return found
 
 
-async def refuse_go_fleet(context: ClientContext) -> None:
+async def require_no_go_clients(context: ClientContext) -> None:
     """Raise GroupBusyError if Kinesumer for Go runs under this app.
 
     Its clients rewrite checkpoints of shards that they lost long ago.
@@ -75,7 +75,7 @@ async def refuse_go_fleet(context: ClientContext) -> None:
         lambda: context.store.query(partition, consistent=True)
     )
     now = context.clock.wall()
-    fresh = living_go_clients(found, now)
+    fresh = live_go_clients(found, now)
     if fresh:
         raise GroupBusyError(
             "go-clients",
@@ -88,7 +88,7 @@ async def refuse_go_fleet(context: ClientContext) -> None:
 START_AGAIN = "stop the query and start again, or use another app name"
 
 
-def living_go_clients(found: Iterable[Row], now: float) -> list[str]:
+def live_go_clients(found: Iterable[Row], now: float) -> list[str]:
     """Return the ids of the clients in a Go fleet's partition that seem to live."""
     return [
         str(row["sk"])
@@ -97,7 +97,9 @@ def living_go_clients(found: Iterable[Row], now: float) -> list[str]:
     ]
 
 
-async def refuse_query(context: ClientContext, advice: str = START_AGAIN) -> None:
+async def require_no_spark_query(
+    context: ClientContext, advice: str = START_AGAIN
+) -> None:
     """Raise GroupBusyError if a Spark query holds this app's group; fence a dead one.
 
     Both register before they look, so that of two who start at once one sees the other.
@@ -108,7 +110,7 @@ async def refuse_query(context: ClientContext, advice: str = START_AGAIN) -> Non
         row = await context.read(key)
         return [rows.read_liveness(row)] if row else []
 
-    for query in await find_living(context, read):
+    for query in await find_live_members(context, read):
         raise GroupBusyError(
             "spark-query",
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
@@ -116,14 +118,14 @@ async def refuse_query(context: ClientContext, advice: str = START_AGAIN) -> Non
         )
 
 
-async def find_living(
+async def find_live_members(
     context: ClientContext, read: Callable[[], Awaitable[list[LivenessRow]]]
 ) -> list[LivenessRow]:
     """Watch members until one is seen to live, which is returned, or all are dead.
 
     Whose heartbeat doesn't change for its lease is fenced.
     """
-    pulses, watch = Pulses(), Watch()
+    pulses, watch = BeatCounter(), HeartbeatWatch()
     beat_seconds = context.config.heartbeat_interval_seconds
     while True:
         asked = context.clock.now()

@@ -78,7 +78,7 @@ MOST_LISTINGS = 240
 """Two minutes: reshards take less, and a row without a shard lasts."""
 
 
-class Stored(NamedTuple):
+class ShardRows(NamedTuple):
     """What a partition of shard rows holds."""
 
     rows: list[ShardRow]
@@ -88,7 +88,7 @@ class Stored(NamedTuple):
 
 async def read_shards(
     context: ClientContext, arn: str, *, consistent: bool = False
-) -> Stored:
+) -> ShardRows:
     """Return all shard rows of a stream. Those that can't be read are reported."""
     partition = rows.shard_partition(context.app, arn)
     found = await context.until_available(
@@ -97,7 +97,7 @@ async def read_shards(
     stored, wrong = rows.parse_rows(rows.read_shard, found)
     for _, error in wrong:
         context.failure_log.record_corrupt_row(error)
-    return Stored(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
+    return ShardRows(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
 
 
 async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
@@ -130,7 +130,7 @@ async def read_with_listing(
     )
 
 
-async def read_inside(
+async def read_range(
     context: ClientContext, range_: Range, *, consistent: bool = False
 ) -> list[ShardRow]:
     """Return the rows of a range that can be read, each interval's by one query."""

@@ -13,7 +13,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.balance import Claims, Pool, balance, shares_of
+from kinesumer.core.balance import Pool, Weights, balance, shares_of
 from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class _Row(NamedTuple):
         return Pool(self.askers, len(self.slots))
 
 
-def _claims(members: Sequence[Member]) -> Claims:
-    return Claims([m.weight for m in members], [m.label for m in members])
+def _claims(members: Sequence[Member]) -> Weights:
+    return Weights([m.weight for m in members], [m.label for m in members])
 
 
 def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:

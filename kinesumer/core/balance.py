@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Claims(NamedTuple):
+class Weights(NamedTuple):
     """What each member, by place, may claim."""
 
     weights: Sequence[int]
@@ -39,7 +39,7 @@ class Pool(NamedTuple):
     slots: int
 
 
-def shares_of(claims: Claims, pool: Pool) -> dict[int, int]:
+def shares_of(claims: Weights, pool: Pool) -> dict[int, int]:
     """Return how many slots each asker gets of the only pool there is.
 
     With labels it is cut up in order of the labels, so that what is rounded off sums up
@@ -83,7 +83,7 @@ def _round(value: float) -> int:
 
 
 def balance(
-    claims: Claims, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
+    claims: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
     """Change what is owned of each pool so that all of it is, as evenly as can be.
 
@@ -106,7 +106,7 @@ def balance(
 
 
 def _totals(
-    claims: Claims,
+    claims: Weights,
     groups: Mapping[str, Sequence[int]],
     slots: int,
     counts: Mapping[int, int],
@@ -213,15 +213,15 @@ def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]
     return chains
 
 
-def _even_labels(claims: Claims, owned: Sequence[dict[int, int]]) -> None:
+def _even_labels(claims: Weights, owned: Sequence[dict[int, int]]) -> None:
     """Pass slots between labels where that leaves the members as even as they are."""
     askers = sorted({asker for counts in owned for asker in counts})
     groups = list(claims.groups(askers).values())
-    while len(groups) > 1 and (chain := _passing(claims.weights, groups, owned)):
+    while len(groups) > 1 and (chain := _label_move(claims.weights, groups, owned)):
         _pass_on(chain, owned)
 
 
-def _passing(
+def _label_move(
     weights: Sequence[int],
     groups: Sequence[Sequence[int]],
     owned: Sequence[Mapping[int, int]],

@@ -33,7 +33,7 @@ class Pauses(NamedTuple):
         return self.everything or row.paused or row.key.stream_arn in self.streams
 
 
-class Round(NamedTuple):
+class ClaimDecision(NamedTuple):
     """What to do now with the shards in one's range."""
 
     claim: list[ShardRow]
@@ -53,13 +53,13 @@ def decide(
     dead: Collection[str],
     session: str,
     pauses: Pauses,
-) -> Round:
+) -> ClaimDecision:
     """Decide a round from the rows read, the shards held and the sessions proved dead.
 
     A row that names a session as owner is never adopted from a read: reads may be
     stale. What a lost answer left open is settled by claiming again.
     """
-    round_ = Round([], set(), [], [])
+    round_ = ClaimDecision([], set(), [], [])
     for row in rows:
         if row.ended or row.key in held:
             continue
@@ -87,7 +87,7 @@ def begins_inside(range_: Range, rows: Iterable[ShardRow]) -> bool:
     return any((part.stream_arn, part.first) not in starts for part in range_)
 
 
-def to_move(
+def to_release(
     held: Mapping[ShardKey, int],
     range_: Range,
     moving_since: Mapping[ShardKey, float],
@@ -107,7 +107,7 @@ def to_move(
     return outside, [key for key, since in outside.items() if now - since >= delay]
 
 
-def is_sought(mine: ShardRow, now: ShardRow) -> bool:
+def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
     """Tell whether an operator moved the position of a shard that was claimed so.
 
     Only a seek raises the epoch and keeps the owner.

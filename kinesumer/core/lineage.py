@@ -139,12 +139,12 @@ def repairs(
         create.append(row._replace(ready=ready))
     return Repairs(
         create=create,
-        ready=to_open(rows, rows, pending),
+        ready=ready_children(rows, rows, pending),
         prune=[row for row in rows if row.ended and row.key.shard_id not in listed],
     )
 
 
-def to_open(
+def ready_children(
     children: Iterable[ShardRow], parents: Iterable[ShardRow], pending: Collection[str]
 ) -> list[ShardRow]:
     """Return the waiting rows whose parents have all ended.

@@ -59,7 +59,7 @@ class _Seen(NamedTuple):
     since: float
 
 
-class Watch:
+class HeartbeatWatch:
     """Remembers since when each member's heartbeat has been unchanged."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Watch:
         return (member.session, member.beat) in self._silent
 
 
-class Pulses:
+class BeatCounter:
     """Counts the beats that one observer sees of each session: who beats is alive."""
 
     def __init__(self) -> None:

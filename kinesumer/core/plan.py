@@ -41,7 +41,7 @@ def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
     return sorted(found, key=lambda m: m.client_id)
 
 
-def is_going(member: MemberRow) -> bool:
+def is_departing(member: MemberRow) -> bool:
     """Tell whether a member reads on only until others have its shards.
 
     It leaves, or an operator drains it.
@@ -49,13 +49,13 @@ def is_going(member: MemberRow) -> bool:
     return member.drained or member.state == "leaving"
 
 
-def takers(members: Sequence[MemberRow]) -> list[MemberRow]:
+def assignable(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
     Those that go get none. Those that can't reach Kinesis, or whose beats don't
     come, get none either, as long as half of all are well: else it isn't their fault.
     """
-    staying = [m for m in members if not is_going(m)]
+    staying = [m for m in members if not is_departing(m)]
     well = [m for m in staying if m.state not in ("degraded", "silent")]
     return well if 2 * len(well) >= len(staying) else staying
 
@@ -68,7 +68,7 @@ def make_plan(
 ) -> Plan:
     """Share the shards (starting hash keys by stream) among the live members."""
     taking = [
-        Member(m.client_id, m.weight, m.streams, m.label) for m in takers(members)
+        Member(m.client_id, m.weight, m.streams, m.label) for m in assignable(members)
     ]
     if assignor == "sticky":
         previous = {m.client_id: m.range or () for m in members}
@@ -138,15 +138,15 @@ def _has_all(range_: Range, parts: Range) -> bool:
     )
 
 
-def is_read(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
+def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
     """Tell whether these streams, where asked for, are in ranges of members that read.
 
     Who goes reads on until others have its range; it need not wait for a plan where
     nobody stays.
     """
-    taking = takers(members)
+    taking = assignable(members)
     asked = frozenset[str]().union(*(m.streams for m in taking))
-    going = [m for m in members if is_going(m)]
+    going = [m for m in members if is_departing(m)]
     parts = [part for m in [*taking, *going] for part in m.range or ()]
     return bool(taking) and all(
         _tiles(parts, arn) for arn in asked.intersection(streams)

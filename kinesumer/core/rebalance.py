@@ -21,7 +21,7 @@ MOVING_BEATS = 2.5
 released, and some for the rest."""
 
 
-class Agenda:
+class RebalanceSchedule:
     """What changed since the last plan, and whether it is time for another one."""
 
     def __init__(self, rebalance_delay_seconds: float) -> None:
@@ -55,7 +55,7 @@ class Agenda:
             self._joined_at = now
         if not (changed.joined or changed.other or self._asked):
             return False
-        if not plan.is_read(members, streams):
+        if not plan.is_fully_consumed(members, streams):
             return True
         if now < self._moving_until:
             return False

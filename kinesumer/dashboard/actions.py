@@ -122,7 +122,9 @@ class ActionHandler:
         found = await snapshot.take(context.store, context.app)
         if isinstance(change, Drain | Undrain):
             return _draining(change, found)
-        target, _, _ = await pauses.marked_row(context, change.stream, change.shard)
+        target, _, _ = await pauses.find_pause_target(
+            context, change.stream, change.shard
+        )
         if isinstance(change, Resume):
             return ["clients may read it again, unless another pause covers it"]
         return _pausing(still_held_in(target)(found))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.delivery import RecordDelivery, Records
-from kinesumer.coordination.group import Group
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.handlers.invokers import refuse_awaitable
 from kinesumer.model.streams import Stream
@@ -61,7 +61,7 @@ class Process:
         self._stuck: asyncio.Event | None = None
         """User code doesn't finish its next record until this is set."""
         self.leaving = False
-        self.group: Group | None = None
+        self.group: GroupConsumer | None = None
         self.ended_with: BaseException | None = None
         self.refused: ClientIdInUseError | None = None
         self._in_hand: list[Record] = []
@@ -211,7 +211,7 @@ class Process:
             self._in_hand.clear()
             await self._stop(group)
 
-    def _new_group(self, taker: DeliveryProtocol) -> Group:
+    def _new_group(self, taker: DeliveryProtocol) -> GroupConsumer:
         sim = self.sim
         context = ClientContext(
             app=sim.shape.app,
@@ -224,7 +224,7 @@ class Process:
             failure_log=FailureLog(self.machine),
         )
         heart = SimulatedHeart(context, self.heart_thread, self.heart_store)
-        return Group(context, self._open_source, heart, taker)
+        return GroupConsumer(context, self._open_source, heart, taker)
 
     def _linked_store(self, weather: Weather | None = None) -> LinkedStore:
         return LinkedStore(
@@ -236,7 +236,7 @@ class Process:
             self.heart_thread,
         )
 
-    async def _stop(self, group: Group) -> None:
+    async def _stop(self, group: GroupConsumer) -> None:
         try:
             await group.stop(wait_for_user=False)
         except TimeoutError as error:
@@ -339,14 +339,14 @@ class Process:
             if loop.real < self.blocks_until:
                 await self.machine.busy(self.blocks_seconds * self.random.random())
 
-    def _mark_all(self, group: Group) -> None:
+    def _mark_all(self, group: GroupConsumer) -> None:
         """Finish what is in hand: nothing more comes."""
         for record in self._in_hand:
             self.sim.judge.done(record)
             group.ack(record)
         self._in_hand.clear()
 
-    async def _mark(self, group: Group) -> None:
+    async def _mark(self, group: GroupConsumer) -> None:
         """Finish what is in hand in any order (``commit="manual"``)."""
         judge, draw = self.sim.judge, self.random
         while True:

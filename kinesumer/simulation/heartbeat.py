@@ -12,7 +12,7 @@ from kinesumer.simulation.machine import MACHINE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.coordination.heartbeat import Event, Heart
+    from kinesumer.coordination.heartbeat import Event, Heartbeater
     from kinesumer.coordination.heartbeat_thread import MakeHeart, Notify
     from kinesumer.ports import StateStore
     from kinesumer.runtime.context import ClientContext
@@ -31,7 +31,7 @@ class SimulatedHeart:
     ) -> None:
         self._context = replace(context, store=store)
         self._thread = thread
-        self._heart: Heart | None = None
+        self._heart: Heartbeater | None = None
         self._task: Task[None] | None = None
         self._place = copy_context()
         self._place.run(MACHINE.set, thread)
@@ -46,7 +46,7 @@ class SimulatedHeart:
         self._heart = make_heart(self._context, pass_on)
         self._task = loop.create_task(self._heart.run(), context=self._place)
 
-    def tell(self, change: Callable[[Heart], None]) -> None:
+    def tell(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its thread."""
         if self._heart is not None:
             self._thread.loop.call_soon(change, self._heart, context=self._place)

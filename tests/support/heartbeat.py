@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.watchdog import InFlightWork
-from kinesumer.coordination.heartbeat import Alive, Event, Heart
+from kinesumer.coordination.heartbeat import Event, Heartbeater, SessionRenewed
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World
@@ -24,7 +24,7 @@ class Body:
         self.store = FaultyStore(world.table)
         self.events: list[tuple[float, Event]] = []
         self.busy_since: float | None = None
-        self.heart = Heart(
+        self.heart = Heartbeater(
             world.context(client_id, store=self.store, **config),
             streams=frozenset({ARN}),
             notify=self._notify,
@@ -49,7 +49,7 @@ class Body:
 
     @property
     def lease(self) -> Lease:
-        lease: Lease = self.told(Alive)[-1].lease
+        lease: Lease = self.told(SessionRenewed)[-1].lease
         return lease
 
     @property
@@ -58,7 +58,7 @@ class Body:
 
     async def registered(self) -> MemberRow:
         """Wait for the registration, and hand it a plan so that it beats calmly."""
-        await self.world.until(lambda: self.told(Alive))
+        await self.world.until(lambda: self.told(SessionRenewed))
         await self.change(range="", index=0)
         return self.row
 
@@ -69,5 +69,5 @@ class Body:
 
     def beats(self) -> list[tuple[int, float]]:
         """Return the beats acknowledged and when."""
-        alive = [(at, e) for at, e in self.events if isinstance(e, Alive)]
+        alive = [(at, e) for at, e in self.events if isinstance(e, SessionRenewed)]
         return [(event.row.beat, at) for at, event in alive]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.prefetch import PrefetchBuffer
-from kinesumer.coordination.lease_coordinator import Rounds
+from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import MemberRow
@@ -44,7 +44,7 @@ class Owner:
         self._taken: list[tuple[OwnedShard, int]] = []
         self.stocks = 0
         self._finishes = True
-        self.rounds = Rounds(
+        self.rounds = LeaseCoordinator(
             self.context,
             self.lease,
             self.member,

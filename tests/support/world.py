@@ -16,8 +16,8 @@ from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import Batch, memory_size
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.core.liveness import Lease
 from kinesumer.errors import (
     SourceUnavailableError,
@@ -151,8 +151,8 @@ class Client:
         self.delivery = RecordDelivery(
             self.machine, acks_by_asking=self.context.config.commit == "auto"
         )
-        self.group = Group(
-            self.context, self._open, TaskHeart(self.context), self.delivery
+        self.group = GroupConsumer(
+            self.context, self._open, HeartbeatTask(self.context), self.delivery
         )
         self.records = Records(self.delivery, self._begin)
         self.seen: list[Record] = []

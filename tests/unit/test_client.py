@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer import Config, Kinesumer, Start, Stream
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (
     ConfigurationError,
     GroupBusyError,
@@ -49,7 +49,7 @@ class InMemory(Kinesumer):
         self._look: list[Exception] = []
         """What the end of a start raises, once each."""
 
-    async def _wire(self, delivery: DeliveryProtocol) -> Group:
+    async def _wire(self, delivery: DeliveryProtocol) -> GroupConsumer:
         await asyncio.sleep(0.5)
         delivery._clock = self.world.clock  # type: ignore[attr-defined]
         made = self.world.context(self.client_id, store=self.store)
@@ -62,7 +62,7 @@ class InMemory(Kinesumer):
             warn_unsupported(streams)
 
         delivery.warn_unsupported = look  # type: ignore[method-assign]
-        return Group(context, self._open, TaskHeart(context), delivery)
+        return GroupConsumer(context, self._open, HeartbeatTask(context), delivery)
 
     async def _open(self, stream: Stream) -> Any:
         return self.world.kinesis.source(stream.name)

@@ -26,7 +26,7 @@ from kinesumer.admin.doctor.streams import StreamObserver
 from kinesumer.admin.status import HeartbeatObserver
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
-from kinesumer.coordination.startup_checks import living_go_clients
+from kinesumer.coordination.startup_checks import live_go_clients
 from kinesumer.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -197,5 +197,5 @@ async def _see(
         seconds=seconds,
         silent=silent,
         streams=late,
-        go_clients=living_go_clients(go_rows, time.time()),
+        go_clients=live_go_clients(go_rows, time.time()),
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kinesumer.simulation.machine import Machine
 
 TOLERANCE = 1e-6
-TRUST = 0.75
+SAFE_LEASE_SHARE = 0.75
 """Share of its lease for which a session may deliver after a beat it sent."""
 
 
@@ -70,7 +70,7 @@ class Permits:
                 del tries[earlier]
 
     def _permit(self, session: str, sent: float, lease_ms: Value) -> None:
-        until = sent + TRUST * number(lease_ms) / 1000
+        until = sent + SAFE_LEASE_SHARE * number(lease_ms) / 1000
         self._until[session] = max(until, self._until.get(session, 0.0))
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.heartbeat import Alive, Died, Event, Failed, Heart
-from kinesumer.coordination.startup_checks import find_living
+from kinesumer.coordination.heartbeat import (
+    Event,
+    Failed,
+    Heartbeater,
+    SessionLost,
+    SessionRenewed,
+)
+from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY
 from kinesumer.runtime.failure_log import logger
@@ -38,7 +44,7 @@ class Membership:
         self._context = context
         self._streams = streams
         self._joined = joined
-        self._heart: Heart | None = None
+        self._heart: Heartbeater | None = None
         self._registered: MemberRow | None = None
         self._first = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -100,7 +106,7 @@ class Membership:
     async def _hold(self) -> None:
         """Hold the group until the heart fails or others are alive. Raises why."""
         events: asyncio.Queue[Event] = asyncio.Queue()
-        heart = self._heart = Heart(
+        heart = self._heart = Heartbeater(
             self._context,
             streams=self._streams,
             notify=events.put_nowait,
@@ -122,15 +128,15 @@ class Membership:
         match event:
             case Failed(error):
                 raise error
-            case Died(lease):
+            case SessionLost(lease):
                 logger.warning("session %s is over, registering anew", lease.session)
                 self.member = self._registered = None
-            case Alive(lease, row) if not lease.dead:
+            case SessionRenewed(lease, row) if not lease.dead:
                 self._registered = row
 
     async def _look(self, mine: MemberRow) -> None:
         """Hold the group, unless a client lives that registered before or meanwhile."""
-        living = await find_living(self._context, self._read_others)
+        living = await find_live_members(self._context, self._read_others)
         if living:
             names = escape_unprintable(
                 ", ".join(sorted(member.client_id for member in living))

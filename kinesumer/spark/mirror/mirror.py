@@ -25,9 +25,9 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.config import Config
 from kinesumer.consuming.streams import open_streams
 from kinesumer.coordination.paced_store import PacedStore
-from kinesumer.coordination.pauses import refuse_paused
+from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity
-from kinesumer.coordination.startup_checks import check_group, refuse_go_fleet
+from kinesumer.coordination.startup_checks import check_group, require_no_go_clients
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import validate_name
@@ -89,7 +89,7 @@ class Mirror:
         """
         context = self._context
         self._identity = await check_group(context, None)
-        await refuse_go_fleet(context)
+        await require_no_go_clients(context)
         for stream in self._streams.values():
             row = await context.read(rows.stream_key(context.app, stream.arn))
             if row is not None:
@@ -97,7 +97,7 @@ class Mirror:
         await self._membership.join()
         try:
             # From now on operators see the query, and pause nothing.
-            await refuse_paused(context, self._streams)
+            await require_not_paused(context, self._streams)
         except BaseException:
             await self._membership.leave()
             raise

@@ -103,7 +103,7 @@ class StreamRows:
         listed = await self._list()
         if not lineage.is_complete(listed):
             return False
-        await self._lay_baseline(listed, places)
+        await self._create_initial_rows(listed, places)
         while True:
             found, unreadable = await read_shards(
                 self._context, self._stream.arn, consistent=True
@@ -137,7 +137,7 @@ class StreamRows:
             self._context, [writes.ready(app, row) for row in repairs.ready]
         )
 
-    async def _lay_baseline(
+    async def _create_initial_rows(
         self, listed: Sequence[Shard], places: Mapping[str, Place]
     ) -> None:
         """Create the rows of a new group, from the offset.

@@ -15,8 +15,8 @@ from kinesumer.aws import kinesis
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery, Records
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.core import congestion
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.runtime.clock import SystemClock
@@ -160,10 +160,10 @@ async def test_all_arrives_over_a_link_that_carries_no_page_in_the_time_of_an_an
             failure_log=FailureLog(clock),
         )
         delivery = RecordDelivery(clock, acks_by_asking=True)
-        group = Group(
+        group = GroupConsumer(
             context,
             lambda stream: kinesis.open_source(clients, stream),
-            TaskHeart(context),
+            HeartbeatTask(context),
             delivery,
         )
         received, degraded = 0, False

@@ -13,7 +13,7 @@ from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import AT_ONCE, Pruner
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.core import lineage, plan
-from kinesumer.core.liveness import Lease, Watch
+from kinesumer.core.liveness import HeartbeatWatch, Lease
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
@@ -212,7 +212,7 @@ def test_planning_grows_with_the_members_and_not_with_their_square() -> None:
             MemberRow(f"c{n:06}", f"s{n}", streams=frozenset({ARN}))
             for n in range(size)
         ]
-        watch = Watch()
+        watch = HeartbeatWatch()
 
         def look() -> None:
             watch.look(members, 0.0, 10.0)

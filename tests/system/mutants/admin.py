@@ -78,7 +78,7 @@ MUTANTS = (
         "a change under a living query",
         "Operators: a query notices nothing",
         "_mark",
-        drop("await refuse_query(context, QUERY_ADVICE)"),
+        drop("await require_no_spark_query(context, QUERY_ADVICE)"),
         OF_PAUSES,
     ),
     pauses(

@@ -23,7 +23,7 @@ MUTANTS = (
     rounds(
         "a hand-over doesn't drain",
         "7 waits for what is in user code",
-        "Rounds.release",
+        "LeaseCoordinator.release",
         replace("owned.drained(drain_seconds)", "owned.drained(0.0)"),
         "tests/unit/coordination/test_lease_coordinator.py::test_a_release_waits_for_user_code_but_not_for_ever",
     ),
@@ -37,7 +37,7 @@ MUTANTS = (
     rounds(
         "a shard is delivered while it is given up",
         "7 drops what is fetched but undelivered",
-        "Rounds.release",
+        "LeaseCoordinator.release",
         drop("owned.revoke()") + drop("self._buffer.drop(owned)"),
     ),
     owned(
@@ -55,7 +55,7 @@ MUTANTS = (
     rounds(
         "what was done while draining isn't stored",
         "7 releases with the last position",
-        "Rounds.release",
+        "LeaseCoordinator.release",
         replace(
             "self._sync_progress(); app, position = ...",
             "app, position = self._context.app, None",
@@ -64,13 +64,13 @@ MUTANTS = (
     ownership(
         "a plan moves every shard",
         "7 shards that don't move never pause; Go 23",
-        "to_move",
+        "to_release",
         replace("not contains(...)", "range_"),
     ),
     ownership(
         "shards outside the range are kept",
         "7; L2; Go 13",
-        "to_move",
+        "to_release",
         replace("[key for key, since in outside.items() if ...]", "[]"),
     ),
     ownership(
@@ -91,7 +91,7 @@ MUTANTS = (
     shard_rows(
         "what lies at a range's end isn't seen",
         "2 exactly its own rows with one Query",
-        "read_inside",
+        "read_range",
         replace("... + '/~'", "rows.hash_text(last)"),
     ),
     ownership(
@@ -111,7 +111,7 @@ MUTANTS = (
     deaths(
         "a claimer looks for deaths in a stale read",
         "7 by a consistent read; Go 12",
-        "Deaths.verify",
+        "DeadSessions.verify",
         replace(
             "self._context.store.get(rows.member_key(...))",
             "self._context.store.get("
@@ -121,33 +121,33 @@ MUTANTS = (
     rounds(
         "a claim without a lease",
         "5 what it owns, it proved within its lease",
-        "Rounds.round",
+        "LeaseCoordinator.round",
         drop("if not self._lease.permits(...): ..."),
     ),
     rounds(
         "a dead session takes what it claimed",
         "5 told dead: drop everything",
-        "Rounds._claim",
+        "LeaseCoordinator._claim",
         drop("self._lease.dead"),
         OF_CLAIMS,
     ),
     rounds(
         "the position comes from before the claim",
         "7 from the claim's answer; Go 12",
-        "Rounds._claim",
+        "LeaseCoordinator._claim",
         replace("self._take(won)", "self._take(won._replace(position=row.position))"),
         OF_CLAIMS,
     ),
     rounds(
         "a failed look is never tried again",
         "7; Go 16",
-        "Rounds.round",
+        "LeaseCoordinator.round",
         replace("now + SLOW_POLL_SECONDS", "float('inf')"),
     ),
     rounds(
         "pending shards are looked for once a minute",
         "7 every 250 ms",
-        "Rounds._claim_inside",
+        "LeaseCoordinator._claim_inside",
         drop("self._next_read = ... + pause"),
     ),
     owned(
@@ -167,7 +167,7 @@ MUTANTS = (
     group(
         "a stop gives nothing up",
         "7; K6, KCL's graceful stop",
-        "Group._give_up",
+        "GroupConsumer._give_up",
         replace(
             "await asyncio.gather(*releases)",
             "for release in releases: release.close()",
@@ -176,40 +176,40 @@ MUTANTS = (
     group(
         "a stop leaves the session alive",
         "4 Leave; K6",
-        "Group._give_up",
+        "GroupConsumer._give_up",
         replace("await self.context.write(writes.leave(...))", "_ = moment"),
     ),
     group(
         "a stop waits for ever",
         "K14, Go 15",
-        "Group.stop",
+        "GroupConsumer.stop",
         replace("timeout(...)", "asyncio.timeout(None)"),
         f"{KNOWN}::test_a_stop_ends_in_time_though_the_store_does_not_answer",
     ),
     group(
         "who leaves doesn't wait for its heirs",
         "7 a graceful hand-over; K6",
-        "Group.leave",
-        replace("timeout(LEAVE_BEATS * beat)", "asyncio.timeout(0)"),
+        "GroupConsumer.leave",
+        replace("timeout(LEAVE_TIMEOUT_HEARTBEATS * beat)", "asyncio.timeout(0)"),
         "tests/integration/simulation/test_liveness.py::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
     ),
     group(
         "who leaves says so to nobody",
         "7 planned move; K6",
-        "Group.leave",
+        "GroupConsumer.leave",
         drop("self._set_state('leaving')"),
         "tests/integration/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
     ),
     rounds(
         "streams removed by refresh are still consumed",
         "Go 19",
-        "Rounds._wanted",
+        "LeaseCoordinator._wanted",
         replace("tuple(...)", "range_"),
     ),
     group(
         "a refresh tells the leader nothing",
         "6; Go 19",
-        "Group._ask",
+        "GroupConsumer._ask",
         drop("await self.context.write(writes.request_streams(...))"),
         "tests/unit/coordination/test_group_faults.py::test_refresh_adds_and_removes_streams",
     ),

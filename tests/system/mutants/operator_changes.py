@@ -29,19 +29,19 @@ MUTANTS = (
     paused(
         "a pause of a stream is read once",
         "a pause holds",
-        "Paused.look",
+        "PauseCache.look",
         replace("noticed or now >= self._next_read", "self._next_read < 0"),
     ),
     rounds(
         "who holds a shard goes on though it is paused",
         "a pause holds",
-        "Rounds._heed",
+        "LeaseCoordinator._apply_operator_change",
         drop("self._begin_hand_over(owned)"),
     ),
     ownership(
         "a seek is a lost shard",
         "a seek holds",
-        "is_sought",
+        "was_seeked",
         replace("now.owner == mine.owner and now.epoch > mine.epoch", "False"),
     ),
     ownership(
@@ -53,14 +53,14 @@ MUTANTS = (
     strays(
         "a sought shard outside the range is kept",
         "a seek holds",
-        "Strays.release",
+        "StaleLeases.release",
         drop("not inside"),
     ),
     group(
         "what is done before a seek is lost",
         "a seek holds",
-        "Group.ack",
-        drop("if ... and self.session.rounds.is_sought_away(...): ..."),
+        "GroupConsumer.ack",
+        drop("if ... and self.session.rounds.was_seeked_away(...): ..."),
     ),
     writes(
         "a child is opened by what was true before the seek",
@@ -77,13 +77,13 @@ MUTANTS = (
     plan(
         "the drained get shards",
         "a drained client is planned without",
-        "is_going",
+        "is_departing",
         drop("member.drained"),
     ),
     heartbeat(
         "a drained session forgets it when it dies",
         "a drained client stays so",
-        "Heart._register",
+        "Heartbeater._register",
         replace("(...)._replace(drained=drained)", "self._member(session, before)"),
     ),
 )

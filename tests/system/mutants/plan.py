@@ -33,14 +33,14 @@ MUTANTS = (
     leader(
         "who isn't in the list leads",
         "6; Go 10",
-        "Leader._step_up",
+        "Leader._try_to_lead",
         replace("if me not in ids: ...", "if me not in ids: ids.insert(0, me)"),
         "tests/unit/coordination/test_leader_election.py::test_who_is_not_in_the_list_does_not_lead",
     ),
     leader(
         "standbys step up all at once",
         "6 in order of index",
-        "Leader._step_up",
+        "Leader._try_to_lead",
         drop("await asyncio.sleep(...)") + drop("if ids.index(me) > 0 and ...: ..."),
     ),
     leader(
@@ -70,7 +70,8 @@ MUTANTS = (
         "6 each P: queries the members; Go 12",
         "Leader._read_members",
         replace(
-            "[self._judged(m, now) for m in plan.alive(members)]", "self.members or ..."
+            "[self._with_liveness(m, now) for m in plan.alive(members)]",
+            "self.members or ...",
         ),
         OF_LEADER,
     ),
@@ -80,19 +81,19 @@ MUTANTS = (
     plan(
         "who leaves gets shards",
         "7 planned move",
-        "takers",
-        replace("[m for m in members if not is_going(m)]", "list(members)"),
+        "assignable",
+        replace("[m for m in members if not is_departing(m)]", "list(members)"),
     ),
     plan(
         "who can't reach Kinesis gets shards",
         "9 Kinesis unreachable",
-        "takers",
+        "assignable",
         replace("m.state not in ('degraded', 'silent')", "m.state != 'silent'"),
     ),
     plan(
         "if nobody is well nobody gets shards",
         "9 if most are healthy",
-        "takers",
+        "assignable",
         replace("well if 2 * len(well) >= len(staying) else staying", "well"),
     ),
     plan(
@@ -104,21 +105,23 @@ MUTANTS = (
     agenda(
         "joins aren't gathered",
         "6 joins gathered for 2 s; K17",
-        "Agenda.is_due",
+        "RebalanceSchedule.is_due",
         replace("changed.other or ...", "True"),
     ),
-    agenda("a join alone makes no plan", "6", "Agenda.is_due", drop("gathered")),
+    agenda(
+        "a join alone makes no plan", "6", "RebalanceSchedule.is_due", drop("gathered")
+    ),
     agenda(
         "a plan while the one before still moves",
         "7 the gap is short",
-        "Agenda.is_due",
+        "RebalanceSchedule.is_due",
         drop("if now < self._moving_until: ..."),
     ),
     agenda(
         "a death waits for moves",
         "6 deaths at once",
-        "Agenda.is_due",
-        drop("if not plan.is_read(...): ..."),
+        "RebalanceSchedule.is_due",
+        drop("if not plan.is_fully_consumed(...): ..."),
     ),
     plan(
         "shares drift for ever",
@@ -244,7 +247,7 @@ MUTANTS = (
     identity(
         "a live fleet of Go isn't refused",
         "3 migration; Go 6",
-        "refuse_go_fleet",
+        "require_no_go_clients",
         replace("if fresh: ...", "if not found: raise GroupBusyError"),
         simulated=False,
     ),

@@ -31,14 +31,17 @@ MUTANTS = (
     heartbeat(
         "the lease counts from the retry",
         "5 Holder",
-        "Heart._live",
-        replace("first_sent + ... / 1000", "clock.now() + TRUST * trusted_ms / 1000"),
+        "Heartbeater._live",
+        replace(
+            "first_sent + ... / 1000",
+            "clock.now() + SAFE_LEASE_SHARE * trusted_ms / 1000",
+        ),
     ),
     heartbeat_simulated(
         "the holder trusts itself for the whole lease",
         "5 Holder",
         "",
-        replace("TRUST = 0.75", "TRUST = 1.0"),
+        replace("SAFE_LEASE_SHARE = 0.75", "SAFE_LEASE_SHARE = 1.0"),
     ),
     delivery(
         "the lease isn't checked between two records",
@@ -67,25 +70,25 @@ MUTANTS = (
     heartbeat(
         "who is told dead goes on",
         "5 told dead: drop everything; Go 6",
-        "Heart._live",
+        "Heartbeater._live",
         drop("not written.applied"),
     ),
     group(
         "who is told dead keeps its shards",
         "5 told dead: drop everything",
-        "Group._session_died",
+        "GroupConsumer._session_died",
         drop("session.rounds.drop_all()"),
     ),
     heartbeat(
         "who is told dead never comes back",
         "5 told dead: register anew; K12",
-        "Heart.run",
+        "Heartbeater.run",
         replace("await self._wait_for_progress()", "return"),
     ),
     heartbeat_simulated(
         "who registers anew keeps its session",
         "5 with a new session",
-        "Heart._register",
+        "Heartbeater._register",
         replace(
             "context, session = ...",
             "context = self._context\n"
@@ -106,8 +109,9 @@ MUTANTS = (
         "5 a thread of their own; K9, Go 14",
         "Kinesumer._wire",
         replace(
-            "heart = ThreadHeart(context, thread)",
-            "from kinesumer.heart_runner import TaskHeart; heart = TaskHeart(context)",
+            "heart = HeartbeatThread(context, thread)",
+            "from kinesumer.coordination.heartbeat_thread import HeartbeatTask; "
+            "heart = HeartbeatTask(context)",
         ),
         simulated=False,
         note="The simulator's hearts have machines of their own.",
@@ -115,7 +119,7 @@ MUTANTS = (
     heartbeat(
         "user code that is stuck keeps its shards",
         "5 max_processing_seconds; K3",
-        "Heart._stuck",
+        "Heartbeater._stuck",
         replace("work if ... else None", "None"),
         "tests/integration/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
     ),
@@ -123,19 +127,19 @@ MUTANTS = (
     liveness(
         "an observer fences too soon",
         "5 Observer",
-        "Watch.look",
+        "HeartbeatWatch.look",
         replace("member.lease_ms", "0.6 * member.lease_ms"),
     ),
     liveness(
         "an observer uses its own idea of the lease",
         "5 it travels in the row",
-        "Watch.look",
+        "HeartbeatWatch.look",
         replace("member.lease_ms / 1000", "8.0"),
     ),
     liveness(
         "an observer counts beats of other sessions",
         "5 (session, beat)",
-        "Watch.look",
+        "HeartbeatWatch.look",
         replace(
             "before[:2] != (member.session, member.beat)", "before.beat != member.beat"
         ),
@@ -143,7 +147,7 @@ MUTANTS = (
     liveness(
         "an observer believes the member's wall clock",
         "5 no absolute times; Go 11",
-        "Watch.look",
+        "HeartbeatWatch.look",
         replace(
             "_Seen(member.session, member.beat, now)",
             "_Seen(member.session, member.beat, -math.inf)",
@@ -152,13 +156,13 @@ MUTANTS = (
     liveness(
         "nobody is ever fenced",
         "5 Observer",
-        "Watch.look",
+        "HeartbeatWatch.look",
         drop("stale.append(member)"),
     ),
     liveness(
         "windows go on after an outage",
         "5 all windows start again",
-        "Watch.look",
+        "HeartbeatWatch.look",
         drop("now - self._last_look > longest_gap"),
         note="Its own beats lapse too in an outage of the store, which counts as well.",
     ),
@@ -172,7 +176,7 @@ MUTANTS = (
     liveness(
         "an outage of the store is the death of all",
         "5 nobody healthy is fenced; L5",
-        "Watch.look",
+        "HeartbeatWatch.look",
         drop("now - self._last_look > longest_gap")
         + drop("self._watch.reset()", where="coordination.leader:Leader._read_members"),
         OUTAGE,
@@ -219,7 +223,7 @@ MUTANTS = (
     heartbeat(
         "a successor doesn't wait for its predecessor",
         "5 Static ids",
-        "Heart._outlive",
+        "Heartbeater._wait_out_predecessor",
         never("context.clock.now() - since < ..."),
     ),
     heartbeat(
@@ -232,14 +236,14 @@ MUTANTS = (
     heartbeat(
         "two processes may have one id",
         "5 Two live processes with one id; Go 26",
-        "Heart._outlive",
+        "Heartbeater._wait_out_predecessor",
         replace("changes > 1", "changes > 1 << 40"),
         "tests/unit/coordination/test_heartbeat.py::test_two_live_processes_with_one_id_are_an_error_for_the_second",
     ),
     heartbeat(
         "one late beat is a living process",
         "5 Two live processes with one id",
-        "Heart._outlive",
+        "Heartbeater._wait_out_predecessor",
         replace("changes > 1", "changes > 0"),
         "tests/unit/coordination/test_heartbeat.py::test_one_late_beat_of_the_predecessor_is_no_sign_of_life",
     ),
@@ -263,7 +267,7 @@ MUTANTS = (
     group(
         "who met a fatal fault keeps its shards",
         "K3",
-        "Group._main",
+        "GroupConsumer._main",
         drop("await self.retire(...)"),
         "tests/unit/coordination/test_group_faults.py",
         simulated=False,
@@ -287,7 +291,7 @@ MUTANTS = (
     keeper(
         "a stream that refresh left out goes on being kept",
         "Go 19",
-        "Keeper.run",
+        "ShardSyncer.run",
         replace("running.pop(arn).cancel()", "running.pop(arn)"),
         simulated=False,
     ),

@@ -26,19 +26,19 @@ MUTANTS = (
     ends(
         "a shard without news never ends",
         "K7",
-        "Ends.reached",
+        "ShardEndHandler.reached",
         replace("owned.children is not None", "... and owned.position is not None"),
     ),
     ends(
         "children are left to the leader",
         "8 no leader needed; L4",
-        "Ends.reached",
+        "ShardEndHandler.reached",
         replace("await self._children(owned)", "[]"),
     ),
     ends(
         "children are made after the end",
         "8 a crash between them loses nothing",
-        "Ends._end",
+        "ShardEndHandler._end",
         move(
             "opening = []\nfor child in children: ...", before="for row in opening: ..."
         ),
@@ -47,7 +47,7 @@ MUTANTS = (
     ends(
         "siblings are read before the end is written",
         "8 both write End before they read the sibling",
-        "Ends._end",
+        "ShardEndHandler._end",
         replace(
             "if not await self._give_up(...): ...",
             "ended = self._parents_ended\n"
@@ -73,31 +73,31 @@ MUTANTS = (
     ends(
         "one parent is enough",
         "8 if every one has ended; async-kinesis",
-        "Ends._parents_ended",
+        "ShardEndHandler._parents_ended",
         drop("if known is None or not known.ended: ..."),
     ),
     ends(
         "a sibling without a row has ended",
         "8 neither the table nor Kinesis knows it",
-        "Ends._parents_ended",
+        "ShardEndHandler._parents_ended",
         replace("if parent in ids or ...: ...", "_ = ids"),
     ),
     ends(
         "a sibling that has expired never ends",
         "8 has expired, and counts as ended",
-        "Ends._parents_ended",
+        "ShardEndHandler._parents_ended",
         replace("parent in ids or child.key.shard_id not in ids", "ids"),
     ),
     ends(
         "a listing without the child proves its parents gone",
         "8; truncated ListShards",
-        "Ends._parents_ended",
+        "ShardEndHandler._parents_ended",
         drop("child.key.shard_id not in ids"),
     ),
     ends(
         "children aren't opened by the owner",
         "8 writes Ready; L4",
-        "Ends._end",
+        "ShardEndHandler._end",
         drop("await self._context.write(writes.ready(app, row))"),
     ),
     lineage(
@@ -151,13 +151,13 @@ MUTANTS = (
     keeper(
         "LATEST is resolved by each shard",
         "8 LATEST is resolved once; Go 3",
-        "_lay_baseline",
+        "_create_initial_rows",
         replace("await stream.latest_start(context, info, shards)", "Start.LATEST"),
     ),
     keeper(
         "LATEST is the client's time",
         "8 from the Kinesis response; Go 11",
-        "_lay_baseline",
+        "_create_initial_rows",
         replace(
             "await stream.latest_start(context, info, shards)",
             "Start(type='AT_TIMESTAMP', timestamp=context.clock.wall())",
@@ -167,14 +167,14 @@ MUTANTS = (
     keeper(
         "LATEST is the time before the listing",
         "8",
-        "_lay_baseline",
+        "_create_initial_rows",
         drop("info = ..."),
         "tests/unit/coordination/test_shard_sync_latest.py",
     ),
     keeper(
         "whoever finds a start resolved drops closed shards",
         "8 resolved once",
-        "_lay_baseline",
+        "_create_initial_rows",
         replace("written.applied", "written.row"),
     ),
     leader(
@@ -187,7 +187,7 @@ MUTANTS = (
     keeper(
         "a baseline that is never declared",
         "8 only then may anyone claim",
-        "_lay_baseline",
+        "_create_initial_rows",
         drop("await context.write(writes.baseline(...))"),
     ),
     reader(

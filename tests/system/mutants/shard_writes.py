@@ -180,19 +180,19 @@ MUTANTS = (
     rounds(
         "a claim is won only if it is answered",
         "4 a lost answer; K4",
-        "Rounds._claim",
+        "LeaseCoordinator._claim",
         replace("won.claim == nonce", "written.applied"),
     ),
     rounds(
         "a claim is won whoever has it",
         "4 a lost answer",
-        "Rounds._claim",
+        "LeaseCoordinator._claim",
         replace("is_mine and won.claim == nonce", "won"),
     ),
     rounds(
         "a claim in doubt is forgotten",
         "4 a lost answer; K4",
-        "Rounds._claim",
+        "LeaseCoordinator._claim",
         replace(
             "self._open_claims[row.key] = ...; "
             "self._context.failure_log.record_failure(...)",

@@ -12,7 +12,10 @@ from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
 from kinesumer.cli.main import one_line
 from kinesumer.cli.status_tables import show
-from kinesumer.coordination.startup_checks import refuse_go_fleet, refuse_query
+from kinesumer.coordination.startup_checks import (
+    require_no_go_clients,
+    require_no_spark_query,
+)
 from kinesumer.errors import FatalError, GroupBusyError
 from kinesumer.model.rows import (
     QUERY,
@@ -102,10 +105,10 @@ async def test_errors_escape_what_stands_in_the_table(world: World) -> None:
     )
     await world.table.write(go)
     with pytest.raises(GroupBusyError, match="alive") as alive:
-        await refuse_go_fleet(world.context())
+        await require_no_go_clients(world.context())
     await Fleet(world).join(QUERY_ID, session=FORGED, kind=QUERY)
     with pytest.raises(GroupBusyError, match="holds app") as held:
-        await refuse_query(world.context())
+        await require_no_spark_query(world.context())
     for raised in (alive, held):
         assert HARMLESS in str(raised.value)
         assert str(raised.value).isprintable()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.watchdog import oldest_of
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Start
@@ -201,8 +201,8 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
             time.sleep(0.01)
 
     delivery = RecordDelivery(clock, acks_by_asking=True)
-    heart = ThreadHeart(context, thread)
-    group = Group(context, open_source, heart, delivery)
+    heart = HeartbeatThread(context, thread)
+    group = GroupConsumer(context, open_source, heart, delivery)
 
     async def start() -> None:
         await group.start("orders", Start.TRIM_HORIZON)

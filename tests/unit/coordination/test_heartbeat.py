@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.coordination.heartbeat import Alive, Died, Failed
+from kinesumer.coordination.heartbeat import Failed, SessionLost, SessionRenewed
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
 from kinesumer.wire import admin_writes, rows, writes
 from tests.support.heartbeat import Body
@@ -74,7 +74,7 @@ async def test_a_beat_whose_answer_is_lost_is_repeated_and_accepted(
     await body.registered()
     body.store.spoil("unanswered", "beat")
     await asyncio.sleep(20)
-    assert not body.told(Died)
+    assert not body.told(SessionLost)
     assert body.lease.permits(world.clock.now())
 
 
@@ -91,7 +91,7 @@ async def test_a_beat_that_is_never_answered_is_given_up_after_h(
     body.store.latency = 0.001
     await asyncio.sleep(3)
     assert body.lease.permits(world.clock.now())
-    assert not body.told(Died)
+    assert not body.told(SessionLost)
 
 
 @in_virtual_time
@@ -128,7 +128,7 @@ async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> N
     body.store.spoil("unanswered", "session")
     await body.registered()
     assert body.row.incarnation == 0
-    first = body.told(Alive)[0]
+    first = body.told(SessionRenewed)[0]
     assert first.row.session == body.row.session
     assert body.lease.deadline == pytest.approx(sent + TRUSTED, abs=0.3)
 
@@ -141,7 +141,7 @@ async def test_a_registration_fenced_before_its_answer_came_is_made_anew(
     body.store.spoil("unanswered", "session")
     await world.until(lambda: world.members())
     await world.table.write(writes.fence(APP, body.row, "now"))
-    await world.until(lambda: body.told(Alive))
+    await world.until(lambda: body.told(SessionRenewed))
     assert (body.row.incarnation, body.row.dead) == (1, False)
     assert body.lease.session == body.row.session
 
@@ -154,7 +154,7 @@ async def test_who_is_told_dead_registers_anew_with_another_session(
     row = await body.registered()
     lease = body.lease
     await world.table.write(writes.fence(APP, body.row, "now"))
-    await world.until(lambda: body.told(Died))
+    await world.until(lambda: body.told(SessionLost))
     assert lease.dead
     assert not lease.permits(-1e9)
     await world.until(lambda: body.row.session != row.session)
@@ -259,7 +259,7 @@ async def test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place(
     await end(old)
     began = world.clock.now()
     new = Body(world)
-    await world.until(lambda: new.told(Alive))
+    await world.until(lambda: new.told(SessionRenewed))
     assert 8 <= world.clock.now() - began < 9
     assert new.row.session != row.session
     assert (new.row.incarnation, new.row.dead) == (1, False)
@@ -273,7 +273,7 @@ async def test_a_predecessor_that_left_is_not_waited_for(world: World) -> None:
     await world.table.write(writes.leave(APP, old.row, "now"))
     began = world.clock.now()
     new = Body(world)
-    await world.until(lambda: new.told(Alive))
+    await world.until(lambda: new.told(SessionRenewed))
     assert world.clock.now() - began < 0.1
 
 
@@ -288,7 +288,7 @@ async def test_a_predecessor_that_leaves_while_it_is_watched_frees_its_place(
     await asyncio.sleep(5)
     await end(old)
     await world.table.write(writes.leave(APP, old.row, "now"))
-    await world.until(lambda: new.told(Alive), seconds=1)
+    await world.until(lambda: new.told(SessionRenewed), seconds=1)
     assert not new.told(Failed)
 
 
@@ -305,7 +305,7 @@ async def test_two_live_processes_with_one_id_are_an_error_for_the_second(
     assert isinstance(error, ClientIdInUseError)
     assert "'c1'" in str(error)
     assert "'app'" in str(error)
-    assert not old.told(Died)
+    assert not old.told(SessionLost)
 
 
 @in_virtual_time
@@ -321,7 +321,7 @@ async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> No
     await asyncio.sleep(2)
     old.store.down = False
     await world.until(lambda: new.told(Failed))
-    assert not old.told(Died)
+    assert not old.told(SessionLost)
 
 
 @in_virtual_time
@@ -337,7 +337,7 @@ async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
     late = writes.heartbeat(APP, old.row, old.row.beat + 1, state="up", lease_ms=8000)
     assert (await world.table.write(late)).applied
     began = world.clock.now()
-    await world.until(lambda: new.told(Alive))
+    await world.until(lambda: new.told(SessionRenewed))
     assert 8 <= world.clock.now() - began < 9
 
 
@@ -352,9 +352,9 @@ async def test_user_code_without_progress_gives_its_shards_up(
     row = await body.registered()
     body.busy_since = world.clock.now()
     await asyncio.sleep(59)
-    assert not body.told(Died)
+    assert not body.told(SessionLost)
     await asyncio.sleep(5)
-    assert len(body.told(Died)) == 1
+    assert len(body.told(SessionLost)) == 1
     assert body.row == row._replace(
         dead=True,
         beat=body.row.beat,

@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
-from kinesumer.coordination.heartbeat import Alive, Event, Failed, Heart
-from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.heartbeat import Event, Failed, Heartbeater, SessionRenewed
+from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
+async def running(store: MemoryStore) -> AsyncIterator[HeartbeatThread]:
     """Return a heart's runner on a thread that ends with the block."""
 
     @asynccontextmanager
@@ -41,13 +41,13 @@ async def running(store: MemoryStore) -> AsyncIterator[ThreadHeart]:
         failure_log=FailureLog(clock),
     )
     try:
-        yield ThreadHeart(context, thread)
+        yield HeartbeatThread(context, thread)
     finally:
         await thread.stop()
 
 
-def make(context: ClientContext, notify: Callable[[Event], None]) -> Heart:
-    return Heart(
+def make(context: ClientContext, notify: Callable[[Event], None]) -> Heartbeater:
+    return Heartbeater(
         context, streams=frozenset({"s"}), notify=notify, oldest_work=lambda: None
     )
 
@@ -81,7 +81,7 @@ async def test_it_registers_and_sends_no_beat_after_stop() -> None:
     store, events = MemoryStore(SystemClock()), Events()
     async with running(store) as heart:
         heart.start(make, events.take)
-        await events.until(Alive)
+        await events.until(SessionRenewed)
         await heart.stop()
         last = beats(store)
         await asyncio.sleep(0.3)
@@ -102,7 +102,7 @@ async def test_the_end_of_its_thread_is_reported() -> None:
     events = Events()
     async with running(MemoryStore(SystemClock())) as heart:
         heart.start(make, events.take)
-        await events.until(Alive)
+        await events.until(SessionRenewed)
     failed = await events.until(Failed)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, StoreThreadEndedError)

@@ -171,7 +171,7 @@ async def test_the_rounds_of_a_dead_session_end(world: World) -> None:
     owner = await own(world)
     owner.lease.end()
     owner.rounds.drop_all()
-    owner.rounds.look_again()
+    owner.rounds.poll_now()
     await asyncio.wait_for(owner.running, 5)
     assert owner.held() == []
 

@@ -140,7 +140,7 @@ async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
 ) -> None:
     owner = await own(world)
     old = owner.row()._replace(paused=True, epoch=0, owner="")
-    owner.rounds._heed(owner.owned(), old)
+    owner.rounds._apply_operator_change(owner.owned(), old)
     await asyncio.sleep(1)
     assert owner.held() == [P]
 

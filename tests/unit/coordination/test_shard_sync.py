@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
 
 
-class Keeper:
+class ShardSyncer:
     """One client's keeping of the stream "orders"."""
 
     def __init__(self, world: World, start: Start = Start.TRIM_HORIZON) -> None:
@@ -60,7 +60,7 @@ async def change(world: World, shard_id: str, **values: Any) -> None:
 @in_virtual_time
 async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None:
     world.kinesis.split("orders", P)
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     assert await keeper.keep()
     assert keeper.row.start == Start.TRIM_HORIZON
     assert keeper.row.baseline
@@ -83,7 +83,7 @@ async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None
 async def test_latest_becomes_the_time_of_the_first_look(world: World) -> None:
     world.kinesis.split("orders", P)
     await asyncio.sleep(5)
-    keeper = Keeper(world, Start.LATEST)
+    keeper = ShardSyncer(world, Start.LATEST)
     await keeper.keep()
     now = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
     assert keeper.row.start.type == "AT_TIMESTAMP"
@@ -99,7 +99,7 @@ async def test_latest_becomes_the_time_of_the_first_look(world: World) -> None:
 async def test_a_shard_closed_just_after_the_listing_is_still_read(
     world: World,
 ) -> None:
-    keeper = Keeper(world, Start.LATEST)
+    keeper = ShardSyncer(world, Start.LATEST)
     keeper.source.listing = keeper.source.source.list_shards_now()
     world.kinesis.split("orders", P)
     await keeper.keep()
@@ -119,7 +119,7 @@ async def test_a_start_by_time_reads_closed_shards_from_that_time_too(
 ) -> None:
     world.kinesis.split("orders", P)
     start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
-    keeper = Keeper(world, start)
+    keeper = ShardSyncer(world, start)
     await keeper.keep()
     found = shards(world)
     assert not found[P].ended
@@ -131,9 +131,9 @@ async def test_a_start_by_time_reads_closed_shards_from_that_time_too(
 async def test_the_start_is_resolved_once_whatever_later_clients_ask(
     world: World,
 ) -> None:
-    await Keeper(world, Start.TRIM_HORIZON).keep()
+    await ShardSyncer(world, Start.TRIM_HORIZON).keep()
     before = world.table.snapshot()
-    await Keeper(world, Start.LATEST).keep()
+    await ShardSyncer(world, Start.LATEST).keep()
     assert world.table.snapshot() == before
 
 
@@ -141,7 +141,7 @@ async def test_the_start_is_resolved_once_whatever_later_clients_ask(
 async def test_no_shard_can_be_claimed_before_all_have_rows(world: World) -> None:
     """The rows are made first, and the baseline is declared last."""
     world.kinesis.create_stream("orders", 4)
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     assert [sorted(write.set)[0] for write in keeper.store.sent] == [
         "baseline",
@@ -155,7 +155,10 @@ async def test_no_shard_can_be_claimed_before_all_have_rows(world: World) -> Non
 @in_virtual_time
 async def test_two_keepers_at_once_lay_one_baseline(world: World) -> None:
     world.kinesis.create_stream("orders", 8)
-    one, other = Keeper(world, Start.LATEST), Keeper(world, Start.TRIM_HORIZON)
+    one, other = (
+        ShardSyncer(world, Start.LATEST),
+        ShardSyncer(world, Start.TRIM_HORIZON),
+    )
     other.store.latency = 0.0015
     await asyncio.gather(one.keep(), other.keep())
     found = shards(world)
@@ -167,7 +170,7 @@ async def test_two_keepers_at_once_lay_one_baseline(world: World) -> None:
 @in_virtual_time
 async def test_a_baseline_left_half_way_is_finished_by_another(world: World) -> None:
     world.kinesis.create_stream("orders", 8)
-    one = Keeper(world, Start.LATEST)
+    one = ShardSyncer(world, Start.LATEST)
     one.store.latency = 0.05
     task = world.loop.create_task(one.keep())
     await world.until(lambda: world.table.rows(f"group#{APP}"))
@@ -175,7 +178,7 @@ async def test_a_baseline_left_half_way_is_finished_by_another(world: World) -> 
     await asyncio.sleep(5)
     assert not one.row.baseline
     start = one.row.start
-    assert await Keeper(world, Start.TRIM_HORIZON).keep()
+    assert await ShardSyncer(world, Start.TRIM_HORIZON).keep()
     assert one.row == one.row._replace(start=start, baseline=True)
     assert len(shards(world)) == 8
     assert {row.start for row in shards(world).values()} == {start}
@@ -184,7 +187,7 @@ async def test_a_baseline_left_half_way_is_finished_by_another(world: World) -> 
 @in_virtual_time
 async def test_who_takes_a_latest_over_reads_closed_shards_too(world: World) -> None:
     """It can't know which were closed before the time was taken."""
-    keeper = Keeper(world, Start.LATEST)
+    keeper = ShardSyncer(world, Start.LATEST)
     start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
     stream = StreamRow(keeper.stream.arn, keeper.stream.info.created_at, start)
     await world.table.write(writes.create_stream(APP, stream))
@@ -199,7 +202,7 @@ async def test_whose_start_was_not_the_first_reads_closed_shards_too(
     world: World,
 ) -> None:
     world.kinesis.split("orders", P)
-    keeper = Keeper(world, Start.LATEST)
+    keeper = ShardSyncer(world, Start.LATEST)
     keeper.store.spoil("unanswered", "start")
     await keeper.keep()
     assert not shards(world)[P].ended
@@ -209,7 +212,7 @@ async def test_whose_start_was_not_the_first_reads_closed_shards_too(
 @in_virtual_time
 async def test_a_truncated_listing_lays_no_baseline(world: World) -> None:
     world.kinesis.create_stream("orders", 4)
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     keeper.source.listing = keeper.source.source.list_shards_now()[:3]
     assert not await keeper.keep()
     assert world.table.snapshot() == []
@@ -232,7 +235,7 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
         await world.table.write(
             Write(key, Compare("pk", "absent"), {"sequence_number": number})
         )
-    await Keeper(world, Start.LATEST).keep()
+    await ShardSyncer(world, Start.LATEST).keep()
     found = shards(world)
     assert found[P].position == Position("123")
     assert (found[P].ended, found[LOW].ready) == (False, False)
@@ -246,7 +249,7 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
 
 @in_virtual_time
 async def test_nothing_new_is_nothing_to_write(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     sent = len(keeper.store.sent)
     assert not await keeper.keep()
@@ -255,7 +258,7 @@ async def test_nothing_new_is_nothing_to_write(world: World) -> None:
 
 @in_virtual_time
 async def test_a_crash_before_the_children_were_made_is_repaired(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     await change(world, P, ended=True)
     world.kinesis.split("orders", P)
@@ -271,7 +274,7 @@ async def test_a_crash_between_children_and_end_is_nothing_to_repair(
     world: World,
 ) -> None:
     """The parent has no end yet: its next owner will write it."""
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     world.kinesis.split("orders", P)
     await keeper.keep()
@@ -281,7 +284,7 @@ async def test_a_crash_between_children_and_end_is_nothing_to_repair(
 
 @in_virtual_time
 async def test_rows_that_owners_made_are_told_of_once(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     await keeper.keep()
     world.kinesis.split("orders", P)
@@ -296,15 +299,15 @@ async def test_rows_that_owners_made_are_told_of_once(world: World) -> None:
 async def test_what_a_keeper_sees_first_is_told_for_its_leader_may_have_read_before(
     world: World,
 ) -> None:
-    await Keeper(world).keep()
-    later = Keeper(world)
+    await ShardSyncer(world).keep()
+    later = ShardSyncer(world)
     assert await later.keep()
     assert not await later.keep()
 
 
 @in_virtual_time
 async def test_a_crash_between_end_and_ready_is_repaired(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     world.kinesis.split("orders", P)
     await keeper.keep()
@@ -318,7 +321,7 @@ async def test_a_crash_between_end_and_ready_is_repaired(world: World) -> None:
 async def test_a_shard_expired_for_long_is_pruned_and_not_made_again(
     world: World,
 ) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     world.kinesis.split("orders", P)
     before = keeper.source.source.list_shards_now()
@@ -341,7 +344,7 @@ async def test_a_shard_expired_for_long_is_pruned_and_not_made_again(
 
 @in_virtual_time
 async def test_a_truncated_listing_changes_nothing(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     world.kinesis.split("orders", P)
     await change(world, P, ended=True)
@@ -353,7 +356,7 @@ async def test_a_truncated_listing_changes_nothing(world: World) -> None:
 
 @in_virtual_time
 async def test_two_keepers_repair_the_same_without_harm(world: World) -> None:
-    one, other = Keeper(world), Keeper(world)
+    one, other = ShardSyncer(world), ShardSyncer(world)
     await one.keep()
     world.kinesis.split("orders", P)
     await change(world, P, ended=True)

@@ -15,12 +15,12 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
 from tests.support.world import World, in_virtual_time
-from tests.unit.coordination.test_shard_sync import Keeper, P, shards
+from tests.unit.coordination.test_shard_sync import P, ShardSyncer, shards
 
 
 @in_virtual_time
 async def test_an_unavailable_store_and_kinesis_are_waited_for(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     keeper.store.down = keeper.source.down = True
     task = world.loop.create_task(keeper.keep())
     await asyncio.sleep(60)
@@ -33,7 +33,7 @@ async def test_an_unavailable_store_and_kinesis_are_waited_for(world: World) -> 
 
 @in_virtual_time
 async def test_lost_answers_change_nothing(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     for attribute in ("start", "baseline", "baseline", "ready"):
         keeper.store.spoil("unanswered", attribute)
     assert await keeper.keep()
@@ -43,7 +43,7 @@ async def test_lost_answers_change_nothing(world: World) -> None:
 
 @in_virtual_time
 async def test_a_stream_made_anew_is_fatal(world: World) -> None:
-    keeper = Keeper(world)
+    keeper = ShardSyncer(world)
     await keeper.keep()
     await asyncio.sleep(60)
     world.kinesis.delete_stream("orders")
@@ -58,7 +58,7 @@ async def test_a_stream_made_anew_is_fatal(world: World) -> None:
 async def test_a_lost_table_is_fatal(world: World) -> None:
     world.table.delete_table()
     with pytest.raises(StateStoreMissingError):
-        await Keeper(world).keep()
+        await ShardSyncer(world).keep()
 
 
 class Forbidden:

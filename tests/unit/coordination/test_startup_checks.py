@@ -8,8 +8,8 @@ import pytest
 
 from kinesumer.coordination.startup_checks import (
     check_group,
-    refuse_go_fleet,
-    refuse_query,
+    require_no_go_clients,
+    require_no_spark_query,
 )
 from kinesumer.errors import (
     GroupBusyError,
@@ -69,14 +69,14 @@ async def test_live_go_clients_are_named(world: World) -> None:
         await go_client(world, name, rows.timestamp_text(world.clock.wall() - age))
     await go_client(world, "unreadable", "yesterday")
     with pytest.raises(GroupBusyError) as caught:
-        await refuse_go_fleet(world.context())
+        await require_no_go_clients(world.context())
     assert "ahead, go-1, go-2; stop them" in str(caught.value)
 
 
 @in_virtual_time
 async def test_dead_go_clients_are_nothing_to_refuse(world: World) -> None:
     await go_client(world, "go-1", rows.timestamp_text(world.clock.wall() - 3600))
-    await refuse_go_fleet(world.context())
+    await require_no_go_clients(world.context())
 
 
 async def query_in(world: World) -> Fleet:
@@ -92,7 +92,7 @@ async def test_a_live_query_is_named(world: World) -> None:
     with pytest.raises(
         GroupBusyError, match="'app': member spark-query, session on host-7; stop the"
     ):
-        await refuse_query(world.context())
+        await require_no_spark_query(world.context())
 
 
 @in_virtual_time
@@ -101,7 +101,7 @@ async def test_a_query_that_left_costs_no_wait(world: World) -> None:
     query = fleet.row(QUERY_ID)
     await world.table.write(writes.leave(APP, query, "now"))
     before = world.clock.now()
-    await refuse_query(world.context())
+    await require_no_spark_query(world.context())
     assert world.clock.now() == before
 
 
@@ -110,7 +110,7 @@ async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
     fleet = await query_in(world)
     fleet.silence(QUERY_ID)
     before = world.clock.now()
-    await refuse_query(world.context())
+    await require_no_spark_query(world.context())
     assert 8.0 <= world.clock.now() - before < 9.0
     assert fleet.row(QUERY_ID).dead
 
@@ -118,7 +118,7 @@ async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
 @in_virtual_time
 async def test_an_outage_of_the_store_is_no_death_of_a_query(world: World) -> None:
     fleet, store = await query_in(world), FaultyStore(world.table)
-    asking = asyncio.ensure_future(refuse_query(world.context(store=store)))
+    asking = asyncio.ensure_future(require_no_spark_query(world.context(store=store)))
     await asyncio.sleep(0.8)
     store.down = fleet.unavailable = True
     await asyncio.sleep(20.0)
@@ -135,5 +135,5 @@ async def test_a_fence_that_is_not_taken_is_tried_again(world: World) -> None:
     fleet, store = await query_in(world), FaultyStore(world.table)
     fleet.silence(QUERY_ID)
     store.spoil("lost", "dead")
-    await refuse_query(world.context(store=store))
+    await require_no_spark_query(world.context(store=store))
     assert fleet.row(QUERY_ID).dead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.coordination.store_queries import read_inside
+from kinesumer.coordination.store_queries import read_range
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
 from kinesumer.wire import writes
 from tests.support.world import APP, ARN, World, in_virtual_time, shard_row
@@ -31,5 +31,5 @@ async def test_a_range_holds_the_shards_that_start_in_it(
             key=ShardKey(ARN, f"shardId-{name}"), first_hash=low, last_hash=high
         )
         await world.table.write(writes.create_shard(APP, row))
-    rows = await read_inside(world.context(), (Interval(ARN, first, last),))
+    rows = await read_range(world.context(), (Interval(ARN, first, last),))
     assert [row.key.shard_id.removeprefix("shardId-") for row in rows] == found

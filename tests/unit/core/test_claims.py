@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core.claims import (
+    ClaimDecision,
     Pauses,
-    Round,
     begins_inside,
     contains,
     covers,
-    is_sought,
-    to_move,
+    to_release,
+    was_seeked,
 )
 from kinesumer.core.claims import decide as decide_round
 from kinesumer.model.positions import Position
@@ -39,7 +39,7 @@ def decide(
     held: Collection[ShardKey] = (),
     dead: Collection[str] = (),
     pauses: Pauses = NO_PAUSES,
-) -> Round:
+) -> ClaimDecision:
     return decide_round(rows, held, dead, "mine", pauses)
 
 
@@ -149,7 +149,7 @@ def test_what_a_seek_left_to_its_owner_is_released_while_its_parents_are_read() 
 def test_only_a_seek_raises_the_epoch_and_keeps_the_owner(
     now: ShardRow, *, expected: bool
 ) -> None:
-    assert is_sought(MINE._replace(epoch=3), now) is expected
+    assert was_seeked(MINE._replace(epoch=3), now) is expected
 
 
 def test_a_range_contains_its_ends_of_its_own_stream() -> None:
@@ -168,16 +168,16 @@ RANGE = (Interval(ARN, 0, 9),)
 
 def test_what_lies_outside_is_released_a_heartbeat_later() -> None:
     held = {KEY: 10}
-    moving, due = to_move(held, RANGE, {}, now=100.0, delay=2.0)
+    moving, due = to_release(held, RANGE, {}, now=100.0, delay=2.0)
     assert (moving, due) == ({KEY: 100.0}, [])
-    moving, due = to_move(held, RANGE, moving, now=101.9, delay=2.0)
+    moving, due = to_release(held, RANGE, moving, now=101.9, delay=2.0)
     assert (moving, due) == ({KEY: 100.0}, [])
-    assert to_move(held, RANGE, moving, now=102.0, delay=2.0)[1] == [KEY]
-    assert to_move(held, RANGE, moving, now=150.0, delay=2.0)[1] == [KEY]
+    assert to_release(held, RANGE, moving, now=102.0, delay=2.0)[1] == [KEY]
+    assert to_release(held, RANGE, moving, now=150.0, delay=2.0)[1] == [KEY]
 
 
 def test_what_comes_back_inside_is_kept_and_the_wait_starts_again() -> None:
-    moving, due = to_move({KEY: 5}, RANGE, {KEY: 0.0}, now=100.0, delay=2.0)
+    moving, due = to_release({KEY: 5}, RANGE, {KEY: 0.0}, now=100.0, delay=2.0)
     assert (moving, due) == ({}, [])
 
 
@@ -191,7 +191,7 @@ def test_what_comes_back_inside_is_kept_and_the_wait_starts_again() -> None:
 def test_a_shard_inside_the_range_never_moves(
     held: dict[ShardKey, int], now: float
 ) -> None:
-    moving, due = to_move(held, RANGE, {}, now, delay=0.0)
+    moving, due = to_release(held, RANGE, {}, now, delay=0.0)
     outside = {key for key, first in held.items() if first > 9}
     assert moving.keys() == outside
     assert set(due) == outside

@@ -73,11 +73,11 @@ def test_a_listing_is_current_if_it_knows_the_newest_row() -> None:
 
 def test_children_open_when_the_parents_read_after_them_have_ended() -> None:
     child, parents = row(MERGED), [row(LOW, ended=True), row(HIGH, ended=True)]
-    assert lineage.to_open([child], parents, ()) == [child]
-    assert lineage.to_open([child], parents[:1], ()) == [child]
-    assert lineage.to_open([child], parents[:1], {"high"}) == []
-    assert lineage.to_open([child], [row(LOW), parents[1]], ()) == []
-    assert lineage.to_open([child._replace(ready=True)], parents, ()) == []
+    assert lineage.ready_children([child], parents, ()) == [child]
+    assert lineage.ready_children([child], parents[:1], ()) == [child]
+    assert lineage.ready_children([child], parents[:1], {"high"}) == []
+    assert lineage.ready_children([child], [row(LOW), parents[1]], ()) == []
+    assert lineage.ready_children([child._replace(ready=True)], parents, ()) == []
 
 
 # --- first rows ---

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from kinesumer.core.liveness import (
+    BeatCounter,
+    HeartbeatWatch,
     Lease,
-    Pulses,
-    Watch,
     interval_seconds,
     lease_ms,
     proves_death,
@@ -20,7 +20,9 @@ MEMBER = MemberRow("c1", "s1", beat=4, lease_ms=8000)
 GAP = 3.0
 
 
-def watch_until(watch: Watch, member: MemberRow, last: int, first: int = 0) -> bool:
+def watch_until(
+    watch: HeartbeatWatch, member: MemberRow, last: int, first: int = 0
+) -> bool:
     """Look once a second, and tell whether the last look wants the member fenced."""
     stale: list[MemberRow] = []
     for now in range(first, last + 1):
@@ -45,12 +47,12 @@ def test_an_ended_lease_permits_nothing_even_if_a_late_answer_extends_it() -> No
 
 
 def test_a_beat_unchanged_for_the_lease_is_stale() -> None:
-    assert not watch_until(Watch(), MEMBER, 7)
-    assert watch_until(Watch(), MEMBER, 8)
+    assert not watch_until(HeartbeatWatch(), MEMBER, 7)
+    assert watch_until(HeartbeatWatch(), MEMBER, 8)
 
 
 def test_the_observer_counts_from_its_own_first_sight() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch.look([], 0, GAP)
     assert not watch_until(watch, MEMBER, 9, first=2)
     assert watch_until(watch, MEMBER, 10, first=10)
@@ -58,13 +60,13 @@ def test_the_observer_counts_from_its_own_first_sight() -> None:
 
 def test_the_holders_own_lease_counts() -> None:
     slow = MEMBER._replace(lease_ms=20_000)
-    watch = Watch()
+    watch = HeartbeatWatch()
     assert not watch_until(watch, slow, 19)
     assert watch_until(watch, slow, 20, first=20)
 
 
 def test_a_lease_is_kept_to_the_millisecond() -> None:
-    watch, member = Watch(), MEMBER._replace(lease_ms=2500)
+    watch, member = HeartbeatWatch(), MEMBER._replace(lease_ms=2500)
     watch.look([member], 0, GAP)
     assert watch.look([member], 2.499, GAP) == []
     assert watch.look([member], 2.5, GAP) == [member]
@@ -75,7 +77,7 @@ CHANGES = [{"beat": 5}, {"beat": 3}, {"session": "s2"}, {"session": "s0"}]
 
 @pytest.mark.parametrize("changed", CHANGES)
 def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     other = MEMBER._replace(**changed)  # type: ignore[arg-type]
     assert not watch_until(watch, other, 15, first=8)
@@ -83,52 +85,52 @@ def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
 
 
 def test_a_row_missing_for_a_moment_starts_the_window_again() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5)
     watch.look([], 6, GAP)
     assert not watch_until(watch, MEMBER, 14, first=7)
 
 
 def test_the_dead_are_not_fenced_again() -> None:
-    assert not watch_until(Watch(), MEMBER._replace(dead=True), 20)
+    assert not watch_until(HeartbeatWatch(), MEMBER._replace(dead=True), 20)
 
 
 def test_the_living_are_watched_beside_the_dead() -> None:
-    watch, dead = Watch(), MEMBER._replace(client_id="c0", dead=True)
+    watch, dead = HeartbeatWatch(), MEMBER._replace(client_id="c0", dead=True)
     for now in range(8):
         watch.look([dead, MEMBER], now, GAP)
     assert watch.look([dead, MEMBER], 8, GAP) == [MEMBER]
 
 
 def test_after_an_outage_every_window_starts_again() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     assert watch.look([MEMBER], 7 + GAP + 0.1, GAP) == []
     assert not watch_until(watch, MEMBER, 17, first=11)
 
 
 def test_a_gap_just_short_of_an_outage_changes_nothing() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     assert watch.look([MEMBER], 7 + GAP, GAP) == [MEMBER]
 
 
 def test_a_reset_forgets_what_was_seen() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     watch.reset()
     assert watch.look([MEMBER], 8, GAP) == []
 
 
 def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5, first=2)
     assert watch.unchanged_for(MEMBER, 6) == 4
     assert watch.unchanged_for(MEMBER._replace(client_id="c2"), 6) == 0
 
 
 def test_who_was_found_silent_stays_so_though_windows_start_again() -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5)
     assert not watch.is_silent(MEMBER, 5, 6)
     assert watch.is_silent(MEMBER, 5, 4.5)
@@ -138,7 +140,7 @@ def test_who_was_found_silent_stays_so_though_windows_start_again() -> None:
 
 
 def test_who_was_found_silent_is_heard_again_with_its_next_beat() -> None:
-    watch, later = Watch(), MEMBER._replace(beat=MEMBER.beat + 1)
+    watch, later = HeartbeatWatch(), MEMBER._replace(beat=MEMBER.beat + 1)
     watch_until(watch, MEMBER, 5)
     assert watch.is_silent(MEMBER, 5, 5)
     watch.look([later], 6, GAP)
@@ -149,7 +151,7 @@ def test_who_was_found_silent_is_heard_again_with_its_next_beat() -> None:
 
 @pytest.mark.parametrize("changed", CHANGES)
 def test_a_beat_that_was_not_seen_before_is_new(changed: dict[str, object]) -> None:
-    watch = Watch()
+    watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5)
     other = MEMBER._replace(**changed)  # type: ignore[arg-type]
     assert watch.unchanged_for(other, 6) == 0
@@ -171,7 +173,7 @@ def test_a_mark_a_successor_or_a_pruned_row_prove_a_death(
     assert proves_death("s1", row) is dead
 
 
-def beats(pulses: Pulses, *beats: int, state: str = "up") -> list[bool]:
+def beats(pulses: BeatCounter, *beats: int, state: str = "up") -> list[bool]:
     """Show these beats one after the other; tell at each whether the member lives."""
     member = MEMBER._replace(state=state)
     return [bool(pulses.beating([member._replace(beat=beat)])) for beat in beats]
@@ -179,18 +181,18 @@ def beats(pulses: Pulses, *beats: int, state: str = "up") -> list[bool]:
 
 @pytest.mark.parametrize("state", ["up", "degraded", "silent"])
 def test_two_beats_seen_are_a_life_and_one_may_be_a_late_request(state: str) -> None:
-    seen = beats(Pulses(), 4, 4, 5, 5, 6, 6, state=state)
+    seen = beats(BeatCounter(), 4, 4, 5, 5, 6, 6, state=state)
     assert seen == [False] * 4 + [True] * 2
 
 
 def test_the_beats_of_another_session_are_counted_anew() -> None:
-    pulses = Pulses()
+    pulses = BeatCounter()
     assert beats(pulses, 4, 5) == [False, False]
     assert pulses.beating([MEMBER._replace(session="s2", beat=6)]) == []
 
 
 def test_who_leaves_is_waited_for() -> None:
-    assert not any(beats(Pulses(), 4, 5, 6, 7, state="leaving"))
+    assert not any(beats(BeatCounter(), 4, 5, 6, 7, state="leaving"))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_leavers_get_nothing_and_the_unwell_only_if_more_than_half_are(
     states: str, taking: str
 ) -> None:
     members = [member(f"c{n}", state=s) for n, s in enumerate(states.split())]
-    assert ids(plan.takers(members)) == taking
+    assert ids(plan.assignable(members)) == taking
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
@@ -91,8 +91,8 @@ def test_a_plan_tiles_every_stream_in_order_of_index(assignor: Any) -> None:
 
 def test_the_drained_get_nothing() -> None:
     members = [member("c0", drained=True), member("c1"), member("c2", state="silent")]
-    assert ids(plan.takers(members)) == "c1"
-    assert plan.takers(members[:1]) == []
+    assert ids(plan.assignable(members)) == "c1"
+    assert plan.assignable(members[:1]) == []
 
 
 def test_who_leaves_keeps_a_place_but_no_range() -> None:
@@ -280,23 +280,23 @@ def test_ranges_of_who_leaves_are_still_read_while_others_stay(
     joined = [] if "up" not in states else [member("c3")]
     if states == ("up", "degraded"):
         joined.append(member("c4"))
-    assert plan.is_read([*halves(*states), *joined], [A]) is read
+    assert plan.is_fully_consumed([*halves(*states), *joined], [A]) is read
 
 
 def test_the_drained_read_on_until_others_have_their_shards() -> None:
     drained, other = halves("up", "up")
-    assert plan.is_read([drained._replace(drained=True), other], [A])
+    assert plan.is_fully_consumed([drained._replace(drained=True), other], [A])
 
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_range_of_nobody_is_not_read(missing: int) -> None:
     members = halves("up", "up")
     members[missing] = members[missing]._replace(range=None)
-    assert not plan.is_read(members, [A])
+    assert not plan.is_fully_consumed(members, [A])
 
 
 def test_what_nobody_asks_for_need_not_be_read() -> None:
-    assert plan.is_read(halves("up", "up"), [A, B])
+    assert plan.is_fully_consumed(halves("up", "up"), [A, B])
 
 
 def test_a_plan_moves_shards_if_it_takes_them_from_a_member() -> None:
@@ -327,7 +327,7 @@ def test_a_part_of_another_stream_makes_up_for_nothing(beside: str) -> None:
     (c0,) = members_of({"c0": Assignment(0, (whole,), NONE)}, [member("c0")])
     assert plan.moves_any(given, [c0])
     reads_other = c0._replace(streams=frozenset({A, other}), range=(same,))
-    assert not plan.is_read([reads_other], [A])
+    assert not plan.is_fully_consumed([reads_other], [A])
 
 
 def reads(*parts: tuple[int, int]) -> bool:
@@ -336,7 +336,7 @@ def reads(*parts: tuple[int, int]) -> bool:
         member(f"c{n}", range=(Interval(A, first, last),))
         for n, (first, last) in enumerate(parts)
     ]
-    return plan.is_read(members, [A])
+    return plan.is_fully_consumed(members, [A])
 
 
 def test_what_is_read_reaches_from_the_first_hash_key_to_the_last() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinesumer.core.rebalance import Agenda
+from kinesumer.core.rebalance import RebalanceSchedule
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval
 
@@ -19,15 +19,15 @@ READER, IDLER = member("c0", range=WHOLE), member("c1", range=())
 JOINED = member("c2")
 
 
-def agenda(*, moving_until: float = 0.0) -> Agenda:
+def agenda(*, moving_until: float = 0.0) -> RebalanceSchedule:
     """Return an agenda whose last plan, at 0, was for a reader and an idler."""
-    made = Agenda(rebalance_delay_seconds=2.0)
+    made = RebalanceSchedule(rebalance_delay_seconds=2.0)
     made.planned([READER, IDLER], moving_until)
     return made
 
 
 def test_the_first_plan_is_due_at_once() -> None:
-    assert Agenda(2.0).is_due([member("c0")], [A], 0.0)
+    assert RebalanceSchedule(2.0).is_due([member("c0")], [A], 0.0)
 
 
 def test_nothing_is_due_while_nothing_changes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.model.positions import Position
@@ -59,8 +59,8 @@ class Runner:
         )
         if run_options.on_failure == "dead-letter":
             self.handling.letters = self.letters
-        self.group = Group(
-            self.context, self._open, TaskHeart(self.context), self.handling
+        self.group = GroupConsumer(
+            self.context, self._open, HeartbeatTask(self.context), self.handling
         )
         self._streams = list(streams or ("orders",))
         self.task: asyncio.Task[None] = self.run(self.handling.run(self._begin))

@@ -13,8 +13,8 @@ import pytest
 
 from kinesumer.config import Config
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import ThreadHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.shard_sync import keep
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError, HandlerFailedError
@@ -71,8 +71,8 @@ class Client:
         if run_options.on_failure == "dead-letter":
             self.handling.letters = self.letters
         self._thread = StoreThread(self._open_store)
-        heart = ThreadHeart(self.context, self._thread)
-        self.group = Group(self.context, self._open, heart, self.handling)
+        heart = HeartbeatThread(self.context, self._thread)
+        self.group = GroupConsumer(self.context, self._open, heart, self.handling)
 
     def put(self, *texts: str) -> None:
         """Put records."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.coordination.lease_coordinator import Rounds
+from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
@@ -229,7 +229,7 @@ def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait(sim: Simulation) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(Rounds, "_claim", never)
+    monkeypatch.setattr(LeaseCoordinator, "_claim", never)
     with pytest.raises(ViolationError, match=r"L9 .* nobody has owned"):
         settle(wait)
 

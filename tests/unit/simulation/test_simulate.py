@@ -39,10 +39,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(app, row, member, nonce, row.owner or dead_owner)
 
     def decide(rows: list[ShardRow], held: object, *_others: object) -> object:
-        from kinesumer.core.claims import Round
+        from kinesumer.core.claims import ClaimDecision
 
         free = [row for row in rows if not row.ended and row.ready]
-        return Round([row for row in free if row.key not in held], set(), free, [])  # type: ignore[operator]
+        unheld = [row for row in free if row.key not in held]  # type: ignore[operator]
+        return ClaimDecision(unheld, set(), free, [])
 
     monkeypatch.setattr(writes, "claim", claim)
     monkeypatch.setattr("kinesumer.core.claims.decide", decide)

@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.coordination.gauges import read_gauges
-from kinesumer.coordination.group import Group
-from kinesumer.coordination.heartbeat_thread import TaskHeart
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
@@ -133,8 +133,8 @@ class Client:
             telemetry=tells,
         )
         self.delivery = RecordDelivery(clock, acks_by_asking=True)
-        heart = TaskHeart(context)
-        self.group = Group(context, self._open_source, heart, self.delivery)
+        heart = HeartbeatTask(context)
+        self.group = GroupConsumer(context, self._open_source, heart, self.delivery)
         self._task = asyncio.get_running_loop().create_task(self._consume())
 
     async def _open_source(self, stream: Stream) -> MemorySource:
