@@ -12,6 +12,8 @@ checkpointer = Module(
     "consuming.checkpointer", "tests/unit/consuming/test_checkpointer.py"
 )
 operators = Module("wire.admin_writes", "tests/unit/wire/test_admin_writes.py")
+model_rows = Module("model.rows", "tests/unit/wire/test_rows.py")
+owned_shard = Module("consuming.owned_shard", "tests/unit/consuming/test_tips.py")
 rounds = Module(
     "coordination.lease_coordinator",
     "tests/unit/coordination/test_lease_coordinator.py",
@@ -216,5 +218,23 @@ MUTANTS = (
         "4 a lost answer",
         "is_stored",
         drop("row.epoch != owned.row.epoch"),
+    ),
+    writes(
+        "a former owner notes the tip",
+        "4 Commit: owner and epoch",
+        "note_tip",
+        replace("AllOf(_owned(shard))", "Compare('pk', 'exists')"),
+    ),
+    model_rows(
+        "a tip proves a position before it",
+        "9 idle for longer than the retention",
+        "ShardRow.read_until",
+        always("self.position >= self.tip.position"),
+    ),
+    owned_shard(
+        "a tip of what is not done",
+        "9 idle for longer than the retention",
+        "OwnedShard.due_tip",
+        drop("not self.is_finished"),
     ),
 )
