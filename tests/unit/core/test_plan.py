@@ -142,7 +142,7 @@ def test_only_members_whose_part_changed_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"range": None}, {"keeps": BOTH}, {"keeps": NONE}, {"index": None}]
+    "changes", [{"range": None}, {"syncs": BOTH}, {"syncs": NONE}, {"index": None}]
 )
 def test_each_part_of_an_assignment_counts(changes: dict[str, Any]) -> None:
     made = plan.make_plan(group(1), FOUR, "range", NONE)
