@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.errors import KinesumerError
     from kinesumer.model.rows import ShardRow, StreamRow
-    from kinesumer.model.streams import Shard
+    from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import StateStore, StreamSource
 
 
@@ -87,7 +87,11 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradi
 
 
 async def check_position(
-    asking: PacedReader, source: StreamSource, row: ShardRow, listing: Sequence[Shard]
+    asking: PacedReader,
+    source: StreamSource,
+    row: ShardRow,
+    listing: Sequence[Shard],
+    info: StreamInfo,
 ) -> Verdict:
     """Return what is to be said of a row's position, also if it can't be asked."""
     if row.ended:
@@ -103,7 +107,10 @@ async def check_position(
             first = await oldest_sequence_number(asking, source, row.key)
     except SourceUnavailableError as error:
         return Verdict(UNCHECKED, Severity.WARNING, str(error))
-    return decide_verdict(row.position, seen, first)
+    verdict = decide_verdict(row.position, seen, first)
+    kept_since = info.now + 1 - info.retention_hours * 3600
+    is_whole = verdict == EXPIRED and row.read_until > kept_since
+    return QUIET if is_whole else verdict
 
 
 class Verdict(NamedTuple):
@@ -129,7 +136,7 @@ THERE = Verdict("there", Severity.NOTE)
 QUIET = Verdict(
     "quiet",
     Severity.NOTE,
-    "its record has expired, and nothing has arrived since",
+    "its record has expired, and no record after it has",
 )
 
 
@@ -253,7 +260,7 @@ class Verification:
         rows = found.shards[stream.arn]
         listing = await source.list_shards()
         verdicts = await asyncio.gather(
-            *(check_position(self._asking, source, row, listing) for row in rows)
+            *(check_position(self._asking, source, row, listing, info) for row in rows)
         )
         told = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
         problems = await self._lasting(stream.arn, rows, listing, store)

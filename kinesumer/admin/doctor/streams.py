@@ -66,7 +66,7 @@ class StreamObserver:
             rows = [row for row in found.shards[arn] if not row.ended]
             verdicts = await asyncio.gather(
                 *(
-                    verify.check_position(self._asking, source, row, listing)
+                    verify.check_position(self._asking, source, row, listing, info)
                     for row in rows
                 )
             )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.wire.rows import timestamp_text
 from kinesumer.wire.table_definition import STATE_STORE
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ def change(aws: EmbeddedAws, text: str) -> None:
     aws.dynamodb("PutItem", json.dumps(request).encode())
 
 
+def note_tips(aws: EmbeddedAws, at: str) -> None:
+    """Let each shard's row tell that nothing came after its position up to a time."""
+    scanned = aws.dynamodb("Scan", json.dumps({"TableName": STATE_STORE}).encode())
+    for row in scanned["Items"]:
+        if "sequence_number" in row:
+            row["tip"] = {"S": f"{at} {row['sequence_number']['S']}"}
+            request = {"TableName": STATE_STORE, "Item": row}
+            aws.dynamodb("PutItem", json.dumps(request).encode())
+
+
 def test_positions_that_were_stored_by_reading_are_there(
     left: EmbeddedAws, run: Run
 ) -> None:
@@ -63,6 +75,16 @@ def test_a_position_behind_retention_is_told(left: EmbeddedAws, run: Run) -> Non
         left.put("orders", b"%d" % number, f"customer {number}")
     answer = told(run, 3)
     assert verdicts(answer) == ["expired"]
+
+
+def test_a_position_that_a_tip_proves_whole_is_quiet(
+    left: EmbeddedAws, run: Run
+) -> None:
+    left.advance(25 * 3600)
+    note_tips(left, timestamp_text(time.time() + 24.5 * 3600))
+    for number in range(10):
+        left.put("orders", b"%d" % number, f"customer {number}")
+    assert verdicts(told(run, 0)) == ["quiet"]
 
 
 def test_a_shard_that_is_gone_unread_is_critical(left: EmbeddedAws, run: Run) -> None:
