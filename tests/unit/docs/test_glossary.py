@@ -1,0 +1,67 @@
+"""Public names consist of terms of the glossary, of AWS and of Kafka."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kinesumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
+MOST_TERMS = 40
+AWS_AND_KAFKA = """
+    access approximate arn arrival arrived assignor attempts behind buffer busy
+    bytes close config configuration connection consume consumer corrupt count
+    credentials data delay denied duration error explicit external failed fatal id
+    initial interval invalid key kinesumer label latest leave limit listing loss
+    lost max middleware millis min missing name number order owned partition per
+    policy processing read rebalance recreated record refresh region resume
+    retryable retry role row schema seconds sequence size source stored stream sub
+    table text timeout timestamp trim horizon type uncommitted unreachable wait
+    weight
+"""
+ENGLISH = "after at before by do end in iter non not of on run use with"
+
+
+def terms() -> list[str]:
+    """Return the terms of the glossary."""
+    lines = GLOSSARY.read_text().splitlines()
+    return [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of an identifier, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def public_names() -> Iterator[str]:
+    """Yield what the package exports, and the public members of its classes."""
+    for name in kinesumer.__all__:
+        yield name
+        value = getattr(kinesumer, name)
+        if inspect.isclass(value):
+            own = {*vars(value), *getattr(value, "__annotations__", ())}
+            yield from (member for member in own if not member.startswith("_"))
+
+
+def test_the_glossary_is_short() -> None:
+    assert len(terms()) <= MOST_TERMS
+    assert sorted(terms(), key=lambda term: term.replace("-", " ")) == terms()
+
+
+@pytest.mark.parametrize("name", sorted(set(public_names())))
+def test_each_word_of_a_public_name_is_a_known_term(name: str) -> None:
+    known = {word for term in terms() for word in re.split(r"[ -]", term)}
+    known.update(f"{AWS_AND_KAFKA} {ENGLISH}".split())
+    assert not [
+        word
+        for word in words_of(name)
+        if not {word, word.removesuffix("s"), word.removesuffix("es")} & known
+    ]
