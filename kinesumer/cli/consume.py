@@ -1,10 +1,12 @@
-"""``kinesumer consume``."""
+"""``kinesumer consume``, and OpenTelemetry's SDK for it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -14,23 +16,28 @@ from kinesumer.cli import options
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
-    from kinesumer import Records, Start, Stream
-    from kinesumer.cli.console import Output
-    from kinesumer.cli.record_formats import Format
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from kinesumer import Start, Stream
+    from kinesumer.cli.options import CommonOptions
+    from kinesumer.cli.record_output import Format, Output
+
+CONSOLE_MILLISECONDS = 10_000
+OTLP_SECONDS = 2.0
+"""The limit of an export with its retries, since the last export delays the end."""
 
 
-class Wanted(NamedTuple):
-    """What was asked for."""
+class Request(NamedTuple):
+    """What to consume, and as which client."""
 
-    app: str
-    table: str
-    region: str | None
-    client_id: str | None
-    label: str
     streams: list[Stream]
     start: Start
+    client_id: str | None
+    label: str
 
 
 @click.command()
@@ -42,40 +49,36 @@ class Wanted(NamedTuple):
     "--start",
     default="LATEST",
     show_default=True,
-    help="LATEST, TRIM_HORIZON or a time like 2026-01-31T12:00:00Z; used for streams "
-    "that the app has no positions for.",
+    help="LATEST, TRIM_HORIZON or a time like 2026-01-31T12:00:00Z. Applies to streams "
+    "for which the app has no positions.",
 )
 @options.roles
-@options.external_id
 @options.region
 @click.option(
     "--client-id",
     envvar="KINESUMER_CLIENT_ID",
     show_envvar=True,
-    help="Unique among live processes; by default a new one each time.",
+    help="Unique among live processes. Default: a new ID for each run.",
 )
 @click.option(
     "--label",
     default="",
-    help="The zone or cluster that it runs in: each label gets its fair share.",
+    help="The zone or cluster of this process. Each label gets its fair share.",
 )
 @click.option(
     "--otlp",
     is_flag=True,
-    help="Send metrics and traces by OTLP, as OTEL_EXPORTER_OTLP_… say.",
+    help="Send metrics and traces by OTLP, as the OTEL_EXPORTER_OTLP_… variables say.",
 )
 @click.option(
     "--metrics-console", is_flag=True, help="Print metrics to standard error."
 )
+@options.pass_common
 def consume(
+    common: CommonOptions,
     streams: tuple[str, ...],
-    app: str,
-    table: str,
     output: str,
     start: str,
-    role: tuple[str, ...],
-    external_id: str | None,
-    region: str | None,
     client_id: str | None,
     label: str,
     otlp: bool,
@@ -83,81 +86,130 @@ def consume(
 ) -> None:
     """Write the records of streams, given by name or ARN, to standard output.
 
-    Processes with the same --app share the streams. A record counts as done when it has
-    been written. Ctrl-C hands the shards over to the others without a gap; a second one
-    stops at once, a third kills.
+    Processes with the same --app share the streams. A record counts as processed when
+    it has been written. Ctrl-C hands the shards over to the other processes without a
+    gap; a second Ctrl-C stops at once, and a third one kills the process.
     """
-    wanted = Wanted(
-        app,
-        table,
-        region,
-        client_id,
-        label,
-        _streams(streams, role, external_id),
-        parse_start("--start", start),
-    )
-    from kinesumer.cli.console import Output
-    from kinesumer.cli.record_formats import FORMATS
+    from kinesumer.cli.record_output import FORMATS, Output
 
-    with _telemetry(otlp, metrics_console), Output() as out:
-        asyncio.run(_consume(wanted, FORMATS[output](), out))
+    named = _streams(common, streams)
+    request = Request(named, parse_start("--start", start), client_id, label)
+    with _telemetry(otlp=otlp, console=metrics_console), Output() as out:
+        asyncio.run(_consume(common, request, FORMATS[output](), out))
 
 
-def _streams(
-    names: tuple[str, ...], role: tuple[str, ...], external_id: str | None
-) -> list[Stream]:
-    from kinesumer.admin.connect import parse_roles
-
-    roles = parse_roles(role, external_id)
+def _streams(common: CommonOptions, names: tuple[str, ...]) -> list[Stream]:
+    roles = common.roles()
     if not names:
         raise ConfigurationError("no stream to consume: name at least one")
     return [roles.stream(name) for name in names]
 
 
-def _telemetry(otlp: bool, console: bool) -> AbstractContextManager[object]:
-    if not (otlp or console):
-        return nullcontext()
-    from kinesumer.cli.telemetry import telemetry
-
-    return telemetry(otlp=otlp, console=console)
-
-
-async def _consume(wanted: Wanted, form: Format, out: Output) -> None:
+async def _consume(
+    common: CommonOptions, request: Request, format_: Format, out: Output
+) -> None:
     from kinesumer import Config, Kinesumer
-    from kinesumer.cli.console import ClosedOutputError
-    from kinesumer.cli.signals import Stopping
+    from kinesumer.cli.record_output import ClosedOutputError
+    from kinesumer.cli.signals import SignalHandler
 
     client = Kinesumer(
-        wanted.app,
-        table=wanted.table,
-        region=wanted.region,
-        client_id=wanted.client_id,
-        config=Config(label=wanted.label),
+        common.app,
+        table=common.table,
+        region=common.region,
+        client_id=request.client_id,
+        config=Config(label=request.label),
     )
-    stopping = Stopping(client, _say)
-    ticker = asyncio.create_task(out.keep_ticking(form.tick, stopping.stop_at_once))
+    signals = SignalHandler(client, lambda text: print(text, file=sys.stderr))
+    ticker = asyncio.create_task(out.keep_ticking(format_.tick, signals.stop_at_once))
     try:
         async with client:
-            records = client.consume(wanted.streams, start=wanted.start)
-            await _write(records, form, out)
-            stopping.done()
+            records = client.consume(request.streams, start=request.start)
+            async for batch in records.batches():
+                # The next iteration counts this batch as processed: it is written.
+                await out.write(format_.records(batch.records))
+            signals.close()
     except asyncio.CancelledError:
-        if not stopping.at_once:
+        if not signals.stopped_at_once:
             raise
     except ClosedOutputError:
         return
     finally:
-        stopping.done()
+        signals.close()
         ticker.cancel()
     with suppress(ClosedOutputError):
-        await out.write(form.end())
+        await out.write(format_.end())
 
 
-async def _write(records: Records, form: Format, out: Output) -> None:
-    async for batch in records.batches():
-        # Asking for the next batch marks this one as done: it is written by then.
-        await out.write(form.records(batch.records))
+@contextmanager
+def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
+    """Set up meters and tracers, and export the rest at the end.
+
+    Raises ConfigurationError if the extra isn't installed.
+    """
+    if not (otlp or console):
+        yield
+        return
+    try:
+        meters, tracers = _providers(otlp=otlp, console=console)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--otlp and --metrics-console need OpenTelemetry's SDK, but {error.name} "
+            "isn't installed: pip install 'kinesumer[otel]'"
+        ) from error
+    from opentelemetry import metrics, trace
+
+    # The SDK warns of each retry. It logs an error if an export fails for good.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+    metrics.set_meter_provider(meters)
+    trace.set_tracer_provider(tracers)
+    try:
+        yield
+    finally:
+        tracers.shutdown()
+        meters.shutdown()
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvider]:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the name.
+    resource = Resource.create({"service.name": "kinesumer"})
+    readers = list(_readers(otlp=otlp, console=console))
+    meters = MeterProvider(readers, resource=resource)
+    tracers = TracerProvider(resource=resource)
+    if otlp:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = OTLPSpanExporter(timeout=_timeout())
+        tracers.add_span_processor(BatchSpanProcessor(exporter))
+    return meters, tracers
+
+
+def _readers(*, otlp: bool, console: bool) -> Iterator[MetricReader]:
+    from opentelemetry.sdk.metrics.export import (
+        ConsoleMetricExporter,
+        PeriodicExportingMetricReader,
+    )
+
+    if otlp:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+            OTLPMetricExporter,
+        )
+
+        exporter = OTLPMetricExporter(timeout=_timeout())
+        yield PeriodicExportingMetricReader(exporter)
+    if console:
+        yield PeriodicExportingMetricReader(
+            ConsoleMetricExporter(out=sys.stderr),
+            export_interval_millis=CONSOLE_MILLISECONDS,
+        )
+
+
+def _timeout() -> float | None:
+    """Return the time for an export; None if the standard variable sets it."""
+    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else OTLP_SECONDS

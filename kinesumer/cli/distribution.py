@@ -7,15 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from kinesumer.cli import options
-from kinesumer.cli.console import console, plain
+from kinesumer.cli.report_tables import console, plain
+from kinesumer.cli.report_tables import table as new_table
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.distribution import Distribution
+    from kinesumer.cli.options import CommonOptions
 
 
 @click.command()
@@ -23,73 +24,65 @@ if TYPE_CHECKING:
     "--app",
     envvar="KINESUMER_APP",
     show_envvar=True,
-    help="The group to look at; not with --kcl.",
+    help="The group to report on; not with --kcl.",
 )
 @click.option(
-    "--kcl", "lease_table", metavar="TABLE", help="A KCL fleet's lease table instead."
+    "--kcl", "lease_table", metavar="TABLE", help="Report on a KCL fleet's lease table."
 )
 @click.option(
     "--by",
     default=None,
     metavar="label|zone|prefix[:N]",
-    help="What makes a cluster: the clients' label, the zone in it or in their ids, or "
-    "the first N parts of their ids (1). By default label, and with --kcl prefix.",
+    help="What makes a cluster: the clients' label, the zone in the label or the "
+    "client ID, or the first N parts of the ID (1). Default: label, with --kcl prefix.",
 )
 @click.option(
     "--throughput/--no-throughput",
     default=True,
-    help="Read what arrived in each shard in the last seconds.",
+    help="Read the throughput of each shard in the last seconds.",
 )
 @options.table
 @options.region
 @options.roles
-@options.external_id
 @options.as_json
+@options.pass_common
 def distribution(
+    common: CommonOptions,
     app: str | None,
     lease_table: str | None,
     by: str | None,
     throughput: bool,
-    table: str,
-    region: str | None,
-    role: tuple[str, ...],
-    external_id: str | None,
-    as_json: bool,
 ) -> None:
     """Show how shards and throughput are spread over clients and clusters.
 
-    It reads only. No CloudWatch: up to 256 KB of each shard tell what arrives there; of
-    a KCL fleet, what its workers note in their leases (3.x).
+    Changes nothing, and needs no CloudWatch: it measures throughput from at most 256 KB
+    of each shard. For a KCL fleet it uses what the workers write to their leases (3.x).
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.distribution import cluster_by, report
 
-    if lease_table is None and app is None:
-        raise ConfigurationError("say --app APP, or --kcl TABLE")
     by = by or ("label" if lease_table is None else "prefix")
     cluster_by(by)
     if lease_table is not None:
-        found = asyncio.run(_of_leases(lease_table, region))
+        spread = asyncio.run(_of_leases(lease_table, common.region))
         about = {"lease_table": lease_table}
+    elif app is not None:
+        spread = asyncio.run(_of_app(common, app, common.roles(), throughput))
+        about = {"app": app, "table": common.table}
     else:
-        assert app is not None
-        roles = parse_roles(role, external_id)
-        found = asyncio.run(_of_app(app, table, region, roles, throughput))
-        about = {"app": app, "table": table}
-    told = report(found, by)
-    if as_json:
-        click.echo(json.dumps({"version": told.pop("version"), **about, **told}))
+        raise ConfigurationError("pass either --app APP or --kcl TABLE")
+    fields = report(spread, by)
+    if common.as_json:
+        click.echo(json.dumps({"version": fields.pop("version"), **about, **fields}))
     else:
-        _show(next(iter(about.items())), told)
+        _show(next(iter(about.items())), fields)
 
 
 async def _of_app(
-    app: str, table: str, region: str | None, roles: Roles, throughput: bool
+    common: CommonOptions, app: str, roles: Roles, throughput: bool
 ) -> Distribution:
-    from kinesumer.admin.connect import connect
     from kinesumer.admin.distribution import read_distribution
 
-    async with connect(table, region) as (clients, store):
+    async with common.connect() as (clients, store):
         return await read_distribution(
             clients, store, app, roles, throughput=throughput
         )
@@ -106,44 +99,39 @@ async def _of_leases(lease_table: str, region: str | None) -> Distribution:
         return spread_of(read_table(await leases.scan()))
 
 
-def _show(of: tuple[str, str], told: dict[str, Any]) -> None:
-    out = console()
-    rate = _rate(told["bytes_per_second"])
-    shards = f"{told['shards']} shards, {rate}"
-    out.print(plain(f"{of[0].replace('_', ' ')} {of[1]}: {shards}", "bold"))
-    clusters = _table(told["by"], "clients", "shards", "fair", "a client", "throughput")
-    for row in told["clusters"]:
+def _show(subject: tuple[str, str], report: dict[str, Any]) -> None:
+    kind, name = subject
+    total = f"{report['shards']} shards, {_rate_text(report['bytes_per_second'])}"
+    clusters = new_table(
+        report["by"], "clients", "shards", "fair", "a client", "throughput"
+    )
+    for row in report["clusters"]:
         clusters.add_row(
             plain(row["cluster"] or "(none)"),
             str(row["clients"]),
             str(row["shards"]),
             f"{row['fair_shards']:g}",
             f"{row['fewest_of_a_client']} to {row['most_of_a_client']}",
-            _rate(row["bytes_per_second"]),
+            _rate_text(row["bytes_per_second"]),
         )
-    clients = _table("client", told["by"], "shards", "throughput")
-    for row in told["clients"]:
+    clients = new_table("client", report["by"], "shards", "throughput")
+    for row in report["clients"]:
         clients.add_row(
             plain(row["client_id"]),
             plain(row["cluster"] or "(none)"),
             str(row["shards"]),
-            _rate(row["bytes_per_second"]),
+            _rate_text(row["bytes_per_second"]),
         )
+    out = console()
+    out.print(plain(f"{kind.replace('_', ' ')} {name}: {total}", "bold"))
     out.print(clusters, "", clients)
-    if told["unowned"]:
-        out.print(plain(f"! {told['unowned']} shards are nobody's", "red"))
-    for problem in told["problems"]:
+    if report["unowned"]:
+        out.print(plain(f"! {report['unowned']} shards have no owner", "red"))
+    for problem in report["problems"]:
         out.print(plain(f"! {problem}", "red"))
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title)
-    return table
-
-
-def _rate(bytes_per_second: float | None) -> str:
+def _rate_text(bytes_per_second: float | None) -> str:
     if bytes_per_second is None:
         return "?"
     return f"{bytes_per_second / 1024:,.1f} KiB/s"

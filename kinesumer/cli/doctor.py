@@ -1,9 +1,10 @@
-"""``kinesumer doctor``."""
+"""``kinesumer doctor`` and ``kinesumer verify``: checks that change nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,15 @@ from kinesumer.cli import options
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from kinesumer.admin.doctor.runner import DoctorOptions, DoctorResult
+    from rich.text import Text
 
-VERSION = 1
-COULDNT_LOOK = 1
+    from kinesumer.admin.doctor.runner import DoctorOptions, DoctorResult
+    from kinesumer.admin.verify import Verification
+    from kinesumer.cli.options import CommonOptions
+
+COULD_NOT_CHECK = 1
+DOCTOR_STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
+VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}
 
 
 @click.command()
@@ -24,46 +30,38 @@ COULDNT_LOOK = 1
     "--app",
     envvar="KINESUMER_APP",
     show_envvar=True,
-    help="The group to examine; without one, only what every group needs is.",
+    help="The group to examine. Without it: only what every group needs.",
 )
 @options.table
 @options.region
 @options.as_json
 @click.option(
     "--interval",
-    type=options.Real(1.0),
+    type=options.FiniteFloat(1.0),
     default=10.0,
     show_default=True,
-    help="Seconds between two looks at the app: what lasts is told of.",
+    help="Seconds between two observations of the app: only lasting problems count.",
 )
 @options.roles
-@options.external_id
+@options.pass_common
 def doctor(
-    streams: tuple[str, ...],
-    app: str | None,
-    table: str,
-    region: str | None,
-    as_json: bool,
-    interval: float,
-    role: tuple[str, ...],
-    external_id: str | None,
+    common: CommonOptions, streams: tuple[str, ...], app: str | None, interval: float
 ) -> None:
-    """Look for what is wrong, and say what to do: it changes nothing.
+    """Find problems, and say what to do about them. Changes nothing.
 
-    Examines an app's streams and those named. The exit status is 0 if all is well, 3
-    with warnings, 4 if records aren't read or are in danger; 1 if it couldn't look.
+    Examines the app's streams and the streams named. The exit status is 0 if all is
+    well, 3 with warnings, and 4 if records aren't read or are in danger. It is 1 if
+    the command couldn't check.
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.doctor.runner import DoctorOptions
 
-    roles = parse_roles(role, external_id)
-    wanted = DoctorOptions(table, app, streams, roles, interval)
-    result = asyncio.run(_examine(wanted, region))
-    if as_json:
+    wanted = DoctorOptions(common.table, app, streams, common.roles(), interval)
+    result = asyncio.run(_examine(wanted, common.region))
+    if common.as_json:
         click.echo(json.dumps(_report(wanted, result), indent=2))
     else:
-        _tell(wanted, result)
-    click.get_current_context().exit(_status(result))
+        _show_findings(wanted, result)
+    click.get_current_context().exit(_exit_status(result))
 
 
 async def _examine(wanted: DoctorOptions, region: str | None) -> DoctorResult:
@@ -74,19 +72,21 @@ async def _examine(wanted: DoctorOptions, region: str | None) -> DoctorResult:
         return await run_checks(clients, wanted)
 
 
-def _status(result: DoctorResult) -> int:
-    """Return the exit status: that nothing could be looked at isn't a mere warning."""
+def _exit_status(result: DoctorResult) -> int:
+    """Return the exit status. A check without any answer is a failure, no warning."""
     from kinesumer.admin.doctor.finding import Severity, worst
 
-    found = worst(result.findings)
-    return found if result.answered or found is Severity.CRITICAL else COULDNT_LOOK
+    severity = worst(result.findings)
+    if result.answered or severity is Severity.CRITICAL:
+        return severity
+    return COULD_NOT_CHECK
 
 
 def _report(wanted: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     from kinesumer.admin.doctor.finding import worst
 
     return {
-        "version": VERSION,
+        "version": options.REPORT_VERSION,
         "app": wanted.app,
         "table": wanted.table,
         "caller": result.caller.arn if result.caller else None,
@@ -100,34 +100,101 @@ def _report(wanted: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     }
 
 
-STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
-
-
-def _tell(wanted: DoctorOptions, result: DoctorResult) -> None:
+def _show_findings(wanted: DoctorOptions, result: DoctorResult) -> None:
     from rich.console import Group
 
-    from kinesumer.cli.console import console, plain
+    from kinesumer.cli.report_tables import console, plain
 
-    parts = []
+    lines: list[Text] = []
     for finding in result.findings:
-        head = plain(f"{finding.severity.name}", STYLES[finding.severity.name])
+        severity = finding.severity.name
+        head = plain(severity, DOCTOR_STYLES[severity])
         head.append(
             f"  {finding.check}: {escape_unprintable(finding.subject)}", style="bold"
         )
-        parts += [
+        lines += [
             head,
             plain(f"  {finding.text}"),
             plain(f"  → {finding.advice}"),
             plain(""),
         ]
-    who = f"as {result.caller.arn}" if result.caller else "its caller unknown"
-    of = f"app {wanted.app} in table" if result.examined else "table"
+    caller = f"as {result.caller.arn}" if result.caller else "as an unknown caller"
+    subject = f"app {wanted.app} in table" if result.examined else "table"
     count = len(result.findings)
-    told = f"{count} findings" if count != 1 else "1 finding"
-    parts.append(
-        plain(f"{of} {wanted.table}, {who}: {told if count else 'all is well'}")
-    )
-    parts.append(plain(f"checked: {', '.join(result.checks)}"))
+    total = f"{count} finding{'' if count == 1 else 's'}" if count else "all is well"
+    lines.append(plain(f"{subject} {wanted.table}, {caller}: {total}"))
+    lines.append(plain(f"checked: {', '.join(result.checks)}"))
     if wanted.app and not result.examined:
-        parts.append(plain(f"not examined: app {wanted.app}", "red"))
-    console().print(Group(*parts))
+        lines.append(plain(f"not examined: app {wanted.app}", "red"))
+    console().print(Group(*lines))
+
+
+@click.command()
+@options.app
+@options.table
+@options.region
+@options.as_json
+@options.roles
+@options.pass_common
+def verify(common: CommonOptions) -> None:
+    """Check that each stored position still exists in its shard.
+
+    Reads only, and may run beside working clients. The exit status is 0 if all is
+    well, 3 with warnings, and 4 if records aren't read or are lost. It is 1 if the
+    command couldn't check.
+    """
+    from kinesumer.admin.doctor.finding import Severity
+    from kinesumer.admin.verify import Verification
+
+    verification = Verification(common.app, common.table, common.roles())
+    report = asyncio.run(_verify(common, verification))
+    if common.as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        _show_verdicts(report)
+    click.get_current_context().exit(Severity[report["worst"].upper()])
+
+
+async def _verify(common: CommonOptions, verification: Verification) -> dict[str, Any]:
+    async with common.connect() as (clients, store):
+        return await verification.run(clients, store)
+
+
+def _show_verdicts(report: dict[str, Any]) -> None:
+    from rich.console import Group
+
+    from kinesumer.cli.report_tables import console, plain
+
+    lines: list[Text] = []
+    for stream in report["streams"]:
+        lines += _stream_verdicts(stream)
+    lines += [plain(f"! {text}", "red") for text in report["problems"]]
+    worst = report["worst"]
+    total = "all is well" if worst == "note" else f"worst: {worst}"
+    lines.append(plain(f"app {report['app']} in table {report['table']}: {total}"))
+    console().print(Group(*lines))
+
+
+def _stream_verdicts(stream: dict[str, Any]) -> list[Text]:
+    from kinesumer.cli.report_tables import plain, position_text
+
+    counts = Counter(shard["verdict"] for shard in stream["shards"])
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [plain(f"{stream['stream_arn']}: {text or 'not compared'}", "bold")]
+    if stream["problem"]:
+        style = VERIFY_STYLES[stream["severity"]]
+        lines.append(plain(f"  {stream['problem']}", style))
+    lines += [
+        plain(
+            f"  {shard['shard_id']} at {position_text(shard, 'its start')}: "
+            f"{shard['verdict']}: {shard['text']}",
+            VERIFY_STYLES[shard["severity"]],
+        )
+        for shard in stream["shards"]
+        if shard["text"]
+    ]
+    lines += [
+        plain(f"  {one['shard_id']} {one['text']}", VERIFY_STYLES[one["severity"]])
+        for one in stream["contradictions"]
+    ]
+    return lines

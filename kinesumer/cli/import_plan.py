@@ -1,13 +1,11 @@
-"""Shows what a takeover of positions will do, asks, and does it."""
+"""Show what an import of positions changes, ask for confirmation, and apply it."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinesumer.cli.confirm import agreed
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 
@@ -16,89 +14,70 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.cli.options import CommonOptions
     from kinesumer.migration.takeover import ImportPlan, Open
     from kinesumer.runtime.context import ClientContext
 
-    Drafting = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
+    Draft = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
 
 
-class Wanted(NamedTuple):
-    """Which app's positions, and how to go about it."""
-
-    app: str
-    table: str
-    region: str | None
-    dry_run: bool
-    yes: bool
-    as_json: bool
-
-
-def opening(clients: ClientFactory, roles: Roles) -> Open:
-    """Return what opens a stream by its name or ARN."""
+def stream_opener(clients: ClientFactory, roles: Roles) -> Open:
+    """Return a function that opens a stream by its name or ARN."""
     from kinesumer.aws.kinesis import open_source
 
     return lambda name: open_source(clients, roles.stream(name))
 
 
-async def take_over(wanted: Wanted, drafting: Drafting) -> None:
-    """Draft a takeover, show it, ask, and do it. Raises KinesumerError."""
-    from kinesumer.admin.connect import connect
-    from kinesumer.admin.context import operator_context, require_no_clients
+async def import_positions(common: CommonOptions, draft: Draft) -> None:
+    """Draft an import, show it, ask, and apply it. Raises KinesumerError."""
+    from kinesumer.admin.context import require_no_clients
 
-    async with connect(wanted.table, wanted.region) as (clients, store):
-        context = operator_context(wanted.app, store)
-        if not wanted.dry_run:
+    async with common.operate() as (context, clients):
+        if not common.dry_run:
             await require_no_clients(context)
-        takeover = await drafting(context, clients)
-        if not wanted.as_json:
+        takeover = await draft(context, clients)
+        if not common.as_json:
             _show(takeover)
         if takeover.problems:
-            if wanted.as_json:
-                print_json(wanted, takeover.report(written=False))
+            if common.as_json:
+                common.print_report(takeover.report(written=False), indent=None)
             raise KinesumerError(f"nothing was written: {'; '.join(takeover.problems)}")
-        if wanted.dry_run or takeover.is_done:
-            _tell(wanted, takeover, written=False)
-            return
-        agreed(f"Write these positions of app {wanted.app}?", yes=wanted.yes)
-        await takeover.write(context)
-        _tell(wanted, takeover, written=True)
+        is_written = not (common.dry_run or takeover.is_done)
+        if is_written:
+            common.confirm(f"Write these positions of app {common.app}?")
+            await takeover.write(context)
+        _show_result(common, takeover, written=is_written)
 
 
-def print_json(wanted: Wanted, report: dict[str, Any]) -> None:
-    """Print a report and whose it is."""
-    about = {"app": wanted.app, "table": wanted.table}
-    click.echo(json.dumps({"version": report.pop("version"), **about, **report}))
-
-
-def _tell(wanted: Wanted, takeover: ImportPlan, *, written: bool) -> None:
-    if wanted.as_json:
-        print_json(wanted, takeover.report(written=written))
+def _show_result(common: CommonOptions, takeover: ImportPlan, *, written: bool) -> None:
+    if common.as_json:
+        common.print_report(takeover.report(written=written), indent=None)
     elif written:
         click.echo("written and verified")
     elif takeover.is_done:
         click.echo("nothing to do: the app has these positions")
     else:
-        click.echo("a dry run: nothing was written")
+        click.echo("dry run: nothing was written")
 
 
 def _show(takeover: ImportPlan) -> None:
     click.echo(f"from {escape_unprintable(takeover.source)}")
     streams = takeover.report(written=False)["streams"]
-    show_streams(streams, "shards", _change)
+    show_streams(streams, "shards", _change_text)
 
 
 def show_streams(
     streams: list[dict[str, Any]],
     rows: str,
-    change: Callable[[dict[str, Any]], str],
+    change_text: Callable[[dict[str, Any]], str],
 ) -> None:
-    """Show for each stream of a report which of its rows change, and what to know."""
+    """Print for each stream of a report its changed rows, notes and problems."""
     for stream in streams:
         counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
         click.echo(f"\n{escape_unprintable(stream['stream_arn'])}: {counts}")
         for row in stream[rows]:
             if row["action"] != "keep":
-                click.echo(f"  {change(row)}")
+                click.echo(f"  {change_text(row)}")
         for note in stream["notes"]:
             click.echo(f"  note: {escape_unprintable(note)}")
         for problem in stream.get("problems", ()):
@@ -106,18 +85,17 @@ def show_streams(
     click.echo("")
 
 
-def _change(shard: dict[str, Any]) -> str:
-    before = f"{place(shard['before'])} → " if shard["before"] else ""
-    return f"{escape_unprintable(shard['shard_id'])}  {before}{place(shard['after'])}"
+def _change_text(shard: dict[str, Any]) -> str:
+    before = f"{_position_text(shard['before'])} → " if shard["before"] else ""
+    return f"{escape_unprintable(shard['shard_id'])}  {before}{_position_text(shard['after'])}"
 
 
-def place(at: dict[str, Any]) -> str:
-    """Return a place in a shard as text."""
-    if at["ended"]:
+def _position_text(position: dict[str, Any]) -> str:
+    if position["ended"]:
         return "ended"
-    number, sub = at["sequence_number"], at["sub_sequence_number"]
+    number, sub = position["sequence_number"], position["sub_sequence_number"]
     if number is None:
-        text = at["start"]
+        text = position["start"]
     else:
         text = number if sub is None else f"{number}/{sub}"
-    return f"{text}, after its parents" if at["waits_for_parents"] else text
+    return f"{text}, after its parents" if position["waits_for_parents"] else text

@@ -1,4 +1,4 @@
-"""Lines of standard input or of a file, read on a thread of their own."""
+"""Lines of standard input or of a file, read on a thread."""
 
 from __future__ import annotations
 
@@ -13,59 +13,61 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PIECE_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18
 STDIN = 0
 
 
-class Splitter:
-    """Cuts pieces into lines; of one that is too long only the beginning is kept."""
+class LineSplitter:
+    """Splits chunks into lines. Keeps only the beginning of a line that is too long."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()
+        self._partial = bytearray()
 
-    def lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that end in this piece, or at its end if it is empty."""
-        if not piece:
-            return [self._ended()] if self._begun else []
-        *whole, rest = piece.split(b"\n")
-        if whole:
-            self._add(whole[0])
-            whole[0] = self._ended()
-        self._add(rest)
-        return whole
+    def lines(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that end in this chunk. An empty chunk ends the last."""
+        if not chunk:
+            return [self._take_line()] if self._partial else []
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            self._append(complete[0])
+            complete[0] = self._take_line()
+        self._append(rest)
+        return complete
 
-    def _add(self, part: bytes) -> None:
-        # One byte more, which tells that it was too long.
-        self._begun += part[: MAX_LINE_BYTES + 1 - len(self._begun)]
+    def _append(self, part: bytes) -> None:
+        # One byte more than allowed shows the parser that the line is too long.
+        self._partial += part[: MAX_LINE_BYTES + 1 - len(self._partial)]
 
-    def _ended(self) -> bytes:
-        line = bytes(self._begun)
-        self._begun.clear()
+    def _take_line(self) -> bytes:
+        line = bytes(self._partial)
+        self._partial.clear()
         return line
 
 
-class Lines:
-    """Yields the lines that are there, until the end of the file or ``stop()``.
+class InputLines:
+    """Yields lines in portions, until the end of the file or ``stop()``.
 
-    A terminal or a pipe that says nothing can't be interrupted: a daemon thread waits
-    for it, and ends with the process.
+    A read from a silent terminal or pipe can't be interrupted. So a daemon thread
+    reads, and ends with the process.
     """
 
     def __init__(self, path: str | None) -> None:
         try:
             self._file = STDIN if path is None else os.open(path, os.O_RDONLY)
         except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}") from error
+            raise ConfigurationError(
+                f"can't read {path}: {error.strerror}; pass a readable file"
+            ) from error
         self._loop = asyncio.get_running_loop()
-        self._wanted = threading.Semaphore(0)
-        self._found: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
-        self._splitter = Splitter()
+        self._requests = threading.Semaphore(0)
+        self._chunks: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
+        self._splitter = LineSplitter()
         self._ended = False
         threading.Thread(target=self._read, name="input", daemon=True).start()
 
     def stop(self) -> None:
-        """End after the last line that was read to its end."""
-        self._found.put_nowait(None)
+        """End after the last complete line."""
+        self._chunks.put_nowait(None)
 
     def __aiter__(self) -> Self:
         return self
@@ -73,32 +75,34 @@ class Lines:
     async def __anext__(self) -> Sequence[bytes]:
         if self._ended:
             raise StopAsyncIteration
-        self._wanted.release()
-        piece = await self._found.get()
-        if isinstance(piece, OSError):
-            raise ConfigurationError(f"the input can't be read: {piece.strerror}")
-        if piece is None:
+        self._requests.release()
+        chunk = await self._chunks.get()
+        if isinstance(chunk, OSError):
+            raise ConfigurationError(
+                f"can't read the input: {chunk.strerror}; pass a readable file"
+            )
+        if chunk is None:
             raise StopAsyncIteration
-        self._ended = not piece
-        return self._splitter.lines(piece)
+        self._ended = not chunk
+        return self._splitter.lines(chunk)
 
     def _read(self) -> None:
-        for piece in self._pieces():
+        for chunk in self._read_chunks():
             try:
-                self._loop.call_soon_threadsafe(self._found.put_nowait, piece)
+                self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop has ended: nobody wants it any more
+                return  # the loop is closed: the command has ended
 
-    def _pieces(self) -> Iterator[bytes | OSError]:
-        # No buffered reader: the interpreter couldn't end while a thread waits in one.
-        piece = b"?"
-        while piece:
-            self._wanted.acquire()
+    def _read_chunks(self) -> Iterator[bytes | OSError]:
+        # No buffered reader: the interpreter couldn't exit while a thread waits in it.
+        chunk = b"?"
+        while chunk:
+            self._requests.acquire()
             try:
-                piece = os.read(self._file, PIECE_BYTES)
+                chunk = os.read(self._file, CHUNK_BYTES)
             except OSError as error:
                 yield error
                 return
-            yield piece
+            yield chunk
         if self._file != STDIN:
             os.close(self._file)

@@ -1,4 +1,4 @@
-"""``kinesumer import kcl`` and ``kinesumer export kcl``: to and fro a KCL fleet."""
+"""``kinesumer import kcl`` and ``kinesumer export kcl``: move from and to KCL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ import click
 
 from kinesumer.admin.arguments import parse_time
 from kinesumer.cli import options
-from kinesumer.cli.confirm import agreed
-from kinesumer.cli.import_plan import (
-    Wanted,
-    opening,
-    print_json,
-    show_streams,
-    take_over,
-)
+from kinesumer.cli.import_plan import import_positions, show_streams, stream_opener
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -25,25 +18,25 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.cli.options import CommonOptions
     from kinesumer.migration.kcl_export import ExportPlan
     from kinesumer.migration.takeover import ImportPlan
     from kinesumer.runtime.context import ClientContext
 
 
-def _common(command: Callable[..., None]) -> Callable[..., None]:
+def _kcl_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         options.as_json,
         options.yes,
         options.dry_run,
         click.option(
             "--look",
-            type=options.Real(min=0),
+            type=options.FiniteFloat(min=0),
             default=20.0,
             show_default=True,
-            help="Seconds for which the fleet's counters must not move: more than a "
-            "third of its failover time.",
+            help="Seconds to observe the fleet's counters, which must not change. Use "
+            "more than a third of the fleet's failover time.",
         ),
-        options.external_id,
         options.roles,
         options.streams,
         options.region,
@@ -56,113 +49,82 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("kcl")
-@_common
+@_kcl_options
 @click.option(
     "--start-at",
     metavar="TIME",
-    help="Where leases go on that have none but AT_TIMESTAMP or LATEST: a time with "
-    "its zone, or how long ago, like 2h.",
+    help="Where to continue a lease whose checkpoint is AT_TIMESTAMP or LATEST: a time "
+    "with its zone, or how long ago, such as 2h.",
 )
+@options.pass_common
 def import_kcl(
-    lease_table: str,
-    app: str,
-    table: str,
-    region: str | None,
-    stream: tuple[str, ...],
-    role: tuple[str, ...],
-    external_id: str | None,
-    look: float,
-    start_at: str | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    common: CommonOptions, lease_table: str, look: float, start_at: str | None
 ) -> None:
-    """Take the positions of a KCL fleet over: 1.x, 2.x or 3.x, Java, Python or Rust.
+    """Import the positions of a KCL fleet: 1.x, 2.x or 3.x, Java, Python or Rust.
 
-    TABLE is its lease table; that of one stream needs --stream. The fleet and the app's
-    clients must be stopped. Each checkpoint is looked up in the stream first; what will
-    be written is shown, and asked for. The lease table isn't changed.
+    TABLE is the fleet's lease table; that of one stream needs --stream. Stop the fleet
+    and the app's clients first. The command looks each checkpoint up in its stream,
+    shows what it will write, and asks for confirmation. It doesn't change the lease
+    table.
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_import import LeaseImport
 
-    roles = parse_roles(role, external_id)
-    now = datetime.now(UTC)
+    roles, now = common.roles(), datetime.now(UTC)
     at = parse_time("--start-at", start_at, now).timestamp() if start_at else None
 
-    async def drafting(context: ClientContext, clients: ClientFactory) -> ImportPlan:
+    async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
         leases = await open_leases(clients, lease_table)
-        wanted = LeaseImport(leases, stream, clients.region, at, look)
-        return await wanted.draft(context, opening(clients, roles))
+        source = LeaseImport(leases, common.streams, clients.region, at, look)
+        return await source.draft(context, stream_opener(clients, roles))
 
-    asyncio.run(take_over(Wanted(app, table, region, dry_run, yes, as_json), drafting))
+    asyncio.run(import_positions(common, draft))
 
 
 @click.command("kcl")
-@_common
-def export_kcl(
-    lease_table: str,
-    app: str,
-    table: str,
-    region: str | None,
-    stream: tuple[str, ...],
-    role: tuple[str, ...],
-    external_id: str | None,
-    look: float,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Write an app's positions into a KCL fleet's lease table, so that it can return.
+@_kcl_options
+@options.pass_common
+def export_kcl(common: CommonOptions, lease_table: str, look: float) -> None:
+    """Write an app's positions into a KCL fleet's lease table.
 
-    TABLE is the table that the fleet had. The app's clients and the fleet must be
-    stopped. Leases lose their owners and pending checkpoints, and their counters go
-    on. The app's own rows aren't changed.
+    The fleet can then take over again. TABLE is the table that the fleet had. Stop the
+    app's clients and the fleet first. The command removes owners and pending
+    checkpoints from the leases, and increments their counters. It doesn't change the
+    app's own rows.
     """
-    from kinesumer.admin.connect import parse_roles
-
-    wanted = Wanted(app, table, region, dry_run, yes, as_json)
-    roles = parse_roles(role, external_id)
-    asyncio.run(_export(wanted, lease_table, stream, roles, look))
+    asyncio.run(_export(common, lease_table, common.roles(), look))
 
 
 async def _export(
-    wanted: Wanted,
-    lease_table: str,
-    streams: tuple[str, ...],
-    roles: Roles,
-    look: float,
+    common: CommonOptions, lease_table: str, roles: Roles, look: float
 ) -> None:
-    from kinesumer.admin.connect import connect
-    from kinesumer.admin.context import operator_context, require_no_clients
+    from kinesumer.admin.context import require_no_clients
     from kinesumer.aws.kcl_table import open_leases
     from kinesumer.migration.kcl_export import LeaseExport
 
-    async with connect(wanted.table, wanted.region) as (clients, store):
-        context = operator_context(wanted.app, store)
-        if not wanted.dry_run:
+    async with common.operate() as (context, clients):
+        if not common.dry_run:
             await require_no_clients(context)
         leases = await open_leases(clients, lease_table)
-        export = LeaseExport(leases, streams, clients.region, look)
-        handover = await export.draft(context, opening(clients, roles))
-        if not wanted.as_json:
+        export = LeaseExport(leases, common.streams, clients.region, look)
+        handover = await export.draft(context, stream_opener(clients, roles))
+        if not common.as_json:
             _show(handover)
-        if not wanted.dry_run:
-            question = f"Write these leases into table {lease_table}?"
-            agreed(question, yes=wanted.yes)
+        if not common.dry_run:
+            common.confirm(f"Write these leases into table {lease_table}?")
             await handover.write(context)
-        _tell(wanted, handover)
+        _show_result(common, handover)
 
 
-def _tell(wanted: Wanted, handover: ExportPlan) -> None:
-    if wanted.as_json:
-        print_json(wanted, handover.report(written=not wanted.dry_run))
-    elif wanted.dry_run:
-        click.echo("a dry run: nothing was written")
+def _show_result(common: CommonOptions, handover: ExportPlan) -> None:
+    if common.as_json:
+        report = handover.report(written=not common.dry_run)
+        common.print_report(report, indent=None)
+    elif common.dry_run:
+        click.echo("dry run: nothing was written")
     else:
         click.echo(
-            f"written and verified: the fleet may start; app {wanted.app} keeps its "
+            f"written and verified: the fleet may start; app {common.app} keeps its "
             "own positions"
         )
 
@@ -170,14 +132,14 @@ def _tell(wanted: Wanted, handover: ExportPlan) -> None:
 def _show(handover: ExportPlan) -> None:
     report = handover.report(written=False)
     click.echo(f"into lease table {escape_unprintable(report['lease_table'])}")
-    show_streams(report["streams"], "leases", _change)
+    show_streams(report["streams"], "leases", _change_text)
 
 
-def _change(lease: dict[str, Any]) -> str:
-    before = f"{_place(lease['before'])} → " if lease["before"] else ""
-    return f"{escape_unprintable(lease['lease_key'])}  {before}{_place(lease['after'])}"
+def _change_text(lease: dict[str, Any]) -> str:
+    before = f"{_checkpoint_text(lease['before'])} → " if lease["before"] else ""
+    return f"{escape_unprintable(lease['lease_key'])}  {before}{_checkpoint_text(lease['after'])}"
 
 
-def _place(at: dict[str, Any]) -> str:
-    text = str(at["checkpoint"])
-    return f"{text}/{at['sub']}" if text.isdigit() else text
+def _checkpoint_text(position: dict[str, Any]) -> str:
+    text = str(position["checkpoint"])
+    return f"{text}/{position['sub']}" if text.isdigit() else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,17 @@ from kinesumer.cli import options
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
 
     from prometheus_client import CollectorRegistry
 
+    from kinesumer.cli.options import CommonOptions
     from kinesumer.exporter.collector import Exporter
 
 LISTEN = "127.0.0.1:9466"
-EVERY_SECONDS = 15.0
-SILENT_SECONDS = 10.0
-"""Each connection has a thread: one that was cut off would keep it for good."""
+INTERVAL_SECONDS = 15.0
+IDLE_TIMEOUT_SECONDS = 10.0
+"""Each connection has a thread, which a dead peer would otherwise hold for good."""
 
 
 @click.command()
@@ -33,7 +33,7 @@ SILENT_SECONDS = 10.0
     required=True,
     multiple=True,
     show_envvar=True,
-    help="The group to tell of; may be repeated.",
+    help="The group to report on. Repeatable.",
 )
 @options.table
 @options.region
@@ -42,92 +42,84 @@ SILENT_SECONDS = 10.0
     metavar="HOST:PORT",
     default=LISTEN,
     show_default=True,
-    help="Where to answer scrapes; port 0 takes a free one.",
+    help="The address to serve scrapes on. Port 0: a free port.",
 )
 @click.option(
     "--every",
-    type=options.Real(min=1.0),
-    default=EVERY_SECONDS,
+    type=options.FiniteFloat(min=1.0),
+    default=INTERVAL_SECONDS,
     show_default=True,
-    help="Seconds between two readings, however often it is scraped.",
+    help="Seconds between two reads, independent of the scrapes.",
 )
 @click.option("--once", is_flag=True, help="Read once, print the metrics, and end.")
 @options.lag
 @options.roles
-@options.external_id
+@options.pass_common
 def metrics(
-    apps: tuple[str, ...],
-    table: str,
-    region: str | None,
-    listen: str,
-    every: float,
-    once: bool,
-    lag: bool,
-    role: tuple[str, ...],
-    external_id: str | None,
+    common: CommonOptions, apps: tuple[str, ...], listen: str, every: float, once: bool
 ) -> None:
-    """Serve what others can see of a fleet as metrics for Prometheus: it reads only.
+    """Serve metrics of a fleet for Prometheus, read from its state. Changes nothing.
 
-    The metrics are described in docs/monitoring.md. One exporter for each state store
-    is enough. SIGTERM and Ctrl-C end it.
+    docs/monitoring.md describes the metrics. One exporter for each state store is
+    enough. SIGTERM or Ctrl-C ends it.
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.exporter.collector import AppReader, Exporter
     from kinesumer.model.validation import validate_name
     from kinesumer.runtime.clock import SystemClock
 
-    roles, clock = parse_roles(role, external_id), SystemClock()
+    roles, clock = common.roles(), SystemClock()
     names = [validate_name("app", app) for app in dict.fromkeys(apps)]
-    readings = [AppReader(app, clock, roles, lag=lag) for app in names]
-    place = _place(listen)
-    asyncio.run(_metrics(Exporter(readings), table, region, place, every, once))
+    exporter = Exporter([AppReader(app, clock, roles, lag=common.lag) for app in names])
+    address = _parse_address(listen)
+    asyncio.run(_export(common, exporter, None if once else address, every))
 
 
-def _place(listen: str) -> tuple[str, int]:
+def _parse_address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 65536):
         raise ConfigurationError(
-            f"--listen {listen}: an address and a port are needed, such as {LISTEN}"
+            f"--listen {listen} isn't an address; pass host and port, such as {LISTEN}"
         )
     return host.strip("[]"), int(port)
 
 
-async def _metrics(
+async def _export(
+    common: CommonOptions,
     exporter: Exporter,
-    table: str,
-    region: str | None,
-    place: tuple[str, int],
-    every: float,
-    once: bool,
+    address: tuple[str, int] | None,
+    interval_seconds: float,
 ) -> None:
+    """Serve at an address; print the metrics once if there is none."""
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from kinesumer.admin.connect import connect
+    from kinesumer.cli.signals import run_until_signal
 
-    async with connect(table, region) as (clients, store):
+    async with common.connect() as (clients, store):
         await exporter.read(clients, store)
         registry = CollectorRegistry()
         registry.register(exporter)
-        if once:
+        if address is None:
             click.echo(generate_latest(registry).decode(), nl=False)
             return
-        with _served(registry, *place) as url:
+        with _served(registry, *address) as url:
             click.echo(f"metrics at {url}")
-            await _until_signal(exporter.run(clients, store, every))
+            work = exporter.run(clients, store, interval_seconds)
+            await run_until_signal(asyncio.create_task(work))
 
 
 @contextmanager
 def _served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
-    """Answer scrapes while the block runs; give the address."""
+    """Serve scrapes while the block runs, and yield the URL."""
     from prometheus_client import start_http_server
 
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise ConfigurationError(
-            f"--listen {host}:{port} can't be served: {error.strerror or error}"
+            f"can't listen on --listen {host}:{port}: {error.strerror or error}; pass "
+            "another address"
         ) from error
-    server.RequestHandlerClass = _patient(server.RequestHandlerClass)
+    server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
     name = f"[{host}]" if ":" in host else host
     try:
         yield f"http://{name}:{server.server_port}/metrics"
@@ -137,25 +129,14 @@ def _served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
         thread.join()
 
 
-def _patient(handler: Any) -> Any:
-    """Return a handler of requests that gives up who is silent, or has gone away."""
+def _with_timeout(handler: Any) -> Any:
+    """Return a request handler that drops silent and broken connections."""
 
-    class Patient(handler):  # type: ignore[misc]
-        timeout = SILENT_SECONDS
+    class HandlerWithTimeout(handler):  # type: ignore[misc]
+        timeout = IDLE_TIMEOUT_SECONDS
 
         def handle(self) -> None:
             with suppress(TimeoutError, ConnectionError):
                 super().handle()
 
-    return Patient
-
-
-async def _until_signal(work: Coroutine[None, None, None]) -> None:
-    """Do something without an end until SIGINT or SIGTERM."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.result()
+    return HandlerWithTimeout

@@ -16,17 +16,15 @@ from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from kinesumer.admin.produce import FailedLines, KeySource, Producer, ProduceResult
-    from kinesumer.cli.input_lines import Lines
+    from kinesumer.cli.input_lines import InputLines
+    from kinesumer.cli.options import CommonOptions
     from kinesumer.model.streams import Stream
 
-VERSION = 1
 
-
-class Wanted(NamedTuple):
-    """What was asked for."""
+class Request(NamedTuple):
+    """What to put, where, and how."""
 
     stream: Stream
-    region: str | None
     file: str | None
     jsonl: bool
     key: KeySource | None
@@ -44,30 +42,35 @@ class Wanted(NamedTuple):
     type=click.Choice(["lines", "jsonl"]),
     default="lines",
     show_default=True,
-    help="A line is a record's data, or a JSON object with partition_key, data or "
-    "data_base64, and explicit_hash_key if wanted: what consume writes.",
+    help="A line is a record's data, or a JSON object: partition_key, data or "
+    "data_base64, and optionally explicit_hash_key. `consume` writes such objects.",
 )
 @click.option(
     "--key",
     metavar="random|field:NAME|constant:TEXT",
-    help="Where partition keys come from: field is one of the data's JSON. By default "
-    "random for lines, and partition_key for jsonl.",
+    help="The source of partition keys; field is a field of the data, which is JSON. "
+    "Default: random for lines, and partition_key for jsonl.",
 )
-@click.option("--rate", type=options.Real(0, min_open=True), help="Records per second.")
-@click.option("--aggregate", is_flag=True, help="Pack records as the KPL does.")
+@click.option(
+    "--rate",
+    type=options.FiniteFloat(0, min_open=True),
+    help="Records per second.",
+)
+@click.option("--aggregate", is_flag=True, help="Aggregate records as the KPL does.")
 @click.option(
     "--give-up",
     metavar="SECONDS",
-    type=options.Real(0, min_open=True),
+    type=options.FiniteFloat(0, min_open=True),
     default=300.0,
     show_default=True,
-    help="End when Kinesis has taken nothing for so long.",
+    help="End if Kinesis accepts nothing for this long.",
 )
 @options.region
 @options.as_json
 @options.roles
-@options.external_id
+@options.pass_common
 def produce(
+    common: CommonOptions,
     stream: str,
     file: str | None,
     kind: str,
@@ -75,23 +78,18 @@ def produce(
     rate: float | None,
     aggregate: bool,
     give_up: float,
-    region: str | None,
-    as_json: bool,
-    role: tuple[str, ...],
-    external_id: str | None,
 ) -> None:
-    """Put lines from a file or standard input into a stream, for trials.
+    """Put lines from a file or from standard input into a stream, for tests.
 
-    Records of one partition key are put in their order; what Kinesis refuses for now is
-    tried again. Ctrl-C ends the input; what was taken is still put, and a second one
-    gives that up. The exit status is 1 if a line wasn't put; it is named.
+    Records with the same partition key keep their order. The command retries what
+    Kinesis throttles. Ctrl-C ends the input and puts the lines read so far; a second
+    Ctrl-C stops at once. The exit status is 1 if a line wasn't put; the command names
+    the line.
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.produce import parse_key
 
-    wanted = Wanted(
-        parse_roles(role, external_id).stream(stream),
-        region,
+    request = Request(
+        common.roles().stream(stream),
         None if file == "-" else file,
         kind == "jsonl",
         parse_key(key) if key is not None else None,
@@ -99,51 +97,56 @@ def produce(
         aggregate,
         give_up,
     )
-    outcome = asyncio.run(_produce(wanted))
-    _tell(stream, outcome, as_json)
+    outcome = asyncio.run(_produce(request, common.region))
+    if common.as_json:
+        _print_json(stream, outcome)
+    else:
+        _print_summary(outcome)
     if outcome.failure is not None:
         raise KinesumerError(outcome.failure)
     if outcome.not_put:
         click.get_current_context().exit(1)
 
 
-async def _produce(wanted: Wanted) -> ProduceResult:
+async def _produce(request: Request, region: str | None) -> ProduceResult:
     from kinesumer.admin.produce import LineAggregator, LineParser, Producer
     from kinesumer.aws.kinesis import open_source
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.cli.input_lines import Lines
+    from kinesumer.cli.input_lines import InputLines
 
-    lines = Lines(wanted.file)
-    async with ClientFactory(region=wanted.region) as clients:
-        source = await open_source(clients, wanted.stream)
+    lines = InputLines(request.file)
+    async with ClientFactory(region=region) as clients:
+        source = await open_source(clients, request.stream)
         info = await source.describe()
         if info.status in ("CREATING", "DELETING"):
-            raise KinesumerError(f"stream {info.arn} is {info.status.lower()}")
+            raise KinesumerError(
+                f"stream {info.arn} is {info.status.lower()}; wait until it is active"
+            )
         chance = random.Random()
         parser = LineParser(
-            jsonl=wanted.jsonl,
-            key=wanted.key,
+            jsonl=request.jsonl,
+            key=request.key,
             record_bytes=info.max_record_bytes,
             chance=chance,
         )
         producer = Producer(
             source,
             parser,
-            LineAggregator(await source.list_shards() if wanted.aggregate else None),
+            LineAggregator(await source.list_shards() if request.aggregate else None),
             chance=chance,
-            rate=wanted.rate,
-            give_up_seconds=wanted.give_up_seconds,
-            say=_say_not_put,
+            rate=request.rate,
+            give_up_seconds=request.give_up_seconds,
+            say=_print_not_put,
         )
-        return await _until_stopped(producer, lines)
+        return await _run_until_stopped(producer, lines)
 
 
-async def _until_stopped(producer: Producer, lines: Lines) -> ProduceResult:
+async def _run_until_stopped(producer: Producer, lines: InputLines) -> ProduceResult:
     loop = asyncio.get_running_loop()
-    putting = asyncio.ensure_future(producer.run(lines))
+    task = asyncio.ensure_future(producer.run(lines))
 
     def stop() -> None:
-        click.echo("ending: what was taken is put (again: stop at once)", err=True)
+        click.echo("ending: putting the lines read so far (again: stop now)", err=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.default_int_handler)
@@ -152,26 +155,28 @@ async def _until_stopped(producer: Producer, lines: Lines) -> ProduceResult:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    return await putting
+    return await task
 
 
-def _say_not_put(part: FailedLines) -> None:
-    several = f"lines {part.first} to {part.last}"
-    lines = f"line {part.first}" if part.first == part.last else several
-    click.echo(f"not put: {lines}: {escape_unprintable(part.reason)}", err=True)
+def _print_not_put(failure: FailedLines) -> None:
+    first, last, reason = failure
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
+    click.echo(f"not put: {lines}: {escape_unprintable(reason)}", err=True)
 
 
-def _tell(stream: str, outcome: ProduceResult, as_json: bool) -> None:
+def _print_summary(outcome: ProduceResult) -> None:
     counts = outcome.counts
-    if not as_json:
-        click.echo(
-            f"{counts.rows:,} of {outcome.lines:,} lines put as {counts.records:,} "
-            f"records ({counts.bytes:,} bytes) in {counts.requests:,} requests and "
-            f"{outcome.seconds:.1f} s; {counts.retried:,} were sent again"
-        )
-        return
-    told = {
-        "version": VERSION,
+    click.echo(
+        f"{counts.rows:,} of {outcome.lines:,} lines put as {counts.records:,} "
+        f"records ({counts.bytes:,} bytes) in {counts.requests:,} requests and "
+        f"{outcome.seconds:.1f} s; {counts.retried:,} were sent again"
+    )
+
+
+def _print_json(stream: str, outcome: ProduceResult) -> None:
+    counts = outcome.counts
+    report = {
+        "version": options.REPORT_VERSION,
         "stream": stream,
         "lines": outcome.lines,
         "records": counts.rows,
@@ -186,4 +191,4 @@ def _tell(stream: str, outcome: ProduceResult, as_json: bool) -> None:
             for first, last, reason in outcome.not_put
         ],
     }
-    click.echo(json.dumps(told))
+    click.echo(json.dumps(report))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -15,138 +14,97 @@ from kinesumer.admin.arguments import (
     shards_text,
 )
 from kinesumer.cli import options
-from kinesumer.cli import target_options as common
-from kinesumer.cli.confirm import agreed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.seek import SeekPlan, SeekTarget
+    from kinesumer.cli.options import CommonOptions
     from kinesumer.core.seek import Step
     from kinesumer.model.rows import ShardRow
     from kinesumer.runtime.context import ClientContext
 
 
-class Wanted(NamedTuple):
-    """What to seek, and how."""
-
-    app: str
-    table: str
-    region: str | None
-    place: SeekTarget
-    roles: Roles
-    wait_seconds: float
-    dry_run: bool
-    yes: bool
-    as_json: bool
-
-
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result of a seek."""
 
     plans: list[SeekPlan]
-    sought: list[ShardRow]
-    left: list[ShardRow]
-    """Still consumed from where they were."""
+    seeked: list[ShardRow]
+    held: list[ShardRow]
+    """Shards that clients still consume from the old position."""
     overtaken: list[ShardRow]
-    """Moved elsewhere since by another seek."""
+    """Shards that another seek has moved since."""
 
 
 @click.command()
 @options.app
-@common.target
+@options.target
 @click.option(
     "--to",
     required=True,
     metavar="PLACE",
     help="LATEST, TRIM_HORIZON, a time (2026-01-31T12:00:00Z, or 2h for two hours "
-    "ago), or after a position of the --shard: SEQUENCENUMBER[:SUBSEQUENCENUMBER].",
+    "ago), or after a position in the --shard: SEQUENCENUMBER[:SUBSEQUENCENUMBER].",
 )
 @options.dry_run
 @options.yes
-@common.wait
+@options.wait
 @options.table
 @options.region
 @options.roles
-@options.external_id
 @options.as_json
-def seek(
-    app: str,
-    stream: str | None,
-    shard: str | None,
-    everything: bool,
-    to: str,
-    dry_run: bool,
-    yes: bool,
-    wait_seconds: float,
-    table: str,
-    region: str | None,
-    role: tuple[str, ...],
-    external_id: str | None,
-    as_json: bool,
-) -> None:
-    """Read on from elsewhere, back or forth, while clients run or not.
+@options.pass_common
+def seek(common: CommonOptions, to: str) -> None:
+    """Move an app's positions back or forth, whether clients run or not.
 
-    What comes after the place is delivered, again where it was before; what lies
-    between a position and a later place is skipped. Shards that have ended are read
-    again, before their children, except for LATEST. The exit status is 1 if clients
-    haven't begun anew after --wait (they will), or if another seek at the same time
-    moved some of the shards elsewhere.
+    Clients deliver the records after PLACE, again if they delivered them before. They
+    skip the records between a position and a later PLACE. Shards that have ended are
+    read again, before their children, except for LATEST. The exit status is 1 if
+    clients still read from the old positions after --wait (they will follow), or if
+    another seek moved some of the shards at the same time.
     """
-    from kinesumer.admin.connect import parse_roles
     from kinesumer.admin.seek import SeekTarget
 
-    common.check_target(stream, shard, everything)
-    place = SeekTarget(parse_position(to, shard), stream, shard)
-    roles = parse_roles(role, external_id)
-    wanted = Wanted(
-        app, table, region, place, roles, wait_seconds, dry_run, yes, as_json
-    )
-    outcome = asyncio.run(_seek(wanted))
-    if as_json:
-        click.echo(json.dumps(_report(wanted, outcome), indent=2))
-    elif dry_run:
-        click.echo("a dry run: nothing was changed")
+    common.require_target()
+    place = SeekTarget(parse_position(to, common.shard), common.stream, common.shard)
+    outcome = asyncio.run(_seek(common, place, common.roles()))
+    if common.as_json:
+        common.print_report(_fields(common, outcome))
+    elif common.dry_run:
+        click.echo("dry run: nothing was changed")
     else:
-        click.echo(f"sought {shards_text(len(outcome.sought))}")
-        ended = sum(len(plan.steps) for plan in outcome.plans) - len(outcome.sought)
-        if ended > 0:
-            click.echo(f"{shards_text(ended)} had ended by then: left as they are")
-        if wait_seconds and not outcome.left:
-            click.echo("no client reads on from where it was")
+        _show(common, outcome)
     if outcome.overtaken:
         click.echo(
             f"! another seek has moved {shards_text(len(outcome.overtaken))} since: "
-            f"{common.named(outcome.overtaken)}; seek again if that wasn't meant",
+            f"{options.named(outcome.overtaken)}; seek again if that wasn't intended",
             err=True,
         )
-    common.late(outcome.left, wait_seconds, "from where they were")
+    common.fail_if_still_held(outcome.held, "from the old positions")
     if outcome.overtaken:
         click.get_current_context().exit(1)
 
 
-async def _seek(wanted: Wanted) -> Outcome:
-    from kinesumer.admin.connect import connect
-    from kinesumer.admin.context import operator_context
+async def _seek(common: CommonOptions, place: SeekTarget, roles: Roles) -> Outcome:
     from kinesumer.admin.seek import plan_seeks
     from kinesumer.admin.seek_counts import count_seek
 
-    async with connect(wanted.table, wanted.region) as (clients, store):
-        context = operator_context(wanted.app, store)
-        plans = await plan_seeks(context, clients, wanted.place, wanted.roles)
-        is_asked = wanted.dry_run or not wanted.yes
+    async with common.operate() as (context, clients):
+        plans = await plan_seeks(context, clients, place, roles)
+        # Counting reads the streams: it is for someone who decides.
+        is_counted = common.dry_run or not common.yes
         for plan in plans:
-            counts = await count_seek(plan) if is_asked else None
+            counts = await count_seek(plan) if is_counted else None
             head, *lines = describe_seek(plan, counts)
-            click.echo("\n  ".join([head, *lines]), err=wanted.as_json)
-        if wanted.dry_run:
+            click.echo("\n  ".join([head, *lines]), err=common.as_json)
+        if common.dry_run:
             return Outcome(plans, [], [], [])
-        agreed("Seek?", yes=wanted.yes)
-        return await _do(context, plans, wanted.wait_seconds)
+        common.confirm("Seek?")
+        return await _apply(context, plans, common.wait_seconds)
 
 
-async def _do(
+async def _apply(
     context: ClientContext, plans: Sequence[SeekPlan], wait_seconds: float
 ) -> Outcome:
     from kinesumer.admin import seek
@@ -154,38 +112,41 @@ async def _do(
     from kinesumer.admin.wait import still_held_since, wait_until_free
 
     with report_partial_failure(
-        "a part of the shards may have been sought: run it again"
+        "some shards may have been moved; run the command again"
     ):
-        sought = [row for plan in plans for row in await seek.seek(context, plan)]
-    left = await wait_until_free(context, still_held_since(sought), wait_seconds)
-    overtaken = await seek.conflicting_seeks(context, plans, sought)
-    return Outcome(list(plans), sought, left, overtaken)
+        seeked = [row for plan in plans for row in await seek.seek(context, plan)]
+    held = await wait_until_free(context, still_held_since(seeked), wait_seconds)
+    overtaken = await seek.conflicting_seeks(context, plans, seeked)
+    return Outcome(list(plans), seeked, held, overtaken)
 
 
-# --- what is told --------------------------------------------------------------------
+def _show(common: CommonOptions, outcome: Outcome) -> None:
+    click.echo(f"moved {shards_text(len(outcome.seeked))}")
+    ended = sum(len(plan.steps) for plan in outcome.plans) - len(outcome.seeked)
+    if ended > 0:
+        click.echo(f"left {shards_text(ended)}, which had ended in the meantime")
+    if common.wait_seconds and not outcome.held:
+        click.echo("no client reads from the old positions")
 
 
-def _report(wanted: Wanted, outcome: Outcome) -> dict[str, Any]:
+def _fields(common: CommonOptions, outcome: Outcome) -> dict[str, Any]:
     return {
-        "version": common.VERSION,
-        "app": wanted.app,
-        "table": wanted.table,
-        "dry_run": wanted.dry_run,
+        "dry_run": common.dry_run,
         "streams": [
             {
                 "stream_arn": plan.stream_arn,
                 "to": position_text(plan.to),
-                "shards": [_shard(step) for step in plan.steps],
+                "shards": [_shard_fields(step) for step in plan.steps],
             }
             for plan in outcome.plans
         ],
-        "sought": len(outcome.sought),
-        "still_consumed": common.as_json(outcome.left),
-        "overtaken": common.as_json(outcome.overtaken),
+        "sought": len(outcome.seeked),
+        "still_consumed": options.shards_json(outcome.held),
+        "overtaken": options.shards_json(outcome.overtaken),
     }
 
 
-def _shard(step: Step) -> dict[str, Any]:
+def _shard_fields(step: Step) -> dict[str, Any]:
     row = step.row
     return {
         "shard_id": row.key.shard_id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,24 +16,23 @@ from kinesumer.runtime.text import escape_unprintable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.cli.console import Output
-    from kinesumer.cli.record_formats import Format
+    from kinesumer.cli.options import CommonOptions
+    from kinesumer.cli.record_output import Format, Output
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Start, Stream
 
 
-class Wanted(NamedTuple):
-    """What was asked for."""
+class Source(NamedTuple):
+    """What to read, and for how long."""
 
     stream: Stream
     region: str | None
     start: Start
-    limit: int | None
     seconds: float | None
 
 
-class EnoughError(Exception):
-    """So many records were printed as were asked for."""
+class LimitReachedError(Exception):
+    """As many records as --limit allows were written."""
 
 
 @click.command()
@@ -46,95 +44,88 @@ class EnoughError(Exception):
     show_default=True,
     help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago.",
 )
-@click.option("--limit", type=click.IntRange(1), help="End after so many records.")
+@click.option("--limit", type=click.IntRange(1), help="End after this many records.")
 @click.option(
     "--seconds",
-    type=options.Real(0, min_open=True),
-    help="End after so long.",
+    type=options.FiniteFloat(0, min_open=True),
+    help="End after this many seconds.",
 )
 @options.region
 @options.roles
-@options.external_id
+@options.pass_common
 def tail(
+    common: CommonOptions,
     stream: str,
     output: str,
     start: str,
     limit: int | None,
     seconds: float | None,
-    region: str | None,
-    role: tuple[str, ...],
-    external_id: str | None,
 ) -> None:
-    """Write a stream's records as they arrive: no group, no table, nothing stored.
+    """Write a stream's records as they arrive: without a group, and nothing is stored.
 
-    STREAM is a name or an ARN. Records of a shard come in order, and those of its
-    children after them. Ctrl-C ends it.
+    STREAM is a name or an ARN. Records of a shard come in order, and before the
+    records of its child shards. Ctrl-C ends the command.
     """
-    from kinesumer.admin.connect import parse_roles
-    from kinesumer.cli.console import Output
-    from kinesumer.cli.record_formats import FORMATS
+    from kinesumer.cli.record_output import FORMATS, Output
 
-    named = parse_roles(role, external_id).stream(stream)
-    wanted = Wanted(named, region, parse_start("--start", start), limit, seconds)
+    read_from = common.roles().stream(stream)
+    source = Source(read_from, common.region, parse_start("--start", start), seconds)
+    format_ = FORMATS[output]()
     with Output() as out:
-        asyncio.run(_tail(wanted, FORMATS[output](), out))
+        asyncio.run(_tail(source, Writer(format_, out, limit), format_, out))
 
 
-async def _tail(wanted: Wanted, form: Format, out: Output) -> None:
-    from kinesumer.cli.console import ClosedOutputError
+async def _tail(source: Source, writer: Writer, format_: Format, out: Output) -> None:
+    from kinesumer.cli.record_output import ClosedOutputError
+    from kinesumer.cli.signals import run_until_signal
 
-    reading = asyncio.create_task(_read(wanted, Writer(form, out, wanted.limit)))
-    ticker = asyncio.create_task(out.keep_ticking(form.tick, reading.cancel))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, reading.cancel)
-    try:
-        await asyncio.wait({reading})
-    finally:
-        ticker.cancel()
+    reading = asyncio.create_task(_read(source, writer))
+    ticker = asyncio.create_task(out.keep_ticking(format_.tick, reading.cancel))
     with suppress(ClosedOutputError):
-        if not reading.cancelled():
-            reading.result()
-        await out.write(form.end())
+        try:
+            await run_until_signal(reading)
+        finally:
+            ticker.cancel()
+        await out.write(format_.end())
 
 
-async def _read(wanted: Wanted, writer: Writer) -> None:
-    """Read until there is enough, or for so long. Raises ClosedOutputError."""
+async def _read(source: Source, writer: Writer) -> None:
+    """Read until the limit or the time is reached. Raises ClosedOutputError."""
     from kinesumer.admin.tail import Tail
     from kinesumer.aws.kinesis import open_source
     from kinesumer.aws.session import ClientFactory
     from kinesumer.runtime.clock import SystemClock
 
-    with suppress(EnoughError, TimeoutError):
+    with suppress(LimitReachedError, TimeoutError):
         async with (
-            asyncio.timeout(wanted.seconds),
-            ClientFactory(region=wanted.region) as aws,
+            asyncio.timeout(source.seconds),
+            ClientFactory(region=source.region) as aws,
         ):
-            source = await open_source(aws, wanted.stream)
+            opened = await open_source(aws, source.stream)
             tail = Tail(
-                source,
-                await source.describe(),
-                writer.take,
+                opened,
+                await opened.describe(),
+                writer.write,
                 say=lambda text: click.echo(escape_unprintable(text), err=True),
                 clock=SystemClock(),
                 chance=random.Random(),
             )
-            await tail.run(wanted.start)
+            await tail.run(source.start)
 
 
 class Writer:
-    """Writes records up to a limit, a page at a time."""
+    """Writes records up to a limit, one page at a time."""
 
-    def __init__(self, form: Format, out: Output, limit: int | None) -> None:
-        self._form, self._out, self._left = form, out, limit
-        self._turn = asyncio.Lock()
+    def __init__(self, format_: Format, out: Output, limit: int | None) -> None:
+        self._format, self._out, self._left = format_, out, limit
+        self._lock = asyncio.Lock()
 
-    async def take(self, records: Sequence[Record]) -> None:
-        """Write them. Raises EnoughError when the limit is reached."""
-        async with self._turn:
-            part = list(records[: self._left])
-            await self._out.write(self._form.records(part))
+    async def write(self, records: Sequence[Record]) -> None:
+        """Write records. Raises LimitReachedError when the limit is reached."""
+        async with self._lock:
+            page = list(records[: self._left])
+            await self._out.write(self._format.records(page))
             if self._left is not None:
-                self._left -= len(part)
+                self._left -= len(page)
                 if self._left == 0:
-                    raise EnoughError
+                    raise LimitReachedError

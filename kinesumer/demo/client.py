@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
-from kinesumer.cli.signals import Stopping
+from kinesumer.cli.signals import SignalHandler
 from kinesumer.demo.parent_watch import end_with_parent
 from kinesumer.demo.record_log import JournalWriter
 from kinesumer.demo.settings import APP, MAX_UNCOMMITTED, TABLE, ClientSetting
@@ -25,10 +25,10 @@ async def consume(setting: ClientSetting) -> None:
     async with Kinesumer(
         APP, table=TABLE, client_id=setting.client_id, config=config
     ) as client:
-        stopping = Stopping(client, logger.info)
+        signals = SignalHandler(client, logger.info)
         async for record in client.consume(streams, start=Start.TRIM_HORIZON):
             journal.processed(record)
-        stopping.done()
+        signals.close()
     journal.close()
 
 

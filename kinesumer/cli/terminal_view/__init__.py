@@ -1,1 +1,1 @@
-"""The picture of ``kinesumer status --watch``: the dashboard's, in a terminal."""
+"""The picture of ``kinesumer status --watch``: the dashboard's page in a terminal."""

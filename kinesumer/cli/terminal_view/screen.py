@@ -1,5 +1,4 @@
-"""Where the picture is drawn: a terminal, in place; or lines, one picture below the
-other."""
+"""Draw a fleet in a terminal, in place; or elsewhere, one picture below the other."""
 
 from __future__ import annotations
 
@@ -8,58 +7,113 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
+from kinesumer.admin import snapshot
+from kinesumer.admin.lag import Lags
 from kinesumer.cli.terminal_view.drawing import Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
+from kinesumer.dashboard.fleet import StoreFleetSource, StreamMeasurements
+from kinesumer.dashboard.model import State
+from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.view_model import DashboardInfo
+from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
-    from kinesumer.dashboard.model import State
+    from kinesumer.admin.connect import Roles
+    from kinesumer.admin.snapshot import Snapshot
+    from kinesumer.cli.options import CommonOptions
 
-QUIT = b"qQ\x04"
-"""q, and what Ctrl-D sends while lines aren't edited."""
-WIDE = 120
-"""Columns where the output is no terminal."""
+QUIT_KEYS = b"qQ\x04"
+"""q, and what Ctrl-D sends while the terminal doesn't edit lines."""
+FILE_COLUMNS = 120
+"""Width where the output isn't a terminal."""
+
+
+class StoredRowsOnly(StoreFleetSource):
+    """A fleet that is read from the state store only, without calls to Kinesis."""
+
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
+        """Return no measurements."""
+        return StreamMeasurements(Lags({}, {}), {})
+
+
+async def watch(common: CommonOptions, roles: Roles) -> None:
+    """Draw an app's fleet until the user quits.
+
+    Raises KinesumerError if the first read fails. A later failure is shown, and the
+    read is retried.
+    """
+    app, table = common.app, common.table
+    async with common.connect() as (clients, store):
+        await snapshot.take_known(store, app, table)
+        clock = SystemClock()
+        fleet_type = StoreFleetSource if common.lag else StoredRowsOnly
+        fleet = fleet_type(app, clients, store, clock, roles)
+        poller = Poller(DashboardInfo(app, table, clients.region or ""), fleet, clock)
+        quit_ = asyncio.Event()
+        with open_screen(quit_.set) as screen:
+            await _run_until_one_ends(
+                poller.run(), _show_states(poller, screen), quit_.wait()
+            )
+
+
+async def _show_states(poller: Poller, screen: Screen) -> None:
+    async for state in poller.states():
+        screen.show(msgspec.json.decode(state, type=State))
+
+
+async def _run_until_one_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Run coroutines until one returns or raises, then cancel the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Screen(Protocol):
     """Shows states, one after the other."""
 
     def show(self, state: State) -> None:
-        """Show how things are now."""
+        """Show the current state."""
         ...
 
 
 @contextmanager
-def screen(quit_: Callable[[], None]) -> Iterator[Screen]:
-    """Give the screen that the output allows, and leave the terminal as it was.
+def open_screen(quit_: Callable[[], None]) -> Iterator[Screen]:
+    """Yield the screen that the output allows, and restore the terminal at the end.
 
-    ``quit_`` is called when somebody presses q, where somebody can.
+    The screen calls ``quit_`` when the user presses q. That needs a terminal.
     """
     console = Console()
     if console.is_terminal and not console.is_dumb_terminal:
-        with _keys(quit_), _in_place(console) as shown:
-            yield shown
+        with _read_keys(quit_), _open_in_place(console) as screen:
+            yield screen
     else:
-        width = None if console.is_terminal else WIDE
-        yield _Below(Console(width=width))
+        yield _Sequence(Console(width=None if console.is_terminal else FILE_COLUMNS))
 
 
 def glyphs_for(console: Console) -> Glyphs:
-    """Return what a console can show: letters fill what colours can't."""
+    """Return the glyphs that a console can show. Letters replace missing colours."""
     if console.options.ascii_only or console.is_dumb_terminal:
         return ASCII
     has_colours = console.color_system is not None and not console.no_color
     return Glyphs(fill=not has_colours)
 
 
-class _Below:
-    """Every picture in full, beneath the one before."""
+class _Sequence:
+    """Prints each picture in full, below the previous one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -71,7 +125,7 @@ class _Below:
 
 
 class _InPlace:
-    """The newest picture, as large as the terminal is."""
+    """Draws the latest picture over the previous one, as large as the terminal."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console, self._live = console, live
@@ -79,10 +133,10 @@ class _InPlace:
 
     def show(self, state: State) -> None:
         self._state = state
-        self.again()
+        self.redraw()
 
-    def again(self) -> None:
-        """Draw the last state for the size that the terminal has now."""
+    def redraw(self) -> None:
+        """Draw the last state for the terminal's current size."""
         if self._state is None:
             return
         width, height = self._console.size
@@ -91,7 +145,7 @@ class _InPlace:
 
 
 @contextmanager
-def _in_place(console: Console) -> Iterator[_InPlace]:
+def _open_in_place(console: Console) -> Iterator[_InPlace]:
     loop = asyncio.get_running_loop()
     live = Live(
         console=console,
@@ -102,17 +156,17 @@ def _in_place(console: Console) -> Iterator[_InPlace]:
         vertical_overflow="crop",
     )
     with live:
-        shown = _InPlace(console, live)
-        loop.add_signal_handler(signal.SIGWINCH, shown.again)
+        screen = _InPlace(console, live)
+        loop.add_signal_handler(signal.SIGWINCH, screen.redraw)
         try:
-            yield shown
+            yield screen
         finally:
             loop.remove_signal_handler(signal.SIGWINCH)
 
 
 @contextmanager
-def _keys(quit_: Callable[[], None]) -> Iterator[None]:
-    """Read keys as they are pressed. Ctrl-C stays what it is."""
+def _read_keys(quit_: Callable[[], None]) -> Iterator[None]:
+    """Read keys without waiting for a line end. Ctrl-C still interrupts."""
     if not sys.stdin.isatty():
         yield
         return
@@ -122,13 +176,13 @@ def _keys(quit_: Callable[[], None]) -> Iterator[None]:
     keyboard, loop = sys.stdin.fileno(), asyncio.get_running_loop()
     before = termios.tcgetattr(keyboard)
 
-    def pressed() -> None:
+    def on_readable() -> None:
         keys = os.read(keyboard, 64)
-        if not keys or any(key in QUIT for key in keys):
+        if not keys or any(key in QUIT_KEYS for key in keys):
             quit_()
 
     tty.setcbreak(keyboard)
-    loop.add_reader(keyboard, pressed)
+    loop.add_reader(keyboard, on_readable)
     try:
         yield
     finally:

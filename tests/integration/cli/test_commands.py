@@ -127,7 +127,7 @@ def test_the_second_signal_stops_at_once(
     process.send_signal(signal.SIGTERM)
     _, errors = finished(process)
     assert process.returncode == 0
-    assert b"stopping at once" in errors
+    assert b"stopping now" in errors
 
 
 def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
@@ -137,7 +137,7 @@ def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
     process.send_signal(signal.SIGTERM)
     _, errors = finished(process)
     assert process.returncode == 0
-    assert b"stopping at once" not in errors
+    assert b"stopping now" not in errors
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(orders: EmbeddedAws) -> None:
@@ -171,12 +171,12 @@ def test_a_reader_that_has_gone_is_noticed_without_another_record(
 def test_a_print_from_anywhere_is_harmless(orders: EmbeddedAws) -> None:
     """What others print goes to standard error, by Python or by the system."""
     program = (
-        "import os, kinesumer.cli.record_formats as f\n"
+        "import os, kinesumer.cli.record_output as f\n"
         "real = f.as_json\n"
         "def noisy(record):\n"
         "    print('from python'); os.write(1, b'from the system\\n')\n"
         "    return real(record)\n"
-        "f.FORMATS['jsonl'] = lambda: f.Lines(noisy)\n"
+        "f.FORMATS['jsonl'] = lambda: f.LineFormat(noisy)\n"
         "from kinesumer.cli.main import main\n"
         "main()\n"
     )

@@ -78,17 +78,17 @@ def test_a_group_at_rest_is_paused_sought_and_reset(
     assert [shard["shard_id"] for shard in stream["shards"]] == SHARDS
     place = stream["shards"][0]["from"]
     refused = run("seek", *at, "--to=2h")
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "pass --yes" in refused.stderr) == (2, True)
     assert "2 shards to TRIM_HORIZON: repeats 10 records\n" in refused_of(run, *at)
     again = json.loads(run("seek", *at, "--to=LATEST", "--dry-run", "--json").stdout)
     assert again["streams"][0]["shards"] == stream["shards"]
 
     sought = run("seek", *at, "--to=TRIM_HORIZON", "--yes")
-    assert "sought 2 shards\nno client reads on from where it was\n" in sought.output
+    assert "moved 2 shards\nno client reads from the old positions\n" in sought.output
     shard = (*at, f"--shard={SHARDS[0]}")
     back = run("seek", *shard, f"--to={place}", "--yes", "--wait=0").output
     assert f"{SHARDS[0]}  now at TRIM_HORIZON" in back
-    assert back.endswith("sought 1 shard\n")
+    assert back.endswith("moved 1 shard\n")
     _reset(run, same)
 
 
@@ -99,7 +99,7 @@ def refused_of(run: Run, *at: str) -> str:
 
 def _reset(run: Run, same: dict[str, Any]) -> None:
     asked = run("reset", "--app=a")
-    assert (asked.exit_code, "say --yes" in asked.stderr) == (2, True)
+    assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
     assert f"stream {ARN}: 2 shards, 1 with positions" in asked.stderr
     assert json.loads(run("reset", "--app=a", "--yes", "--json").stdout) == {
         **same,
@@ -173,9 +173,9 @@ def test_who_seeks_beside_another_is_told(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pause"], "say either --stream or --all"),
-        (["pause", "--all", "--stream=s"], "say either --stream or --all"),
-        (["resume", "--all", "--shard=s"], "--shard needs --stream, and not --all"),
+        (["pause"], "pass either --stream or --all"),
+        (["pause", "--all", "--stream=s"], "pass either --stream or --all"),
+        (["resume", "--all", "--shard=s"], "--shard needs --stream; remove --all"),
         (["seek", "--all", "--to=soon"], "neither LATEST nor TRIM_HORIZON nor a time"),
         (["seek", "--all", "--to=2026-01-31T12:00:00"], "has no time zone"),
         (["seek", "--stream=s", "--to=495:1"], "say of which --shard"),

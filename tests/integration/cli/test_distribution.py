@@ -93,6 +93,6 @@ def test_it_tells_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> None:
 
 def test_it_needs_an_app_or_a_table_that_is_there(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
-    assert "say --app APP, or --kcl TABLE" in words(run("distribution"))
+    assert "pass either --app APP or --kcl TABLE" in words(run("distribution"))
     assert "knows no app 'a'" in words(run("distribution", "--app=a"))
     assert "neither label" in words(run("distribution", "--app=a", "--by=colour"))

@@ -100,7 +100,7 @@ def test_networks_without_a_way_to_sts_are_no_finding_to_act_on(
     assert (told["worst"], result.exit_code) == ("note", 0)
     assert "clocks" not in told["checks"]
     shown = run("doctor").output
-    assert "its caller unknown" in shown
+    assert "as an unknown caller" in shown
     assert "without it, clocks aren't compared" in shown
 
 

@@ -241,5 +241,5 @@ def create(aws: EmbeddedAws, keys: tuple[str, str]) -> None:
 
 def test_a_full_disk_is_no_fault_of_the_command() -> None:
     text = one_line(OSError(errno.ENOSPC, "No space left on device"))
-    assert text == "what is to be written can't be: No space left on device"
+    assert text == "can't write output: No space left on device; check the disk"
     assert "please report it" in one_line(OSError(errno.EBADF, "Bad descriptor"))

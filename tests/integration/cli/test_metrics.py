@@ -100,14 +100,14 @@ def test_an_app_that_nobody_has_consumed_yet_has_no_members(
 def test_an_address_that_is_none(environment: None, run: Run, listen: str) -> None:
     result = run("metrics", "--app", "a", "--listen", listen)
     assert result.exit_code == 2
-    assert f"--listen {listen}: an address and a port are needed" in words(result)
+    assert f"--listen {listen} isn't an address; pass host and port" in words(result)
 
 
 def test_a_port_that_is_taken(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     result = run("metrics", "--app=a", f"--listen=127.0.0.1:{aws.port}")
     assert result.exit_code == 2
-    assert f"--listen 127.0.0.1:{aws.port} can't be served" in words(result)
+    assert f"can't listen on --listen 127.0.0.1:{aws.port}" in words(result)
 
 
 def test_a_table_that_is_not_there_ends_it(aws: EmbeddedAws, run: Run) -> None:

@@ -76,7 +76,7 @@ def test_a_file_that_cant_be_written_whole_stays_as_it_was(
         patched.setattr("kinesumer.runtime.files.write_whole", full_disk)
         result = run("export", "--app=a", "-o", str(path))
     assert (result.exit_code, path.read_text()) == (1, "before")
-    assert f"{path} can't be written: No space left" in result.stderr
+    assert f"can't write {path}: No space left" in result.stderr
     assert list(tmp_path.iterdir()) == [path]
     assert run("export", "--app=a", "-o", str(path)).exit_code == 0
     assert json.loads(path.read_text())["app"] == "a"
@@ -108,7 +108,7 @@ def test_a_file_puts_an_app_back_and_tells_what_changes(
     shown = run("import", str(path), "--app=a", "--dry-run")
     assert f"  {S0}  {numbers[0]} → AT_TIMESTAMP 1700000000.5\n" in shown.stdout
     assert "1 to change, 1 to keep" in shown.stdout
-    assert shown.stdout.endswith("a dry run: nothing was written\n")
+    assert shown.stdout.endswith("dry run: nothing was written\n")
     assert positions(run, "a")["streams"][0]["shards"][0]["sequence_number"]
     report = json.loads(run("import", str(path), "--app=a", "--yes", "--json").stdout)
     [stream] = report.pop("streams")
@@ -157,7 +157,7 @@ def test_nothing_is_written_without_being_asked_for(
 ) -> None:
     refused = run("import", *KCL, "--app=a")
     assert refused.exit_code == 2
-    assert "say --yes" in words(refused)
+    assert "pass --yes" in words(refused)
     refused = run("export", "--app=a")
     assert refused.exit_code == 1
     assert "knows no app 'a'" in words(refused)

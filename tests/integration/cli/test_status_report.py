@@ -10,7 +10,7 @@ from typing import Any
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot, state
 from kinesumer.admin.status import report
-from kinesumer.cli.status_tables import show
+from kinesumer.cli.report_tables import show_status
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import (
     GroupRow,
@@ -233,7 +233,7 @@ def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
         streams=[stream._replace(paused=True)],
         members=[member("a", drained=True)],
     )
-    show(report("app", "table", found, LAGS, SILENT))
+    show_status(report("app", "table", found, LAGS, SILENT))
     text = capsys.readouterr().out
     assert "all streams are paused: night work" in text
     assert "1 ended shards; paused" in " ".join(text.split())
@@ -244,7 +244,7 @@ def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
 def test_narrow_terminals_cut_no_names_off(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
-    show(report("app", "table", FOUND, LAGS, SILENT))
+    show_status(report("app", "table", FOUND, LAGS, SILENT))
     told = capsys.readouterr().out
     shown = [row for row in FOUND.shards[ARN] if not row.ended]
     assert shown
@@ -265,10 +265,10 @@ def test_every_field_is_documented() -> None:
 
 
 def test_people_get_a_picture_of_it(capsys: Any) -> None:
-    show(report("app", "table", FOUND, LAGS, SILENT))
+    show_status(report("app", "table", FOUND, LAGS, SILENT))
     text = capsys.readouterr().out
     assert "shardId-1" in text
-    assert "nobody → a" in text
+    assert "none → a" in text
     assert "1.5 s" in text
     assert "! b looks stalled" in text
 

@@ -43,8 +43,8 @@ SOUND: dict[str, Any] = {
 def read(letter: DeadLetter) -> None:
     """Do with a letter what the commands do."""
     held = StoredLetter(letter, [])
-    dlq._line(held)
-    json.dumps(dlq._whole(letter))
+    dlq._list_line(held)
+    json.dumps(dlq._letter_report(letter))
     Filter(error="E", since=datetime.now(UTC)).fits(letter)
     sorted([letter, letter], key=shard_order)
     sorted([letter.failed_at, datetime.now(UTC)])

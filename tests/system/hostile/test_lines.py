@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesumer.admin.produce import MAX_LINE_BYTES, LineParser, parse_key
-from kinesumer.cli.input_lines import Splitter
+from kinesumer.cli.input_lines import LineSplitter
 from kinesumer.errors import ConfigurationError
 from kinesumer.wire.put_records import Entry
 from tests.integration.cli.conftest import aws, environment, run
@@ -40,7 +40,7 @@ def test_pieces_of_any_length_give_the_lines_of_the_whole(
     lines: list[bytes], lengths: list[int]
 ) -> None:
     whole = b"\n".join(lines)
-    splitter, found, place = Splitter(), [], 0
+    splitter, found, place = LineSplitter(), [], 0
     for length in [*lengths, len(whole) or 1]:
         if piece := whole[place : place + length]:
             found += splitter.lines(piece)
@@ -84,7 +84,7 @@ def test_a_key_that_is_no_text_is_refused() -> None:
 
 
 def test_a_line_without_an_end_takes_no_memory_without_an_end() -> None:
-    splitter = Splitter()
+    splitter = LineSplitter()
     for _ in range(40):
         splitter.lines(b"x" * (1 << 20))
     [line, other] = splitter.lines(b"y\nz\n")

@@ -23,7 +23,7 @@ RESET = struct.pack("ii", 1, 0)
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "SILENT_SECONDS", 0.2)
+        patch.setattr(metrics, "IDLE_TIMEOUT_SECONDS", 0.2)
         with metrics._served(CollectorRegistry(), "127.0.0.1", 0) as url:
             yield int(url.split(":")[2].split("/")[0])
 

@@ -11,7 +11,7 @@ from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
 from kinesumer.cli.main import one_line
-from kinesumer.cli.status_tables import show
+from kinesumer.cli.report_tables import show_status
 from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
@@ -63,7 +63,7 @@ def status_of(found: Snapshot) -> dict[str, Any]:
 def test_status_shows_names_in_brackets_as_they_are(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(status_of(of(name)))
+    show_status(status_of(of(name)))
     # As a client, as an owner, and in a problem.
     assert capsys.readouterr().out.count(name) == 3
 
@@ -72,7 +72,7 @@ def test_status_escapes_what_moves_a_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = status_of(of(FORGED))
-    show(found)
+    show_status(found)
     out = capsys.readouterr().out
     assert out.count(HARMLESS) == 3
     assert all(line.isprintable() for line in out.split("\n"))

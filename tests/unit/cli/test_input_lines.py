@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kinesumer.cli.input_lines import Lines
+from kinesumer.cli.input_lines import InputLines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 async def test_the_last_line_needs_no_line_end(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"one\ntwo")
-    portions = [portion async for portion in Lines(str(file))]
+    portions = [portion async for portion in InputLines(str(file))]
     assert portions == [[b"one"], [b"two"]]
 
 
@@ -25,7 +25,7 @@ async def test_a_line_that_was_read_in_part_is_none_when_it_is_stopped(
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDWR)
     os.write(end, b"one\ntw")
-    lines = Lines(str(pipe))
+    lines = InputLines(str(pipe))
     assert await anext(lines) == [b"one"]
     lines.stop()
     assert [portion async for portion in lines] == []

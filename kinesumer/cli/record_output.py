@@ -1,0 +1,198 @@
+"""How ``consume`` and ``tail`` write records: formats, and standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import sys
+import time
+from base64 import b64encode
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from kinesumer import Record
+
+TICK_SECONDS = 1.0
+WRITE_BYTES = 4096
+"""A pipe that is ready takes this many bytes without blocking."""
+
+
+class Format(Protocol):
+    """Turns records into bytes to write."""
+
+    def records(self, records: Sequence[Record]) -> bytes:
+        """Return what to write for some records."""
+        ...
+
+    def tick(self) -> bytes:
+        """Return what to write each second."""
+        ...
+
+    def end(self) -> bytes:
+        """Return what to write at the end."""
+        ...
+
+
+class LineFormat:
+    """Writes one line for each record, and nothing else."""
+
+    def __init__(self, line: Callable[[Record], bytes]) -> None:
+        self._line = line
+
+    def records(self, records: Sequence[Record]) -> bytes:
+        """Return a line for each record."""
+        return b"".join([self._line(record) + b"\n" for record in records])
+
+    def tick(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def end(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+
+class CountFormat:
+    """Writes the number of records: each second if it grew, and at the end."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._started = self._last = now()
+        self._count = self._last_count = 0
+
+    def records(self, records: Sequence[Record]) -> bytes:
+        """Count the records, and return nothing."""
+        self._count += len(records)
+        return b""
+
+    def tick(self) -> bytes:
+        """Return the count if it has changed."""
+        now, new = self._now(), self._count - self._last_count
+        seconds = max(now - self._last, 1e-9)
+        self._last, self._last_count = now, self._count
+        return b"%d records, %.0f/s\n" % (self._count, new / seconds) if new else b""
+
+    def end(self) -> bytes:
+        """Return the total."""
+        seconds = self._now() - self._started
+        return b"%d records in %.1f s\n" % (self._count, seconds)
+
+
+FORMATS: dict[str, Callable[[], Format]] = {
+    "jsonl": lambda: LineFormat(as_json),
+    "text": lambda: LineFormat(lambda record: record.data),
+    "count": CountFormat,
+}
+
+
+def as_json(record: Record) -> bytes:
+    """Return a record as one JSON object, with its data as text, or else as base64."""
+    arrived = record.arrived_at
+    fields: dict[str, object] = {
+        "stream": record.stream,
+        "stream_arn": record.stream_arn,
+        "shard_id": record.shard_id,
+        "sequence_number": record.sequence_number,
+        "sub_sequence_number": record.sub_sequence_number,
+        "partition_key": record.partition_key,
+        "explicit_hash_key": record.explicit_hash_key,
+        "arrived_at": None if arrived is None else arrived.isoformat(),
+        "epoch": record.fence.epoch,
+    }
+    try:
+        fields["data"] = record.data.decode()
+    except UnicodeDecodeError:
+        fields["data_base64"] = b64encode(record.data).decode()
+    return _encode(fields)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ClosedOutputError(Exception):
+    """The reader of standard output has closed it."""
+
+
+class Output:
+    """Reserves standard output for records: other prints go to standard error.
+
+    Waits for a slow reader without blocking the event loop.
+    """
+
+    def __enter__(self) -> Output:
+        sys.stdout.flush()
+        self._file = os.dup(1)
+        os.dup2(2, 1)
+        self._stdout, sys.stdout = sys.stdout, sys.stderr
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.stdout = self._stdout
+        os.dup2(self._file, 1)
+        os.close(self._file)
+
+    async def write(self, data: bytes) -> None:
+        """Write all of the data. Raises ClosedOutputError."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                await self._ready()
+                rest = rest[os.write(self._file, rest[:WRITE_BYTES]) :]
+        except BrokenPipeError:
+            raise ClosedOutputError from None
+
+    def check(self) -> None:
+        """Raise ClosedOutputError if the reader has closed the pipe.
+
+        A pipe shows that without a write, for times when no records come.
+        """
+        poll = select.poll()
+        poll.register(self._file, 0)
+        if any(
+            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
+        ):
+            raise ClosedOutputError
+
+    async def keep_ticking(
+        self, tick: Callable[[], bytes], on_closed: Callable[[], object]
+    ) -> None:
+        """Write a tick each second. Call ``on_closed`` when the reader has gone."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self.write(tick())
+                self.check()
+            except ClosedOutputError:
+                on_closed()
+                return
+
+    async def _ready(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        try:
+            loop.add_writer(self._file, _resolve, ready)
+        except OSError as error:
+            if error.errno != errno.EPERM:
+                raise
+            return  # a regular file is always ready, and can't be polled
+        try:
+            await ready
+        finally:
+            loop.remove_writer(self._file)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
