@@ -87,7 +87,8 @@ def show_streams(
 
 def _change_text(shard: dict[str, Any]) -> str:
     before = f"{_position_text(shard['before'])} → " if shard["before"] else ""
-    return f"{escape_unprintable(shard['shard_id'])}  {before}{_position_text(shard['after'])}"
+    after = _position_text(shard["after"])
+    return f"{escape_unprintable(shard['shard_id'])}  {before}{after}"
 
 
 def _position_text(position: dict[str, Any]) -> str:

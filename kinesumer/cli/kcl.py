@@ -137,7 +137,8 @@ def _show(handover: ExportPlan) -> None:
 
 def _change_text(lease: dict[str, Any]) -> str:
     before = f"{_checkpoint_text(lease['before'])} → " if lease["before"] else ""
-    return f"{escape_unprintable(lease['lease_key'])}  {before}{_checkpoint_text(lease['after'])}"
+    after = _checkpoint_text(lease["after"])
+    return f"{escape_unprintable(lease['lease_key'])}  {before}{after}"
 
 
 def _checkpoint_text(position: dict[str, Any]) -> str:

@@ -41,9 +41,8 @@ def pause(common: CommonOptions, reason: str) -> None:
         fields = {"still_consumed": options.shards_json(held)}
         common.print_report({**_fields(result), **fields})
     else:
-        click.echo(
-            f"{_subject(result)} paused{f': {escape_unprintable(reason)}' if reason else ''}"
-        )
+        why = f": {escape_unprintable(reason)}" if reason else ""
+        click.echo(f"{_subject(result)} paused{why}")
         if common.wait_seconds and not held:
             click.echo("no client consumes it")
     common.fail_if_still_held(held, "though paused")
