@@ -253,7 +253,8 @@ def _list_line(held: StoredLetter) -> str:
     failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = f"{letter.attempts} attempts"
-    return f"{letter.id}  {failed[:19]}Z  {escape_unprintable(f'{source}  {attempts}  {error}')}"
+    details = escape_unprintable(f"{source}  {attempts}  {error}")
+    return f"{letter.id}  {failed[:19]}Z  {details}"
 
 
 def _data_text(data: bytes) -> str:

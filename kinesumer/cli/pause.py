@@ -74,7 +74,9 @@ def resume(common: CommonOptions) -> None:
         click.echo(f"! still paused otherwise: {text}", err=True)
 
 
-async def _pause(common: CommonOptions, reason: str) -> tuple[PauseResult, list[ShardRow]]:
+async def _pause(
+    common: CommonOptions, reason: str
+) -> tuple[PauseResult, list[ShardRow]]:
     from kinesumer.admin.wait import still_held_in, wait_until_free
 
     async with common.operate() as (context, _):
