@@ -73,7 +73,7 @@ def test_a_file_that_cant_be_written_whole_stays_as_it_was(
     path.write_text("before")
     path.chmod(0o640)
     with monkeypatch.context() as patched:
-        patched.setattr("kinesumer.runtime.files.write_whole", full_disk)
+        patched.setattr("kinesumer.runtime.files.write_all", full_disk)
         result = run("export", "--app=a", "-o", str(path))
     assert (result.exit_code, path.read_text()) == (1, "before")
     assert f"can't write {path}: No space left" in result.stderr
