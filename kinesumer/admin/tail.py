@@ -162,7 +162,8 @@ class Tail:
                 continue
             except ShardThrottledError:
                 jitter = self._chance.random()
-                following = pacing.after_throttle(self._clock.now(), jitter)
+                now, wall = self._clock.now(), self._clock.wall()
+                following = pacing.after_throttle(now, wall, jitter)
             except SourceUnavailableError as error:
                 if not failing and not isinstance(error, SourceThrottledError):
                     self._say(f"{error}; trying again")

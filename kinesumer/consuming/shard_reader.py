@@ -389,9 +389,10 @@ class ShardReader:
             room.put(batch)
 
     def _later(self) -> float:
-        now, jitter = self._context.clock.now(), self._context.random.random()
+        clock = self._context.clock
+        now, jitter = clock.now(), self._context.random.random()
         if self._throttled:
-            return self._pacing.after_throttle(now, jitter)
+            return self._pacing.after_throttle(now, clock.wall(), jitter)
         return self._pacing.after_failure(now, jitter)
 
     def _next_read(self, started: float, page: Page) -> float:

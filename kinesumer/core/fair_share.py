@@ -22,12 +22,17 @@ SHARED_PAGE_BYTES = 500_000
 """The same while other apps are known to read the shard."""
 HALF_READS_PER_SECOND = 2.4
 """A refusal proves a second consumer: more than half is never a fair share then."""
-FEWEST_READS_PER_SECOND = 0.8
-"""The share among six. Consumers that never slow down can't push a reader below it."""
+SIXTH_READS_PER_SECOND = 0.8
+"""The share among six."""
+FEWEST_READS_PER_SECOND = 0.4
+"""The share among twelve."""
 CUT_PER_READ = 0.133
 LEAST_CUT, MOST_CUT = 0.15, 0.25
 """A refusal lowers the rate by this part: a fast reader's more than a slow one's, so
 that shares become equal."""
+SMALL_CUT, SMALL_GROWTH = 0.15, 0.015
+"""Below SIXTH_READS_PER_SECOND a refusal lowers the rate by the first part, and in each
+second the rate grows by the second one: otherwise some apps stayed too slow."""
 REACTION_READS = 1.5
 """Reads after a cut that show whether it was enough; until then there is no other."""
 HOLD_SECONDS, HOLD_POWER = 85.0, 0.4
@@ -36,19 +41,26 @@ longer: each attempt at more costs some app a refused read."""
 GROWTH_SECONDS = 25.0
 GROWTH_READS_PER_SECOND = 0.6
 """Then the rate grows with the third power of time: by this much in GROWTH_SECONDS."""
+FIRST_RETRY_SECONDS = 0.25
 RETRY_SECONDS = 0.1
 RETRY_LEAST_SECONDS = 0.03
 RETRY_SHRINK = 0.9
 """How soon a reader asks again for a read that was refused several times: what a
 consumer that never slows down leaves free is gone in a moment."""
+CONTENDED_RETRY_SECONDS = 0.1
+CONTENDED_RETRY_LEAST_SECONDS = 0.02
+CONTENDED_RETRY_SHRINK = 0.3
+"""Beside such a consumer, the wait for another try is CONTENDED_RETRY_SECONDS at most.
+It shrinks with the time since the last read: an app that waits for long asks often."""
 
 
 class Share:
     """One reader's share of a shard's reads: lowered by refusals, raised by time."""
 
-    __slots__ = ("_cut_at", "_grown", "_kept", "rate")
+    __slots__ = ("_cut_at", "_fewest", "_grown", "_kept", "rate")
 
-    def __init__(self) -> None:
+    def __init__(self, fewest: float = FEWEST_READS_PER_SECOND) -> None:
+        self._fewest = fewest
         self.rate = MOST_READS_PER_SECOND
         """Reads a second."""
         self._kept: float | None = None
@@ -62,27 +74,35 @@ class Share:
         """Whether no other consumer of the shard has been noticed."""
         return self._kept is None
 
-    @property
-    def least(self) -> bool:
-        """Whether the rate can't be lowered any more."""
-        return self.rate <= FEWEST_READS_PER_SECOND
-
     def cut(self, now: float, used: float) -> None:
         """Lower the rate after a refusal, from the rate that was ``used``."""
         if not self.whole and now - self._cut_at < REACTION_READS / self.rate:
             return
         used = min(used, self.rate)
-        part = min(max(CUT_PER_READ * used, LEAST_CUT), MOST_CUT)
-        rate = min(used * (1 - part), HALF_READS_PER_SECOND)
-        self.rate = self._kept = max(rate, FEWEST_READS_PER_SECOND)
+        if used > SIXTH_READS_PER_SECOND:
+            part = min(max(CUT_PER_READ * used, LEAST_CUT), MOST_CUT)
+            rate = min(used * (1 - part), HALF_READS_PER_SECOND)
+            rate = max(rate, SIXTH_READS_PER_SECOND)
+        else:
+            rate = used * (1 - SMALL_CUT)
+        self.rate = self._kept = max(rate, self._fewest)
         self._cut_at, self._grown = now, 0.0
+
+    def contend(self) -> None:
+        """Take half of the shard beside a consumer that never slows down."""
+        self.rate = self._kept = HALF_READS_PER_SECOND
+
+    def calm(self) -> None:
+        """Share the shard again with apps that slow down."""
+        self.rate = self._kept = SIXTH_READS_PER_SECOND
+        self._grown = 0.0
 
     def hurries(self, refusals: int) -> bool:
         """Return whether so many refusals of one read ask for quick tries.
 
         Readers that slow down don't refuse each other reads so often in a row.
         """
-        return refusals > (1 if self.least else 2)
+        return refusals > 2
 
     def retry_seconds(self, refusals: int, jitter: float) -> float:
         """Return how long to wait after so many refusals of one read.
@@ -91,9 +111,15 @@ class Share:
         from asking at the same moments.
         """
         if not self.hurries(refusals):
-            return (0.2 + 0.4 * jitter) / self.rate
+            return (0.8 + 0.2 * jitter) * FIRST_RETRY_SECONDS
         soon = RETRY_SECONDS * RETRY_SHRINK ** min(refusals, 50)
         return max((0.5 + 0.5 * jitter) * soon, RETRY_LEAST_SECONDS)
+
+    def contended_retry_seconds(self, since_read: float, jitter: float) -> float:
+        """Return how long to wait after a refusal beside a foreign consumer."""
+        shrunk = min(CONTENDED_RETRY_SHRINK / max(since_read, 0.01), 1.0)
+        wait = (0.5 + 0.5 * jitter) * shrunk * CONTENDED_RETRY_SECONDS
+        return max(wait, CONTENDED_RETRY_LEAST_SECONDS)
 
     def pause_seconds(self, payload_bytes: int) -> float:
         """Return what must lie between a page of this size and the next read."""
@@ -111,6 +137,10 @@ class Share:
     def grow(self, seconds: float) -> None:
         """Note that the rate was used for a time without a refusal."""
         if self._kept is None:
+            return
+        if self.rate < SIXTH_READS_PER_SECOND:
+            grown = self.rate * (1 + SMALL_GROWTH * seconds)
+            self.rate = self._kept = min(grown, SIXTH_READS_PER_SECOND)
             return
         self._grown += seconds
         growing = self._grown - HOLD_SECONDS * self._kept**HOLD_POWER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinesumer.core.contention import Contention
 from kinesumer.core.fair_share import CALL_SECONDS, Share
 
 CAUGHT_UP_SECONDS = 0.25
@@ -14,6 +15,8 @@ BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 5.0
 RETRY_FOR_SECONDS = 8.0
 """After so long without any read it pauses, as in an outage, before it goes on."""
+CREDIT_SECONDS = 0.4
+"""By so much the next read may come sooner if a foreign consumer delayed this one."""
 
 
 class Pacing:
@@ -24,9 +27,12 @@ class Pacing:
     """
 
     __slots__ = (
+        "_contention",
+        "_due",
         "_failures",
         "_last_record",
         "_pace",
+        "_read_at",
         "_record_bytes",
         "_refusals",
         "_refused_since",
@@ -39,6 +45,7 @@ class Pacing:
     ) -> None:
         self._pace = max(min_read_interval_seconds, CALL_SECONDS)
         self._share = Share()
+        self._contention = Contention()
         self._wait = CAUGHT_UP_SECONDS
         """How long it would be to the next read if no other app read the shard."""
         self._last_record = now
@@ -47,6 +54,8 @@ class Pacing:
         self._failures = 0
         self._refusals = 0
         self._refused_since = now
+        self._read_at = self._due = now
+        """When the last read began; when it was due beside a foreign consumer."""
 
     def page_records(self, most: int) -> int:
         """Return how many records to ask for, so that a page doesn't harm other apps.
@@ -65,7 +74,14 @@ class Pacing:
         Behind: as soon as the share allows. Caught up: a steady pace, slower after ten
         seconds without records.
         """
+        contention = self._contention
+        if not self._refusals or contention.tries(started):
+            foreign = contention.foreign
+            contention.answered(started, self._share.rate)
+            if foreign and not contention.foreign:
+                self._share.calm()
         self._failures = self._refusals = 0
+        self._read_at = started
         if records:
             self._last_record = started
             self._record_bytes = payload_bytes / records
@@ -73,22 +89,31 @@ class Pacing:
         if not millis_behind:
             self._wait = max(self._pace, self._caught_up_wait(started))
         shared = self._share.pause_seconds(payload_bytes)
+        if contention.foreign:
+            self._due = max(self._due, started - CREDIT_SECONDS) + shared
+            return contention.next_read(started, max(self._due, started + self._wait))
         if shared > self._wait:
             self._share.grow(shared)
         return started + max(self._wait, shared)
 
-    def after_throttle(self, now: float, jitter: float) -> float:
+    def after_throttle(self, now: float, wall: float, jitter: float) -> float:
         """Return when to try again after a read that Kinesis refused as too fast.
 
-        ``jitter`` is evenly distributed from 0 to 1.
+        ``wall`` is the wall clock's time, in seconds: it lets apps that share a shard
+        do the same at the same moments. ``jitter`` is evenly distributed from 0 to 1.
         """
         self._refusals += 1
-        if self._refusals == 1:  # further ones in a row are of the same cause
+        if self._refusals == 1 or self._contention.tries(now):
+            self._refuse(now, wall, jitter)
+        if self._refusals == 1:
             self._refused_since = now
-            self._share.cut(now, 1 / self._wait)
         elif now - self._refused_since > RETRY_FOR_SECONDS:
             self._refusals = 0
             return self.after_failure(now, jitter)
+        if self._contention.foreign:
+            since = now - self._read_at
+            wait = self._share.contended_retry_seconds(since, jitter)
+            return self._contention.next_read(now, now + wait)
         wait = self._share.retry_seconds(self._refusals, jitter)
         if self._pace > CALL_SECONDS or not self._share.hurries(self._refusals):
             wait = max(wait, self._pace)
@@ -105,6 +130,17 @@ class Pacing:
             limit = min(limit, BACKOFF_SECONDS * 2**self._failures)
         self._failures += 1
         return now + max(self._pace, jitter * limit)
+
+    def _refuse(self, now: float, wall: float, jitter: float) -> None:
+        """Lower the share after a refusal; further ones in a row have its cause."""
+        contention, share = self._contention, self._share
+        foreign = contention.foreign
+        if self._pace <= CALL_SECONDS:
+            contention.refused(now, share.rate, wall, jitter)
+        if not contention.foreign:
+            share.cut(now, 1 / self._wait)
+        elif not foreign:
+            share.contend()
 
     def _caught_up_wait(self, now: float) -> float:
         idle = now - self._last_record - IDLE_AFTER_SECONDS

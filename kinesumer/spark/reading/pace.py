@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 MOST = 10_000
+FEWEST_READS_PER_SECOND = 0.6
+"""A batch needs several reads of a shard: at a lower rate its records come too late."""
 
 
 class Pace:
@@ -19,7 +21,7 @@ class Pace:
     __slots__ = ("_next_at", "_refusals", "share")
 
     def __init__(self) -> None:
-        self.share = Share()
+        self.share = Share(FEWEST_READS_PER_SECOND)
         self._next_at = 0.0
         self._refusals = 0
 

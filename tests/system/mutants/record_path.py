@@ -14,6 +14,7 @@ checkpointer = Module(
     "consuming.checkpointer", "tests/unit/consuming/test_checkpointer.py"
 )
 connection = Module("aws.http.connection", "tests/integration/aws/test_connection.py")
+contention = Module("core.contention", "tests/unit/core/test_contention.py")
 context = Module("runtime.context", "tests/unit/runtime/test_context.py")
 delivery = Module("consuming.delivery", OF_DELIVERY)
 expressions = Module(
@@ -214,8 +215,14 @@ MUTANTS = (
     pacing(
         "a refused reader goes on as fast as before",
         "9 at most 5 calls/s, by all apps together",
-        "Pacing.after_throttle",
-        drop("self._share.cut(now, 1 / self._wait)"),
+        "Pacing._refuse",
+        drop("share.cut(now, 1 / self._wait)"),
+    ),
+    contention(
+        "a foreign consumer is never noticed",
+        "9 at most 5 calls/s, by all apps together",
+        "Contention._count",
+        replace("self.foreign = True", "self.foreign = False"),
     ),
     pacing(
         "failed reads don't back off",

@@ -70,7 +70,7 @@ class Foreign:
     def after_page(self, started: float, **_: object) -> float:
         return started + self._pace
 
-    def after_throttle(self, now: float, jitter: float) -> float:
+    def after_throttle(self, now: float, wall: float, jitter: float) -> float:
         return now + self._retry
 
 
@@ -85,7 +85,9 @@ class App:
         ends: float = 1e9,
         backlog_bytes: float = 0.0,
         record_bytes: int = 1000,
+        clock_error: float = 0.0,
     ) -> None:
+        self.clock_error = clock_error
         self.pacing = pacing or Pacing(begins)
         self.begins, self.ends = begins, ends
         self.backlog_bytes, self.record_bytes = backlog_bytes, record_bytes
@@ -171,7 +173,7 @@ class Shard:
     def _answer(self, app: App, sent: float, page: float | None, now: float) -> None:
         jitter = self._random.random()
         if page is None:
-            following = app.pacing.after_throttle(now, jitter)
+            following = app.pacing.after_throttle(now, now + app.clock_error, jitter)
         else:
             following = app.next_after(sent, now, page, jitter)
         self._at(max(now, following), lambda at: self._send(app, at))

@@ -95,6 +95,52 @@ def test_a_consumer_that_never_slows_down_does_not_push_the_others_out(
 
 
 @LIMITS
+@pytest.mark.parametrize("count", [7, 8, 10])
+def test_more_apps_than_six_do_not_flood_the_shard_with_tries(
+    reads: type[Reads], count: int
+) -> None:
+    slowest, parts = [], []
+    for seed in SEEDS:
+        random = Random(seed)
+        apps = [App(begins=15.0 * random.random()) for _ in range(count)]
+        run(reads, apps, seed)
+        slowest.append(max(app.p99(60, OVER) for app in apps))
+        parts.append(refused(apps, 60, OVER))
+    assert median(slowest) <= 2.7
+    assert median(parts) <= 0.3
+
+
+FOREIGN_BEGINS, NOTICED, LONG_OVER = 60.0, 180.0, 420.0
+READS_PER_SECOND = {(1, 0.1): 2.0, (1, 0.02): 1.1, (2, 0.1): 1.5, (2, 0.02): 0.95}
+"""Of each app, by the number of apps and the pace of the foreign consumer."""
+
+
+@pytest.mark.parametrize("reads", [TokenBucket, RollingSecond])
+@pytest.mark.parametrize(("count", "pace"), READS_PER_SECOND)
+def test_a_consumer_that_never_slows_down_leaves_apps_their_share(
+    reads: type[Reads], count: int, pace: float
+) -> None:
+    rates = []
+    for seed in SEEDS:
+        apps = [App(begins=float(i)) for i in range(count)]
+        foreign = App(Foreign(pace, pace), begins=FOREIGN_BEGINS)
+        run(reads, [*apps, foreign], seed, LONG_OVER)
+        rates.append(min(app.rate(NOTICED, LONG_OVER) for app in apps))
+    least = READS_PER_SECOND[count, pace]
+    assert median(rates) >= least
+    assert min(rates) >= 0.6 * least
+
+
+def test_in_fixed_seconds_it_leaves_an_app_a_read_in_each_second() -> None:
+    rates = []
+    for seed in SEEDS:
+        app, foreign = App(), App(Foreign(0.02, 0.02), begins=FOREIGN_BEGINS)
+        run(FixedSecond, [app, foreign], seed, LONG_OVER)
+        rates.append(app.rate(NOTICED, LONG_OVER))
+    assert min(rates) >= 0.9
+
+
+@LIMITS
 @pytest.mark.parametrize("pace", [0.1, 0.02])
 def test_an_app_goes_on_when_such_a_consumer_begins(
     reads: type[Reads], pace: float
@@ -111,7 +157,11 @@ def test_an_app_goes_on_when_such_a_consumer_begins(
 @LIMITS
 def test_apps_recover_when_such_a_consumer_ends(reads: type[Reads]) -> None:
     for seed in SEEDS:
-        apps = [App(begins=float(i)) for i in range(3)]
+        random = Random(seed)
+        apps = [
+            App(begins=float(i), clock_error=random.uniform(-0.3, 0.3))
+            for i in range(3)
+        ]
         run(reads, [*apps, App(Foreign(0.1, 0.1), ends=60.0)], seed, 240.0)
         assert max(app.p99(90, 240) for app in apps) <= 1.4
         assert refused(apps, 90, 240) < 0.03

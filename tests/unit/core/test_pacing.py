@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from kinesumer.core.fair_share import (
     CALL_SECONDS,
+    CONTENDED_RETRY_LEAST_SECONDS,
+    CONTENDED_RETRY_SECONDS,
     FEWEST_READS_PER_SECOND,
+    FIRST_RETRY_SECONDS,
     HALF_READS_PER_SECOND,
     PAGE_BYTES,
     RETRY_LEAST_SECONDS,
     RETRY_SECONDS,
     SHARED_PAGE_BYTES,
+    SIXTH_READS_PER_SECOND,
     Share,
 )
 from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, RETRY_FOR_SECONDS, Pacing
@@ -152,12 +156,35 @@ def test_a_cut_is_given_time_to_show_its_effect() -> None:
     assert share.rate < 1.5
 
 
-def test_a_share_never_gets_smaller_than_one_in_six() -> None:
+def test_a_share_never_gets_smaller_than_one_in_twelve() -> None:
+    share = Share()
+    rates = []
+    for second in range(100):
+        share.cut(START + 10 * second, 4.0)
+        rates.append(share.rate)
+    assert rates == sorted(rates, reverse=True)
+    assert SIXTH_READS_PER_SECOND in rates
+    assert share.rate == FEWEST_READS_PER_SECOND
+
+
+def test_a_share_may_be_given_a_greater_least_rate() -> None:
+    share = Share(fewest=0.6)
+    for second in range(100):
+        share.cut(START + 10 * second, 4.0)
+    assert share.rate == 0.6
+
+
+def test_less_than_a_sixth_grows_at_once_but_only_up_to_it() -> None:
     share = Share()
     for second in range(100):
         share.cut(START + 10 * second, 4.0)
-    assert share.least
-    assert share.rate == FEWEST_READS_PER_SECOND
+    share.grow(10.0)
+    assert share.rate == pytest.approx(FEWEST_READS_PER_SECOND * 1.15)
+    for _ in range(10):
+        share.grow(10.0)
+    assert share.rate == SIXTH_READS_PER_SECOND
+    share.grow(10.0)
+    assert share.rate == SIXTH_READS_PER_SECOND
 
 
 def test_a_share_is_kept_for_a_long_time_then_grows_ever_faster() -> None:
@@ -179,52 +206,43 @@ def test_a_share_is_kept_for_a_long_time_then_grows_ever_faster() -> None:
 
 def test_the_share_of_a_reader_that_does_not_need_it_does_not_grow() -> None:
     pacing = Pacing(START, min_read_interval_seconds=2.0)
-    pacing.after_throttle(START, 0.5)
+    pacing.after_throttle(START, START, 0.5)
     for _ in range(1000):
         wait(pacing)
     assert pacing.page_records(10**9) < PAGE_BYTES / 100
 
 
-def test_a_read_that_was_refused_once_is_tried_again_within_the_share() -> None:
+def test_a_read_that_was_refused_once_is_tried_again_after_a_moment() -> None:
     for jitter in (0.0, 0.5, 1.0):
         pacing = Pacing(START)
-        again = pacing.after_throttle(START, jitter) - START
-        assert CALL_SECONDS <= again <= 0.6 / HALF_READS_PER_SECOND + 0.001
+        again = pacing.after_throttle(START, START, jitter) - START
+        assert CALL_SECONDS <= again + 1e-6
+        assert again <= FIRST_RETRY_SECONDS + 1e-6
         assert wait(pacing) == pytest.approx(1 / HALF_READS_PER_SECOND)
 
 
-def least(pacing: Pacing) -> None:
-    """Refuse reads now and then until the rate can't be lowered."""
-    for second in range(20):
-        pacing.after_throttle(START + 5 * second, 0.5)
-        assert wait(pacing) <= 1 / FEWEST_READS_PER_SECOND + 1e-6
-
-
-def test_against_what_never_slows_down_a_reader_at_its_least_asks_soon_again() -> None:
+def test_tries_in_a_row_come_ever_sooner() -> None:
     pacing = Pacing(START)
-    least(pacing)
-    assert wait(pacing) == pytest.approx(1 / FEWEST_READS_PER_SECOND)
-    first = pacing.after_throttle(START, 1.0) - START
-    assert CALL_SECONDS <= first <= 0.6 / FEWEST_READS_PER_SECOND + 0.001
-    soon = [pacing.after_throttle(START, 1.0) - START for _ in range(30)]
-    assert all(after <= before + 1e-6 for before, after in pairwise(soon))
-    assert soon[0] <= RETRY_SECONDS
-    assert soon[-1] == pytest.approx(RETRY_LEAST_SECONDS)
+    tries = [pacing.after_throttle(START, START, 1.0) - START for _ in range(30)]
+    assert all(after <= before + 1e-6 for before, after in pairwise(tries))
+    assert tries[2] <= RETRY_SECONDS
+    assert tries[-1] == pytest.approx(RETRY_LEAST_SECONDS)
 
 
 def test_a_read_refused_three_times_in_a_row_is_soon_asked_for_at_any_rate() -> None:
     pacing = Pacing(START)
-    first, second, third = (pacing.after_throttle(START, 1.0) - START for _ in range(3))
+    first, second, third = (
+        pacing.after_throttle(START, START, 1.0) - START for _ in range(3)
+    )
     assert first == second >= CALL_SECONDS
     assert third <= RETRY_SECONDS
 
 
 def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
     pacing = Pacing(START)
-    least(pacing)
     now, waits = START, []
     while now < START + 120:
-        following = pacing.after_throttle(now, 1.0)
+        following = pacing.after_throttle(now, now, 1.0)
         waits.append(following - now)
         now = following
     pauses = [pause for pause in waits if pause >= 0.5 + 1e-9]
@@ -237,7 +255,7 @@ def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
 def test_a_pace_of_the_users_own_holds_for_refused_reads_too() -> None:
     pacing = Pacing(START, min_read_interval_seconds=2.0)
     for _ in range(50):
-        assert pacing.after_throttle(START, 0.0) == START + 2.0
+        assert pacing.after_throttle(START, START, 0.0) == START + 2.0
 
 
 def test_a_page_is_as_large_as_does_no_harm() -> None:
@@ -246,9 +264,85 @@ def test_a_page_is_as_large_as_does_no_harm() -> None:
     wait(pacing, records=10, payload_bytes=10_000)
     assert pacing.page_records(10_000) == PAGE_BYTES / 1000
     assert pacing.page_records(100) == 100
-    pacing.after_throttle(START, 0.5)
+    pacing.after_throttle(START, START, 0.5)
     assert pacing.page_records(10_000) == SHARED_PAGE_BYTES / 1000
     wait(pacing, records=1, payload_bytes=5_000_000)
     assert pacing.page_records(10_000) == 1
     wait(pacing, records=0, payload_bytes=0)
     assert pacing.page_records(10_000) == 1
+
+
+# --- beside a foreign consumer -------------------------------------------------------
+
+
+NO_TRIAL_SOON = 5.0
+"""With the wall clock so much ahead, no trial begins in the next ten seconds."""
+
+
+def contended() -> tuple[Pacing, float]:
+    """Return the pacing of a reader that was refused its reads, and the time."""
+    pacing, now = Pacing(START), START
+    waits: list[float] = []
+    while len(waits) < 10 or waits[-1] > 1:
+        assert len(waits) < 40
+        pacing.after_throttle(now, now + NO_TRIAL_SOON, 0.5)
+        waits.append(wait(pacing, now))
+        now += waits[-1]
+    return pacing, now
+
+
+def test_beside_a_foreign_consumer_a_reader_takes_half_of_the_shard() -> None:
+    pacing, now = contended()
+    waits = []
+    for _ in range(4):
+        waits.append(wait(pacing, now))
+        now += waits[-1]
+    assert waits[-1] == pytest.approx(1 / HALF_READS_PER_SECOND)
+
+
+def test_a_delayed_read_is_followed_sooner_by_the_next_one() -> None:
+    pacing, now = contended()
+    for _ in range(4):
+        now += wait(pacing, now)
+    assert wait(pacing, now + 0.1) == pytest.approx(1 / HALF_READS_PER_SECOND - 0.1)
+    assert wait(pacing, now + 9.0) == 0.25
+    assert wait(pacing, now + 9.25) == 0.25
+    assert wait(pacing, now + 9.5) == pytest.approx(3 / HALF_READS_PER_SECOND - 0.9)
+
+
+def test_beside_a_foreign_consumer_large_pages_are_paid_for_from_half_the_bytes() -> (
+    None
+):
+    pacing, now = contended()
+    for _ in range(4):
+        now += wait(pacing, now)
+    assert wait(pacing, now, payload_bytes=500_000) == pytest.approx(0.25 / 0.492)
+
+
+def test_beside_a_foreign_consumer_the_longest_wait_makes_the_quickest_tries() -> None:
+    pacing, now = contended()
+    wait(pacing, now)
+    tries = [
+        pacing.after_throttle(now + since, now + since, 1.0) - (now + since)
+        for since in (0.1, 0.5, 1.0, 3.0)
+    ]
+    assert tries[0] == pytest.approx(CONTENDED_RETRY_SECONDS)
+    assert all(after < before for before, after in pairwise(tries))
+    assert tries[-1] == pytest.approx(CONTENDED_RETRY_LEAST_SECONDS)
+
+
+def test_after_a_foreign_consumer_has_ended_a_reader_shares_with_apps_again() -> None:
+    pacing, now = contended()
+    waits = []
+    for _ in range(80):
+        waits.append(wait(pacing, now))
+        now += waits[-1]
+    assert 1 / SIXTH_READS_PER_SECOND in waits
+
+
+def test_a_reader_with_a_pace_of_its_own_never_contends() -> None:
+    pacing, now = Pacing(START, min_read_interval_seconds=2.0), START
+    for _ in range(200):
+        assert pacing.after_throttle(now, now, 0.0) == now + 2.0
+        assert wait(pacing, now + 2.0) >= 2.0
+        now += 4.5

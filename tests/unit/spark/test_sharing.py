@@ -113,7 +113,8 @@ async def app(world: World, source: Counted, waits: list[float]) -> None:
         try:
             page = await source.get_records(iterator, 10_000)
         except ShardThrottledError:
-            following = pacing.after_throttle(clock.now(), random.random())
+            now = clock.now()
+            following = pacing.after_throttle(now, now, random.random())
         else:
             iterator = page.next_iterator
             if clock.now() > SETTLED:
