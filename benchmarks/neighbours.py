@@ -30,6 +30,8 @@ APPS = (1, 2, 3, 5)
 MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
 MOST_REFUSED = 2.0
 SETTLE_SECONDS = 30.0
+FOREIGN_SETTLE_SECONDS = 60.0
+"""An app needs so long to tell a foreign consumer from another app."""
 PER_SECOND = 50.0
 FOREIGN_PACE_SECONDS = 0.1
 THROTTLED = "ProvisionedThroughputExceededException"
@@ -81,7 +83,7 @@ def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Ru
             workers = [
                 made.start(f"app-{number}", "orders", "each") for number in range(count)
             ]
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(FOREIGN_SETTLE_SECONDS if foreign else SETTLE_SECONDS)
             made.aws.journal.clear()
             began = time.time()
             time.sleep(seconds)
