@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.flatness import MIB, RULE, Trend, trends
 from kinesumer.local import EmbeddedAws, background
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from kinesumer.aws import dynamodb_table
-from kinesumer.aws.dynamodb_table import RefusedError, TableCalls
+from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
+from kinesumer.aws.dynamodb_table import verified
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
 from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.ports import WriteResult
-from kinesumer.wire.table_definition import INDEX
+from kinesumer.wire.table_definition import DEFINITION, INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from kinesumer.aws.dynamodb_table import Answer, Call
+    from kinesumer.aws.dynamodb_calls import Answer, Call
     from kinesumer.aws.session import BorrowedSession, ClientFactory
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
+
+
+POLL_SECONDS = 0.5
 
 
 class DynamoDBClient(Protocol):
@@ -143,7 +147,7 @@ class DynamoStateStore:
         """
         description = await self.describe()
         with translated_errors("DescribeTable", StoreUnavailableError):
-            return dynamodb_table.verified(self._table, description)
+            return verified(self._table, description)
 
     async def describe(self) -> Answer | None:
         """Return DynamoDB's description of the table, or None if there is none."""
@@ -194,3 +198,24 @@ class DynamoStateStore:
             raise
         self._meter(operation, answer["ConsumedCapacity"]["CapacityUnits"])
         return answer
+
+
+async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -> str:
+    """Create the state store's table, wait until it is active and return its id.
+
+    A table that exists already is only verified. Raises StoreUnavailableError if it
+    isn't active in time.
+    """
+    if await store.describe() is None:
+        await store.create(DEFINITION)
+    deadline = asyncio.get_running_loop().time() + wait_seconds
+    while True:
+        try:
+            return await store.verify()
+        except (StateStoreMissingError, StoreUnavailableError) as error:
+            # Being created: DescribeTable may not even know it for a moment.
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreUnavailableError(
+                    f"the table isn't ready after {wait_seconds:g} s: {error}"
+                ) from error
+        await asyncio.sleep(POLL_SECONDS)

@@ -29,6 +29,7 @@ from kinesumer.errors import (
     CredentialsError,
     FatalError,
     KinesumerError,
+    StateStoreMissingError,
     TransientError,
 )
 
@@ -285,3 +286,11 @@ def _denial(fault: AwsFailure) -> str:
 
 NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
 """Credentials that exist but couldn't be fetched just now."""
+
+
+def missing_table(table: str) -> StateStoreMissingError:
+    """Return the error for a table that doesn't exist."""
+    return StateStoreMissingError(
+        f"table {table} doesn't exist in this account and region; check them, or "
+        f"create it with: kinesumer init --table {table}"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.aws.dynamodb_table import RefusedError, TableCalls
+from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import Attribute
 from kinesumer.errors import ConfigurationError, StoreUnavailableError

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.credentials import Credentials
 
+
 LOGGER = logging.getLogger("kinesumer")
 
 SHARED = ("config_store", "data_loader")

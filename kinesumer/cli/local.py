@@ -36,7 +36,7 @@ def local(port: int, streams: tuple[str, ...]) -> None:
     pip install 'kinesumer[local]'.
     """
     from kinesumer.local import AwsError, EmbeddedAws
-    from kinesumer.local.runner import serve
+    from kinesumer.local.server import serve
 
     aws = EmbeddedAws(port=port)
     for name, shards in map(_parse_stream, streams):

@@ -36,8 +36,7 @@ def init(common: CommonOptions) -> None:
 
 
 async def _init(common: CommonOptions) -> dict[str, object]:
-    from kinesumer.aws.dynamodb import open_store
-    from kinesumer.aws.dynamodb_table import create_table
+    from kinesumer.aws.dynamodb import create_table, open_store
     from kinesumer.aws.session import ClientFactory
 
     async with ClientFactory(region=common.region) as clients:

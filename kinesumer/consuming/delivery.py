@@ -14,8 +14,8 @@ from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
 from kinesumer.consuming.watchdog import InFlightWork, WorkSource, task_stack
 from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.clock import LoopLag
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import (

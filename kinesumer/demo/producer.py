@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.demo.counts import Produced
 from kinesumer.demo.record_log import shard_number
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

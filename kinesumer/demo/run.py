@@ -10,8 +10,7 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.aws.dynamodb import open_store
-from kinesumer.aws.dynamodb_table import create_table
+from kinesumer.aws.dynamodb import create_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.demo import report

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kinesumer.core.loop_share import yield_seconds
-from kinesumer.runtime.loop_lag import LoopLag
+from kinesumer.runtime.clock import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,20 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinesumer.local.errors import AwsError
     from kinesumer.local.kinesis.limits import UNTHROTTLED, Limits
-    from kinesumer.local.runner import background, serve
-    from kinesumer.local.server import EmbeddedAws
+    from kinesumer.local.request import AwsError
+    from kinesumer.local.server import EmbeddedAws, background, serve
 
 __all__ = ["UNTHROTTLED", "AwsError", "EmbeddedAws", "Limits", "background", "serve"]
 
 _HOMES = {
-    "AwsError": "kinesumer.local.errors",
+    "AwsError": "kinesumer.local.request",
     "EmbeddedAws": "kinesumer.local.server",
     "Limits": "kinesumer.local.kinesis.limits",
     "UNTHROTTLED": "kinesumer.local.kinesis.limits",
-    "background": "kinesumer.local.runner",
-    "serve": "kinesumer.local.runner",
+    "background": "kinesumer.local.server",
+    "serve": "kinesumer.local.server",
 }
 
 

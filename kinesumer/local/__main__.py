@@ -6,8 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from kinesumer.local.runner import serve
-from kinesumer.local.server import EmbeddedAws
+from kinesumer.local.server import EmbeddedAws, serve
 
 
 def main() -> None:

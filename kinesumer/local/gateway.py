@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kinesumer.local import dynamodb, sts
-from kinesumer.local.capacity import Units
-from kinesumer.local.errors import AwsError
+from kinesumer.local import dynamodb, identity
+from kinesumer.local.dynamodb import Units
 from kinesumer.local.faults import Call
 from kinesumer.local.kinesis.requests import AnyRequest, GetRecords, decode
 from kinesumer.local.kinesis.service import Caller
-from kinesumer.local.request import Request, parse_request
+from kinesumer.local.request import AwsError, Request, parse_request
 
 if TYPE_CHECKING:
     from kinesumer.local.faults import Fault
@@ -135,7 +134,10 @@ class Gateway:
             now = world.clock.now()
             if case.request is None:
                 return _Answer(
-                    200, sts.call(world.identities, case.caller, inquiry.form, now)
+                    200,
+                    identity.handle_sts(
+                        world.identities, case.caller, inquiry.form, now
+                    ),
                 )
             place = Caller(case.caller.account, inquiry.region)
             result = world.kinesis.call(case.request, place, now)
@@ -201,7 +203,7 @@ def _throttled(call: Call) -> AwsError:
 
 def _refused(service: str, error: AwsError) -> _Answer:
     if service == "sts":
-        return _Answer(*sts.refusal(error), error.code)
+        return _Answer(*identity.sts_error(error), error.code)
     if service == "dynamodb":
         return _Answer(error.status, dynamodb.refusal(error), error.code)
     body = msgspec.json.encode({"__type": error.code, "message": error.message})

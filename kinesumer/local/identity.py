@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from xml.sax.saxutils import escape
+
+import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.local.errors import AwsError, access_denied
+from kinesumer.local.request import AwsError, access_denied
 from kinesumer.model.validation import require_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from kinesumer.local.policies import Policy
 
 DEFAULT_ACCOUNT = "000000000000"
 ACCOUNT = re.compile("[0-9]{12}")
@@ -210,3 +213,151 @@ def _trusts(role: Role, caller: Credentials, external_id: str | None) -> bool:
 
 def _user(account: str, name: str) -> str:
     return f"arn:aws:iam::{account}:user/{name}"
+
+
+class _Statement(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
+    effect: Literal["Allow"]
+    action: str | list[str]
+    resource: str | list[str]
+    sid: str = ""
+
+
+class _Document(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
+    version: Literal["2012-10-17"]
+    statement: list[_Statement]
+
+
+class Policy(NamedTuple):
+    """What callers, by a pattern of their ARN, may do: pairs of action and resource."""
+
+    caller: str
+    allowed: tuple[tuple[str, str], ...]
+
+    def concerns(self, caller: str) -> bool:
+        """Return whether this is a policy of the caller."""
+        return fnmatchcase(caller, self.caller)
+
+    def allows(self, action: str, resource: str) -> bool:
+        """Return whether an action on a resource is allowed here."""
+        return any(
+            fnmatchcase(action, may) and fnmatchcase(resource, on)
+            for may, on in self.allowed
+        )
+
+
+def read_policy(document: Mapping[str, object], caller: str) -> Policy:
+    """Return an IAM policy's document as a policy of callers.
+
+    Raises msgspec.ValidationError for what isn't understood.
+    """
+    read = msgspec.convert(document, _Document)
+    return Policy(
+        caller,
+        tuple(
+            (action, resource)
+            for statement in read.statement
+            for action in _list(statement.action)
+            for resource in _list(statement.resource)
+        ),
+    )
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+_NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
+_ERRORS = {
+    "UnrecognizedClientException": ("InvalidClientTokenId", 403),
+    "ExpiredTokenException": ("ExpiredToken", 403),
+    "AccessDeniedException": ("AccessDenied", 403),
+    "MissingAuthenticationTokenException": ("MissingAuthenticationToken", 403),
+    "ThrottlingException": ("Throttling", 400),
+    "ValidationException": ("ValidationError", 400),
+    "UnknownOperationException": ("InvalidAction", 400),
+}
+"""What other services call by other names."""
+
+
+def handle_sts(
+    identities: Identities, caller: Credentials, form: Mapping[str, str], now: float
+) -> bytes:
+    """Carry out an STS request; raise AwsError if it is refused."""
+    action = form.get("Action", "")
+    if action == "GetCallerIdentity":
+        return _caller_identity(caller)
+    if action == "AssumeRole":
+        return _assume_role(identities, caller, form, now)
+    raise AwsError(
+        "UnknownOperationException", f"The embedded STS has no action {action}."
+    )
+
+
+def _caller_identity(caller: Credentials) -> bytes:
+    fields = {
+        "Arn": caller.arn,
+        "UserId": caller.access_key_id,
+        "Account": caller.account,
+    }
+    return _response("GetCallerIdentity", _tags(fields))
+
+
+def _assume_role(
+    identities: Identities, caller: Credentials, form: Mapping[str, str], now: float
+) -> bytes:
+    name = form.get("RoleSessionName", "")
+    duration = form.get("DurationSeconds", "3600")
+    if not 2 <= len(name) <= 64:
+        raise AwsError(
+            "ValidationException", "RoleSessionName must have 2 to 64 letters"
+        )
+    if not duration.isdecimal() or not 900 <= int(duration) <= 43200:
+        raise AwsError("ValidationException", "DurationSeconds must be 900 to 43200")
+    role = identities.assume_role(
+        caller,
+        form.get("RoleArn", ""),
+        session_name=name,
+        external_id=form.get("ExternalId"),
+        duration=int(duration),
+        now=now,
+    )
+    credentials = {
+        "AccessKeyId": role.access_key_id,
+        "SecretAccessKey": role.secret_access_key,
+        "SessionToken": role.session_token or "",
+        "Expiration": _iso(role.expires_at or now),
+    }
+    user = {"Arn": role.arn, "AssumedRoleId": f"AROALOCAL:{name}"}
+    return _response(
+        "AssumeRole",
+        f"<Credentials>{_tags(credentials)}</Credentials>"
+        f"<AssumedRoleUser>{_tags(user)}</AssumedRoleUser>",
+    )
+
+
+def sts_error(error: AwsError) -> tuple[int, bytes]:
+    """Return an error's status and body as STS writes it."""
+    code, status = _ERRORS.get(error.code, (error.code, error.status))
+    kind = "Receiver" if status >= 500 else "Sender"
+    fields = _tags({"Type": kind, "Code": code, "Message": error.message})
+    return status, (
+        f'<ErrorResponse xmlns="{_NAMESPACE}"><Error>{fields}</Error>'
+        f"<RequestId>local</RequestId></ErrorResponse>"
+    ).encode()
+
+
+def _response(action: str, result: str) -> bytes:
+    return (
+        f'<{action}Response xmlns="{_NAMESPACE}"><{action}Result>{result}'
+        f"</{action}Result><ResponseMetadata><RequestId>local</RequestId>"
+        f"</ResponseMetadata></{action}Response>"
+    ).encode()
+
+
+def _tags(fields: Mapping[str, str]) -> str:
+    return "".join(f"<{name}>{escape(text)}</{name}>" for name, text in fields.items())
+
+
+def _iso(moment: float) -> str:
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -17,7 +17,7 @@ from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
-from kinesumer.local.errors import AwsError
+from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

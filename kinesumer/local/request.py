@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
-from kinesumer.local.errors import AwsError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
 _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
@@ -58,3 +57,21 @@ def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
     if service == "sts":
         return inquiry._replace(operation=inquiry.form.get("Action", ""))
     return inquiry
+
+
+class AwsError(Exception):
+    """AWS refuses: an error code, a message and an HTTP status."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status = code, message, status
+
+
+def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:
+    """Return the refusal of an action in AWS's own words."""
+    reason = why or f"no identity-based policy allows the {action} action"
+    return AwsError(
+        "AccessDeniedException",
+        f"User: {caller} is not authorized to perform: {action} "
+        f"on resource: {resource} because {reason}",
+    )

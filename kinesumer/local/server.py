@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from aiohttp import web
 
@@ -14,21 +18,27 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.local.control import Control
 from kinesumer.local.faults import Fault, Kind
 from kinesumer.local.gateway import Gateway
-from kinesumer.local.identity import DEFAULT_ACCOUNT, Credentials, Denial, Role
+from kinesumer.local.identity import (
+    DEFAULT_ACCOUNT,
+    Credentials,
+    Denial,
+    Role,
+    read_policy,
+)
 from kinesumer.local.kinesis import resharding
 from kinesumer.local.kinesis.limits import Limits
-from kinesumer.local.kinesis.sequence import hash_key
+from kinesumer.local.kinesis.reading import store
 from kinesumer.local.kinesis.service import Caller, stream_arn
-from kinesumer.local.kinesis.writing import store
-from kinesumer.local.policies import read_policy
+from kinesumer.local.kinesis.tokens import hash_key
 from kinesumer.local.state import ServiceState
 from kinesumer.wire.table_definition import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kinesumer.local.kinesis.shards import Stream
     from kinesumer.local.request_log import RequestLog
+
 
 DEFAULT_REGION = "us-east-1"
 ACCEPTING_TURNS = 3
@@ -289,3 +299,52 @@ class EmbeddedAws:
     def journal(self) -> RequestLog:
         """Every request that was served."""
         return self._world.journal
+
+
+async def serve(aws: EmbeddedAws, out: TextIO) -> None:
+    """Serve until SIGINT or SIGTERM; first write the lines that point a shell here."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with aws:
+        for name, value in aws.environment().items():
+            out.write(f"export {name}={value}\n")
+        out.write("unset AWS_PROFILE AWS_SESSION_TOKEN\n")
+        out.flush()
+        await stop.wait()
+
+
+@contextmanager
+def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
+    """Serve from a thread while the block runs."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_run(aws, started)), name="kinesumer-local"
+    )
+    thread.start()
+    try:
+        loop, stop = started.result()
+        try:
+            yield aws
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+    finally:
+        thread.join()
+
+
+async def _run(
+    aws: EmbeddedAws,
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
+) -> None:
+    stop = asyncio.Event()
+    try:
+        await aws.__aenter__()
+    except BaseException as error:
+        started.set_exception(error)
+        return
+    try:
+        started.set_result((asyncio.get_running_loop(), stop))
+        await stop.wait()
+    finally:
+        await aws.__aexit__()

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
 from kinesumer.runtime.text import escape_unprintable

@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.admin.context import require_no_clients
 from kinesumer.admin.sampling import peek
 from kinesumer.admin.shard_reads import PacedReader
+from kinesumer.aws.kcl_table import LeaseWrite
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.migration.kcl import SHARD_END, Checkpoint, kcl_checkpoint
+from kinesumer.migration.kcl import (
+    LEASE,
+    OWNERS,
+    PENDING,
+    SHARD_END,
+    Checkpoint,
+    kcl_checkpoint,
+)
 from kinesumer.migration.kcl_workers import (
     by_stream,
     read_leases,
     require_no_workers,
     streams_to_open,
 )
-from kinesumer.migration.kcl_writes import changed, created
-from kinesumer.migration.shard_positions import (
+from kinesumer.migration.plan import (
     children_of,
     create_rows,
     resume_point_of_row,
@@ -28,15 +35,16 @@ from kinesumer.migration.shard_positions import (
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from kinesumer.aws.expressions import Attribute
     from kinesumer.migration.kcl import Lease, StreamId, Table
     from kinesumer.migration.kcl_workers import Leases, LeaseSnapshot
-    from kinesumer.migration.kcl_writes import LeaseChange
     from kinesumer.migration.takeover import Open
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
+
 
 VERSION = 1
 
@@ -217,3 +225,69 @@ def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
                 f"{row.key.shard_id}: nothing was read since its start, and a lease "
                 "has no place for that time: TRIM_HORIZON, so older records come again"
             )
+
+
+class LeaseChange(NamedTuple):
+    """A shard's lease as it is (None: there is none), and its checkpoint to be."""
+
+    shard_id: str
+    before: Lease | None
+    after: Checkpoint
+    write: LeaseWrite
+
+    @property
+    def action(self) -> str:
+        """Return create, change or keep; what is kept is freed of its owner, too."""
+        if self.before is None:
+            return "create"
+        same = (self.before.checkpoint, self.before.sub) == self.after
+        return "keep" if same else "change"
+
+
+def changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> LeaseChange:
+    """Return how a lease gets a checkpoint and loses its owner.
+
+    The counter goes on, so that a worker that still believes to own it can't renew it.
+    """
+    values = _checkpoint(after, lease.counter + 1, children)
+    write = LeaseWrite(lease.key, values, OWNERS + PENDING, lease.counter)
+    return LeaseChange(lease.shard_id, lease, after, write)
+
+
+def created(
+    row: ShardRow,
+    after: Checkpoint,
+    children: Collection[str],
+    stream: StreamId | None,
+    *,
+    has_types: bool,
+) -> LeaseChange:
+    """Return the lease of a shard that the fleet hasn't met."""
+    shard_id = row.key.shard_id
+    values = _checkpoint(after, 0, children) | {
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+        "startingHashKey": {"S": str(row.first_hash)},
+        "endingHashKey": {"S": str(row.last_hash)},
+    }
+    if row.parents:
+        values["parentShardId"] = {"SS": sorted(row.parents)}
+    if has_types:
+        values["entityType"] = {"S": LEASE}
+    if stream is None:
+        return LeaseChange(shard_id, None, after, LeaseWrite(shard_id, values))
+    values |= {"streamName": {"S": str(stream)}, "shardId": {"S": shard_id}}
+    key = f"{stream}:{shard_id}"
+    return LeaseChange(shard_id, None, after, LeaseWrite(key, values))
+
+
+def _checkpoint(
+    after: Checkpoint, counter: int, children: Collection[str]
+) -> dict[str, Attribute]:
+    values: dict[str, Attribute] = {
+        "leaseCounter": {"N": str(counter)},
+        "checkpoint": {"S": after.text},
+        "checkpointSubSequenceNumber": {"N": str(after.sub)},
+    }
+    if after.text == SHARD_END and children:
+        values["childShardIds"] = {"SS": sorted(children)}
+    return values

@@ -11,8 +11,7 @@ from kinesumer.migration.kcl_workers import (
     require_no_workers,
     streams_to_open,
 )
-from kinesumer.migration.plan import plan_stream
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint, plan_stream
 from kinesumer.migration.takeover import ImportPlan
 
 if TYPE_CHECKING:

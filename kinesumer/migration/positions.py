@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from kinesumer.errors import ConfigurationError, CorruptRowError
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Seconds
 from kinesumer.wire import rows

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.producer.batching import PendingRecord
 from kinesumer.wire.aggregation import hash_key_of
-from kinesumer.wire.encoding import Aggregate, UserRecord
-from kinesumer.wire.put_records import Entry
+from kinesumer.wire.put_records import Aggregate, Entry, UserRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,7 +19,7 @@ from kinesumer.simulation.memory_kinesis import MemoryKinesis
 from kinesumer.simulation.memory_store import MemoryStore
 from kinesumer.simulation.operator import Operator
 from kinesumer.simulation.schedule import PER_MINUTE
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

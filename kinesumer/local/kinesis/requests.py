@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from kinesumer.local.errors import AwsError
+from kinesumer.local.request import AwsError
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]

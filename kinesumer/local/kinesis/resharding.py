@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.local.errors import AwsError
+from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis import requests as rq

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.local.errors import AwsError
 from kinesumer.local.kinesis import requests as rq
 from kinesumer.local.kinesis.limits import Bucket, Limits
 from kinesumer.local.kinesis.listing import describe, describe_summary, list_shards
-from kinesumer.local.kinesis.reading import get_iterator, get_records
+from kinesumer.local.kinesis.reading import (
+    get_iterator,
+    get_records,
+    put_record,
+    put_records,
+)
 from kinesumer.local.kinesis.resharding import merge, rescale, split
 from kinesumer.local.kinesis.shards import Stream
 from kinesumer.local.kinesis.tokens import ListingToken, ShardIterator
-from kinesumer.local.kinesis.writing import put_record, put_records
+from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,7 +31,7 @@ async def test_no_call_to_the_state_store_fails(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.dynamodb_table.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("kinesumer.aws.dynamodb_calls.ANSWER_SECONDS", ANSWER_SECONDS)
     kinesumer_aws.create_stream("orders")
     for number in range(4):
         kinesumer_aws.put("orders", b"data %d" % number)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.aws import dynamodb_table, session
-from kinesumer.aws.dynamodb import DynamoStateStore, open_store
-from kinesumer.aws.dynamodb_table import create_table
+from kinesumer.aws import dynamodb, session
+from kinesumer.aws.dynamodb import DynamoStateStore, create_table, open_store
 from kinesumer.errors import (
     AccessDeniedError,
     FatalError,
@@ -257,7 +256,7 @@ async def test_what_is_wrong_with_a_table_is_named(
 async def test_a_table_is_created_and_waited_for(
     aws: AwsStub, store: DynamoStateStore, environment: pytest.MonkeyPatch
 ) -> None:
-    environment.setattr(dynamodb_table, "POLL_SECONDS", 0.0)
+    environment.setattr(dynamodb, "POLL_SECONDS", 0.0)
     aws.refuse("DescribeTable", "ResourceNotFoundException")
     aws.answer("CreateTable", {})
     aws.refuse("DescribeTable", "ResourceNotFoundException")

@@ -13,7 +13,7 @@ import pytest
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.errors import CommitTimeoutError
 from kinesumer.local import EmbeddedAws
-from kinesumer.local.runner import background
+from kinesumer.local.server import background
 
 HANGS_SECONDS = 60.0
 

@@ -252,7 +252,7 @@ class CountedCredentials:
 async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.credentials.ASK_SECONDS", 0.3)
+    monkeypatch.setattr("kinesumer.aws.credentials.REQUEST_SECONDS", 0.3)
     owner = CountedCredentials()
     lent = BorrowedCredentials(
         owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
@@ -274,7 +274,7 @@ async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
 async def test_only_one_call_waits_for_a_loop_that_is_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.credentials.LOAN_WAIT", 60.0)
+    monkeypatch.setattr("kinesumer.aws.credentials.BORROW_SECONDS", 60.0)
     owner = CountedCredentials()
     lent = BorrowedCredentials(
         owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()

@@ -14,8 +14,7 @@ import pytest
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
-from kinesumer.aws.dynamodb import open_store
-from kinesumer.aws.dynamodb_table import create_table
+from kinesumer.aws.dynamodb import create_table, open_store
 from kinesumer.aws.session import ClientFactory
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore

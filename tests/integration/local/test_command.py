@@ -89,7 +89,7 @@ def test_streams_are_there_from_the_start(
     async def serve(aws: EmbeddedAws, _: object) -> None:
         served.append(aws)
 
-    monkeypatch.setattr("kinesumer.local.runner.serve", serve)
+    monkeypatch.setattr("kinesumer.local.server.serve", serve)
     arguments = [f"--stream={text}" for text in named]
     assert CliRunner().invoke(cli, ["local", *arguments]).exit_code == 0
     [aws] = served
@@ -110,7 +110,7 @@ def test_streams_are_there_from_the_start(
 def test_streams_that_cannot_be_made_are_refused(
     monkeypatch: pytest.MonkeyPatch, named: str, why: str
 ) -> None:
-    monkeypatch.setattr("kinesumer.local.runner.serve", None)
+    monkeypatch.setattr("kinesumer.local.server.serve", None)
     result = CliRunner().invoke(cli, ["local", f"--stream={named}"])
     assert result.exit_code == 2
     assert why in result.stderr

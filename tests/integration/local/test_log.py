@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.local.kinesis.log import RecordLog
+from kinesumer.local.kinesis.shards import RecordLog
 
 
 def log_of(sizes: list[int]) -> RecordLog:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.local.errors import AwsError
-from kinesumer.local.kinesis.sequence import HASH_KEYS
+from kinesumer.local.kinesis.tokens import HASH_KEYS
+from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws

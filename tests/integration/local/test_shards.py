@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.local.kinesis.limits import Limits
-from kinesumer.local.kinesis.sequence import HASH_KEYS, hash_key
 from kinesumer.local.kinesis.shards import Stream
+from kinesumer.local.kinesis.tokens import HASH_KEYS, hash_key
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 

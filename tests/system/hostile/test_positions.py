@@ -19,7 +19,7 @@ from kinesumer.wire.writes import position_values
 from tests.system.hostile.pages import scraps
 
 if TYPE_CHECKING:
-    from kinesumer.migration.shard_positions import ResumePoint
+    from kinesumer.migration.plan import ResumePoint
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARD = {

@@ -38,8 +38,12 @@ TESTS = {
     "core/fair_share": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
     "wire/aggregation": ("wire/test_aggregation", "wire/test_encoding"),
+    "wire/put_records": (
+        "wire/test_put_records",
+        "wire/test_encoding",
+        "wire/test_aggregation",
+    ),
     "wire/fields": (*_ROW_TESTS, "wire/test_records"),
-    "wire/encoding": ("wire/test_encoding", "wire/test_aggregation"),
     "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),
     "wire/rows": (*_ROW_TESTS, "wire/test_writes"),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

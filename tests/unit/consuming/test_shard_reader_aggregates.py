@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.support.delivery import ReaderDesk
 from tests.support.world import World, in_virtual_time
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.support.links import ANSWER_SECONDS, Crowd
 from tests.support.world import World, in_virtual_time
 

@@ -16,8 +16,7 @@ from kinesumer.migration.kcl import (
     read_table,
     resume_point_of_lease,
 )
-from kinesumer.migration.plan import resolve_time
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint, resolve_time
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import FIXTURE, S0, S1

@@ -17,8 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.migration.apply import write as write_rows
 from kinesumer.migration.kcl_export import ExportPlan, LeaseExport
-from kinesumer.migration.plan import plan_stream
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint, plan_stream
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import (

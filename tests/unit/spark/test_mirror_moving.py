@@ -12,7 +12,7 @@ from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.offsets import END, After
 from kinesumer.wire import writes
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.support.clients import numbers, spread
 from tests.support.world import APP, ARN, World, in_virtual_time
 from tests.system.spark.a_query import Query

@@ -22,7 +22,7 @@ from kinesumer.model.streams import Start
 from kinesumer.spark.planning.offsets import BEGINNING, END, After, At
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.reading.byte_budget import waiting_bytes
-from kinesumer.wire.encoding import UserRecord, aggregate
+from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.system.spark.reading_bench import DAY, Bench, Watched
 from tests.unit.spark.jumping import EPOCH, JumpingClock
 

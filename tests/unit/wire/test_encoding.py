@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.wire.aggregation import hash_key_of, open_records
-from kinesumer.wire.encoding import Aggregate, UserRecord, aggregate
+from kinesumer.wire.put_records import Aggregate, UserRecord, aggregate
 
 EVERYTHING = Source(Fence(ShardKey("arn/s", "shardId-0"), 1), 0, HASH_KEYS - 1)
 user_records = st.builds(

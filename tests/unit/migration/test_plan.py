@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.migration.shard_positions import ResumePoint, children_of, create_rows
+from kinesumer.migration.plan import ResumePoint, children_of, create_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from tests.unit.core.test_lineage import histories

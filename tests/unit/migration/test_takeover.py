@@ -10,8 +10,7 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.migration.apply import write
-from kinesumer.migration.plan import StreamPlan, plan_stream
-from kinesumer.migration.shard_positions import ResumePoint
+from kinesumer.migration.plan import ResumePoint, StreamPlan, plan_stream
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import Start
