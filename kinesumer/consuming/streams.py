@@ -106,6 +106,13 @@ class OpenStream:
         """How long the stream keeps its records."""
         return self.info.retention_hours * 3600.0
 
+    async def describe(self, context: ClientContext) -> StreamInfo:
+        """Return the stream as it is now, and note Kinesis's time."""
+        asked_at = context.clock.now()
+        info = await context.until_available(self.source.describe, self.label)
+        self.service_time.heard(info.now, asked_at, context.clock.now())
+        return info
+
     async def latest_start(
         self, context: ClientContext, info: StreamInfo, shards: Sequence[Shard]
     ) -> Start:

@@ -100,7 +100,7 @@ async def keep(context: ClientContext, stream: OpenStream) -> bool:
 
 
 async def _keep(context: ClientContext, stream: OpenStream) -> bool:
-    info = await context.until_available(stream.source.describe, stream.label)
+    info = await stream.describe(context)
     row = await _stream_row(context, stream.arn)
     if row is not None:
         check_identity(row, info)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.consuming.checkpointer import MOST_TIPS, Checkpointer
+from kinesumer.coordination.shard_sync import keep
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import ShardKey, Stream
@@ -224,3 +225,14 @@ async def test_a_shard_that_expired_after_its_tip_was_seen_is_known_to_be_whole(
     await desk.task
     assert "shardId-000000000000 has expired, and was read to its end" in caplog.text
     assert "lost" not in caplog.text
+
+
+@in_virtual_time
+async def test_who_keeps_the_rows_of_a_stream_knows_the_time_of_kinesis(
+    world: World,
+) -> None:
+    stream = world.open(world.kinesis.source("orders"))
+    await keep(world.context(), stream)
+    now = world.clock.now()
+    assert stream.service_time.earliest(now) == pytest.approx(world.clock.wall())
+    assert stream.service_time.latest(now) == pytest.approx(world.clock.wall() + 1)
