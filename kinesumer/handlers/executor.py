@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.handlers.failure_log import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError, NoThreadError
-from kinesumer.handlers.retry import Failure, RetryPolicy, retried
+from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.work_item import ShardStopped
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class HandlerExecutor:
         is_new = kind not in self._kinds_logged
         self._kinds_logged.add(kind)
         log_first_failure(item, stop, failure, with_traceback=is_new)
-        last = await retried(
+        last = await call_again(
             self._retries,
             failure,
             lambda: self._call(item, stop),

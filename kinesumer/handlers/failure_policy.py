@@ -18,7 +18,7 @@ from kinesumer.handlers.failure_log import (
     log_letter_failure,
     what_failed,
 )
-from kinesumer.handlers.retry import Failure, RetryPolicy, retried
+from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.work_item import ShardStopped
 from kinesumer.runtime.failure_log import logger
 from kinesumer.telemetry.names import DEAD_LETTERS
@@ -115,7 +115,7 @@ class DeadLetterPolicy:
         if error is not None:
             log_letter_failure(item, failure, error)
             first, sleep = Failure(error, 1), item.queue.sleep
-            last = await retried(PUTS, first, put, sleep, self._random)
+            last = await call_again(PUTS, first, put, sleep, self._random)
             if last is not None:
                 raise self._not_stored(item, failure, last) from last.error
         self._telemetry.count(DEAD_LETTERS, letter.stream_arn)

@@ -1,10 +1,11 @@
-"""How often a handler that fails is called again, and when."""
+"""Call a handler that failed again: how often, and after which wait."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_error_types
 
@@ -20,21 +21,21 @@ MOST_SECONDS = 86_400.0
 class RetryPolicy:
     """How often ``run()`` calls a handler that raises, and how long it waits between.
 
-    Each wait is about twice the one before, less up to half of it by chance. Raises
-    ConfigurationError for what can't work.
+    Each wait is twice the one before, reduced at random by up to half. Raises
+    ConfigurationError for a value that can't work.
     """
 
     max_attempts: int = 5
-    """Calls with the same records, the first one included (1: none is repeated)."""
+    """Calls with the same records, including the first one (1: no retry)."""
     initial_delay_seconds: float = 0.2
-    """Longest wait after the first failure."""
+    """Longest wait after the first failure, in seconds."""
     max_delay_seconds: float = 30.0
-    """Longest wait."""
+    """Longest wait, in seconds."""
     non_retryable: tuple[type[Exception], ...] = ()
-    """Errors that another call won't mend: what raises them isn't called again."""
+    """Errors that another call cannot correct: they are not tried again."""
 
     def __post_init__(self) -> None:
-        """Refuse what can't work."""
+        """Check the values. Raises ConfigurationError."""
         max_attempts = self.max_attempts
         if type(max_attempts) is not int or not 1 <= max_attempts <= MOST_ATTEMPTS:
             raise ConfigurationError(
@@ -54,58 +55,43 @@ class RetryPolicy:
         )  # isinstance() takes tuples only
 
     def wait_seconds(self, failures: int, random: Random) -> float:
-        """Return how long to wait after so many failures in a row."""
-        # Doubling on would overflow after a thousand failures.
-        longest: float = self.initial_delay_seconds * 2.0 ** min(failures - 1, 40)
-        return min(longest, self.max_delay_seconds) * (0.5 + random.random() / 2)
+        """Return how long to wait after this many failures in a row."""
+        return backoff_seconds(
+            failures,
+            self.initial_delay_seconds,
+            self.max_delay_seconds,
+            random.random(),
+        )
 
 
 class Failure(NamedTuple):
-    """What records have cost so far, and the last error."""
+    """The last error for some records, and how many calls they have had."""
 
     error: BaseException
     calls: int
-    """How often they were given to user code."""
+    """How often user code was called with them."""
 
 
-async def retried(
-    retries: RetryPolicy,
+async def call_again(
+    policy: RetryPolicy,
     failure: Failure,
     call: Callable[[], Awaitable[BaseException | None]],
     sleep: Callable[[float], Awaitable[None]],
     random: Random,
 ) -> Failure | None:
-    """Call again what has failed once, as often as told; return the last failure.
+    """Call again after a first failure, as often as the policy allows.
 
-    None if it worked at last.
+    ``call`` returns the error that it failed with. Return the last failure, or None if
+    a call succeeded.
     """
-    # Heavy, and needed by nobody whose handler works.
-    from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt
-
-    if retries.max_attempts == 1 or isinstance(failure.error, retries.non_retryable):
-        return failure
-    is_known = True
-
-    async def attempt() -> Failure | None:
-        nonlocal is_known, failure
-        if is_known:  # the first failure was seen before there was any need of this
-            is_known = False
+    failures = 1
+    while failures < policy.max_attempts:
+        if isinstance(failure.error, policy.non_retryable):
             return failure
+        await sleep(policy.wait_seconds(failures, random))
         error = await call()
         if error is None:
             return None
+        failures += 1
         failure = Failure(error, failure.calls + 1)
-        return failure
-
-    retrying = AsyncRetrying(
-        sleep=sleep,
-        stop=stop_after_attempt(retries.max_attempts),
-        wait=lambda state: retries.wait_seconds(state.attempt_number, random),
-        retry=retry_if_result(
-            lambda found: (
-                found is not None and not isinstance(found.error, retries.non_retryable)
-            )
-        ),
-        retry_error_callback=lambda _: failure,
-    )
-    return await retrying(attempt)
+    return failure

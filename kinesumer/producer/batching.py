@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -236,8 +237,12 @@ class RecordProducer:
             self._at_once = max(FEWEST, self._at_once / 2)
             tries = tries + 1 if len(failed) == len(units) else 0
             self._require_progress(began, reason)
-            limit = min(BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS * 2 ** min(tries, 10))
-            await asyncio.sleep(limit * (0.2 + 0.8 * self._chance.random()))
+            jitter = self._chance.random()
+            await asyncio.sleep(
+                backoff_seconds(
+                    tries + 1, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, jitter
+                )
+            )
             units = failed
 
     async def _attempt(
