@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters import DeadLetter
-    from kinesumer.dead_letters.targets import ReadableDeadLetters, StoredEntry
+    from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
 
 AT_ONCE = 500
 """Letters that are put before they are taken out: what a crash may repeat."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kinesumer.client import Handle
     from kinesumer.consuming.streams import StreamLike
-    from kinesumer.dead_letters.targets import DeadLetterFunction
+    from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.tracing import Traceparent

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.cli.options import CommonOptions
     from kinesumer.dead_letters import DeadLetter
-    from kinesumer.dead_letters.targets import ReadableDeadLetters
+    from kinesumer.dead_letters.base import ReadableDeadLetters
 
 MAX_ERROR_CHARACTERS = 100
 """A list shows at most this much of an error."""

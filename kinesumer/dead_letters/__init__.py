@@ -1,6 +1,7 @@
 """Where records go that no handler could take, and the way back."""
 
+from kinesumer.dead_letters.base import DeadLetters
 from kinesumer.dead_letters.letter import DeadLetter
-from kinesumer.dead_letters.targets import DeadLetters, check_target, open_dead_letters
+from kinesumer.dead_letters.targets import check_target, open_dead_letters
 
 __all__ = ["DeadLetter", "DeadLetters", "check_target", "open_dead_letters"]

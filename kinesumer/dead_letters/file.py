@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinesumer.dead_letters.base import StoredEntry
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.dead_letters.base import StoredEntry
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,

@@ -10,9 +10,9 @@ import io
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from kinesumer.dead_letters.base import StoredEntry
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import AccessDeniedError, CorruptDeadLetterError, FatalError
 
 if TYPE_CHECKING:

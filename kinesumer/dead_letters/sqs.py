@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.dead_letters.base import StoredEntry
 from kinesumer.dead_letters.calls import RefusedCallError, translated
 from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import StoredEntry
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,

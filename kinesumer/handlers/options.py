@@ -15,7 +15,7 @@ from kinesumer.model.validation import require_list
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.dead_letters.targets import DeadLetterFunction
+    from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers.middleware import Middleware
     from kinesumer.handlers.signature import Handler
     from kinesumer.handlers.tracing import Traceparent

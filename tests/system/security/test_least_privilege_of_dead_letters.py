@@ -44,7 +44,7 @@ from tests.unit.dead_letters.test_targets import LETTER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.dead_letters.targets import ReadableDeadLetters
+    from kinesumer.dead_letters.base import ReadableDeadLetters
     from tests.integration.cli.conftest import Run
 
 POLICIES = "dead-letters", "redrive"

@@ -21,7 +21,7 @@ from kinesumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from kinesumer.dead_letters.targets import ReadableDeadLetters, StoredEntry
+    from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
 
 LETTER = DeadLetter(
     app="bill/ing",
