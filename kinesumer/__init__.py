@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
     from kinesumer.consuming.delivery import Records
-    from kinesumer.consuming.prefetch import Batch
     from kinesumer.handlers import Middleware, RetryPolicy
+    from kinesumer.model.batch import Batch
 else:
     # Not imported at once: Spark starts many processes that only need a subpackage.
     _MODULES = {
-        "Batch": "consuming.prefetch",
+        "Batch": "model.batch",
         "Config": "config",
         "Kinesumer": "client",
         "Middleware": "handlers",

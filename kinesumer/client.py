@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.delivery import DeliveryProtocol
-    from kinesumer.consuming.prefetch import Batch
     from kinesumer.consuming.streams import StreamLike
     from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.tracing import Traceparent
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Stream
     from kinesumer.telemetry.otel import OpenTelemetry

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from kinesumer.blocking.portal import LoopThread
-    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
 
 
@@ -118,8 +118,8 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.delivered_batch import DeliveredBatch, UserTask
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch
     from kinesumer.consuming.watchdog import InFlightWork
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
 
@@ -188,7 +188,7 @@ class ThreadDelivery(RecordDelivery):
         """Return the next batch; asking for it marks the one before as done."""
         while True:
             batch: Batch | None = call(self.next_batch, self._iteration)
-            if batch is None or self._is_permitted(batch.owned):
+            if batch is None or self._is_permitted(self._current.owned):
                 return batch
             if self._wait(call, self._hold_batch, batch):
                 return batch
@@ -235,9 +235,10 @@ class ThreadDelivery(RecordDelivery):
 
     async def _hold_batch(self, batch: Batch) -> bool:
         """Keep back a batch that was fetched until the lease permits it."""
+        owned = self._current.owned
         self._current.keep_back_whole(batch)
-        self._count_back(batch.owned)
-        if not await self._permitted(batch.owned):
+        self._count_back(owned)
+        if not await self._permitted(owned):
             return False
         self._current.whole(self.now())
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.core.write_rate import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
@@ -12,7 +12,7 @@ from kinesumer.telemetry.names import COMMIT_DURATION, COMMIT_SPAN, SHARDS
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
@@ -25,30 +25,42 @@ MOST_TIPS = 16
 """Tips of quiet shards that are stored in one interval."""
 
 
-class Checkpointer:
-    """Commits the shards held; tells of which ones that is refused, and their rows."""
+class CommitRequester(Protocol):
+    """Takes requests to commit before the interval is over."""
 
-    def __init__(
-        self,
-        context: ClientContext,
-        owned_shards: Callable[[], Iterable[OwnedShard]],
-        sync_progress: Callable[[], None],
-        refused: Callable[[OwnedShard, ShardRow | None], None],
-        share_of: Callable[[str], float] = lambda arn: 1.0,
-    ) -> None:
-        """``share_of`` tells this client's part of the commits of a stream."""
+    def commit_soon(self) -> None:
+        """Commit at once what is done, where that is much."""
+
+
+class ShardOwner(Protocol):
+    """The client whose shards are committed."""
+
+    def owned_shards(self) -> Iterable[OwnedShard]:
+        """Return the shards that the client owns now."""
+
+    def sync_progress(self) -> None:
+        """Update the shards' progress by what user code has done."""
+
+    def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
+        """Handle a rejected commit: ``row`` is the shard's row as it is now."""
+
+    def commit_share(self, stream_arn: str) -> float:
+        """Return this client's share of the stream's commits, from 0 to 1."""
+
+
+class Checkpointer:
+    """Commits the positions of a client's shards."""
+
+    def __init__(self, context: ClientContext, owner: ShardOwner) -> None:
         self._context = context
-        self._owned_shards = owned_shards
-        self._sync_progress = sync_progress
-        self._refused = refused
-        self._share_of = share_of
+        self._owner = owner
         self._counts: Counter[str] = Counter()
         """How many shards of each stream were committed last."""
         self._requested = asyncio.Event()
         self._limit = asyncio.Semaphore(PARALLEL_COMMITS)
 
     def commit_soon(self) -> None:
-        """Store at once what has been done."""
+        """Commit at once what is done, where that is much."""
         self._requested.set()
 
     async def run(self) -> None:
@@ -65,31 +77,31 @@ class Checkpointer:
             except TimeoutError:
                 pass
             self._requested.clear()
-            due = list(self._owned_shards())
-            # Shards in a commit_soon don't put the others' turn off.
-            is_hurried = clock.now() < next_all
-            if is_hurried:
+            due = list(self._owner.owned_shards())
+            # An early commit of some shards doesn't delay the others' turn.
+            is_early = clock.now() < next_all
+            if is_early:
                 due = [h for h in due if h.wants_commit]
             began = clock.now()
             stored = await self._commit_each(due)
-            if not is_hurried:
+            if not is_early:
                 # Backed off and spread, so that heartbeats and claims get through.
                 spread = 1.0 if stored else 0.5 + self._context.random.random()
-                shares = {arn: self._share_of(arn) for arn in self._counts}
+                shares = {arn: self._owner.commit_share(arn) for arn in self._counts}
                 least = commit_interval_seconds(self._counts, shares)
                 next_all = max(clock.now() + interval * spread, began + least)
 
     async def commit_all(self) -> list[ShardKey]:
         """Store what is done, trying until it is stored; return the shards lost."""
-        self._sync_progress()
-        owned_shards = list(self._owned_shards())
+        self._owner.sync_progress()
+        owned_shards = list(self._owner.owned_shards())
         attributes = {SHARDS: len(owned_shards)}
         with self._context.telemetry.trace(COMMIT_SPAN, attributes=attributes):
             await asyncio.gather(*(self._commit(h, patient=True) for h in owned_shards))
         return [owned.key for owned in owned_shards if owned.lost]
 
     async def _commit_each(self, owned_shards: Iterable[OwnedShard]) -> bool:
-        self._sync_progress()
+        self._owner.sync_progress()
         able = [owned for owned in owned_shards if owned.can_store]
         due = [owned for owned in able if owned.position is not None]
         quiet = [h for h in able if h.position is None and h.due_tip is not None]
@@ -125,7 +137,7 @@ class Checkpointer:
             if tip is not None:
                 owned.tip_stored(tip)
         else:
-            self._refused(owned, now)
+            self._owner.commit_rejected(owned, now)
         return True
 
     async def _note_tip(self, owned: OwnedShard) -> bool:
@@ -145,7 +157,9 @@ class Checkpointer:
         if written.applied:
             owned.tip_stored(tip)
         else:
-            self._refused(owned, context.parse_row(rows.read_shard, written.row))
+            self._owner.commit_rejected(
+                owned, context.parse_row(rows.read_shard, written.row)
+            )
         return True
 
 

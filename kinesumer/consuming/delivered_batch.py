@@ -13,7 +13,8 @@ from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.consuming.prefetch import FetchedBatch
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.telemetry.api import Telemetry
 
@@ -88,7 +89,7 @@ class DeliveredBatch:
         "size",
     )
 
-    def __init__(self, batch: Batch, offsets: Sequence[int]) -> None:
+    def __init__(self, batch: FetchedBatch, offsets: Sequence[int]) -> None:
         self.batch = batch
         self.owned = batch.owned
         self.offsets = offsets
@@ -145,7 +146,7 @@ class DeliveredBatch:
         rest = self._rest()
         self.ahead, self._held_back = iter(()), 0
         self.in_hand, self.busy_since = len(rest), now
-        return self.batch.with_records(rest)
+        return self.batch.for_user(rest)
 
     def keep_back_whole(self, batch: Batch) -> None:
         """Take back a batch that ``whole()`` returned."""
@@ -208,8 +209,8 @@ class DeliveredBatch:
         if handed > self._told:
             size = data_bytes(self.batch, self._told, handed)
             new, self._told = handed - self._told, handed
-            telemetry.count(RECORDS_PROCESSED, self.batch.stream_arn, new)
-            telemetry.count(DATA_BYTES_PROCESSED, self.batch.stream_arn, size)
+            telemetry.count(RECORDS_PROCESSED, self.owned.key.stream_arn, new)
+            telemetry.count(DATA_BYTES_PROCESSED, self.owned.key.stream_arn, size)
 
     def _rest(self) -> list[Record]:
         handed, records = self.handed, self.batch.records

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from types import AsyncGeneratorType
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.delivered_batch import UserTask
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
+    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
@@ -53,10 +55,10 @@ class DeliveryProtocol(WorkSource, Protocol):
     def connect(
         self,
         buffer: PrefetchBuffer,
-        commit_soon: Callable[[], None],
+        checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Say where batches come from, and whom to tell that much was done.
+        """Set where batches come from, and what commits early when much is done.
 
         It is called on the client's event loop.
         """
@@ -99,7 +101,7 @@ class RecordDelivery:
         """Records handed out in batches that are over."""
         self._clock = clock
         self._buffer: PrefetchBuffer | None = None
-        self._commit_soon: Callable[[], None]
+        self._checkpointer: CommitRequester
         self._telemetry: Telemetry
         self._auto = acks_by_asking
         self._batches: list[DeliveredBatch] = []
@@ -119,15 +121,12 @@ class RecordDelivery:
     def connect(
         self,
         buffer: PrefetchBuffer,
-        commit_soon: Callable[[], None],
+        checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Say where batches come from, and whom to tell that much was done."""
-        self._buffer, self._commit_soon, self._telemetry = (
-            buffer,
-            commit_soon,
-            telemetry,
-        )
+        """Set where batches come from, and what commits early when much is done."""
+        self._buffer, self._telemetry = buffer, telemetry
+        self._checkpointer = checkpointer
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
@@ -281,7 +280,7 @@ class RecordDelivery:
         if self._shares_loop:
             self._lag.start()
 
-    def _take_in(self, batch: Batch) -> None:
+    def _take_in(self, batch: FetchedBatch) -> None:
         assert self._buffer is not None
         owned = batch.owned
         if not owned.revoked:
@@ -310,7 +309,7 @@ class RecordDelivery:
         delivered.drop_rest()
         self._give_back(delivered)
         if delivered.owned.wants_commit:
-            self._commit_soon()
+            self._checkpointer.commit_soon()
 
     def _give_back(self, delivered: DeliveredBatch) -> None:
         size, delivered.size = delivered.size, 0

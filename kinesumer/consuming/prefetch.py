@@ -7,13 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
+from kinesumer.model.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Fence, Record
+    from kinesumer.model.records import Record
 
 RECORD_OVERHEAD_BYTES = 420
 """What a small record takes beside its data: the struct, two strings, the bytes' head
@@ -27,11 +28,11 @@ PAGE_RECORDS = 10_000
 """Most records of one answer."""
 
 
-class Batch:
-    """Records of one shard, in order.
+class FetchedBatch:
+    """Records of one shard that were fetched, and the bytes that they take.
 
-    ``millis_behind`` is the shard's lag in milliseconds when the batch was read: how
-    far its last record is behind the newest one.
+    ``end`` is the position that the shard is done up to once all records are; None if
+    that is the last record's.
     """
 
     __slots__ = ("end", "millis_behind", "owned", "records", "size")
@@ -50,39 +51,17 @@ class Batch:
         self.end = end
         self.owned = owned
 
-    @property
-    def stream(self) -> str:
-        """The stream's name."""
-        return self.owned.source.stream
-
-    @property
-    def stream_arn(self) -> str:
-        """The stream's ARN."""
-        return self.owned.source.stream_arn
-
-    @property
-    def shard_id(self) -> str:
-        """The shard's id."""
-        return self.owned.source.shard_id
-
-    @property
-    def fence(self) -> Fence:
-        """App, shard, the epoch in which this client owns it, and the last position.
-
-        What a sink stores to take each record once, and none of a former owner's.
-        """
-        last = self.records[-1].position if self.records else None
-        return self.owned.source.fence.at(last)
-
     def __len__(self) -> int:
         return len(self.records)
 
-    def with_records(self, records: list[Record]) -> Batch:
-        """Return itself if these are its records, else a batch of only them."""
-        if records is self.records:
-            return self
+    def with_records(self, records: list[Record]) -> FetchedBatch:
+        """Return a batch of only these of its records."""
         size = memory_size(records)
-        return Batch(records, self.millis_behind, size, self.end, self.owned)
+        return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
+
+    def for_user(self, records: list[Record]) -> Batch:
+        """Return what user code gets of it: these of its records."""
+        return Batch(records, self.millis_behind, self.owned.source)
 
 
 def memory_size(records: Sequence[Record]) -> int:
@@ -96,7 +75,7 @@ def answer_memory(wire_bytes: int, most_records: int = PAGE_RECORDS) -> int:
     return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
 
 
-def data_bytes(batch: Batch, first: int, stop: int) -> int:
+def data_bytes(batch: FetchedBatch, first: int, stop: int) -> int:
     """Return how many bytes the data of some of a batch's records has."""
     if stop - first == len(batch):
         return batch.size - RECORD_OVERHEAD_BYTES * stop
@@ -122,7 +101,7 @@ class PrefetchBuffer:
         self.delivered = 0
         """Bytes of what is queued or in user code's hands."""
         self.window = CongestionWindow(limit_bytes)
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[FetchedBatch] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._askers: deque[_Waiter] = deque()
         self._openers: deque[_Waiter] = deque()
@@ -168,8 +147,8 @@ class PrefetchBuffer:
             self._admit()
 
     async def open(
-        self, owned: OwnedShard, open_piece: Callable[[], list[Batch]]
-    ) -> list[Batch]:
+        self, owned: OwnedShard, open_piece: Callable[[], list[FetchedBatch]]
+    ) -> list[FetchedBatch]:
         """Return the batches of a piece of aggregates, opened once there is room.
 
         What they take is known only then. So one piece is opened at a time, and only if
@@ -195,7 +174,7 @@ class PrefetchBuffer:
 
     # --- batches ----------------------------------------------------------------------
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Queue a batch whose bytes were reserved."""
         batch.owned.buffered += batch.size
         self.delivered += batch.size
@@ -207,7 +186,7 @@ class PrefetchBuffer:
         """Tell whether ``get()`` would have to wait."""
         return not self._batches
 
-    async def get(self) -> Batch | None:
+    async def get(self) -> FetchedBatch | None:
         """Return the next batch, or None after ``wake()``: look around, come back."""
         if not self._batches:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -234,7 +213,7 @@ class PrefetchBuffer:
 
     def drop(self, owned: OwnedShard) -> None:
         """Forget what is queued of one shard."""
-        kept: deque[Batch] = deque()
+        kept: deque[FetchedBatch] = deque()
         for batch in self._batches:
             if batch.owned is owned:
                 owned.buffered -= batch.size

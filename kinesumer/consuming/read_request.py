@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
+    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.model.records import Page
     from kinesumer.runtime.clock import LoopClock
 
@@ -135,8 +135,8 @@ class Reservation:
         self.size = size
 
     async def open(
-        self, raw_bytes: int, open_piece: Callable[[], list[Batch]]
-    ) -> list[Batch]:
+        self, raw_bytes: int, open_piece: Callable[[], list[FetchedBatch]]
+    ) -> list[FetchedBatch]:
         """Return a piece of aggregates in batches, and give back what it took before.
 
         Waits for room for them: see ``PrefetchBuffer.open()``.
@@ -146,7 +146,7 @@ class Reservation:
         self.keep(self.size - raw_bytes)
         return batches
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Queue a batch, which takes its bytes with it."""
         if self._opened:
             self._opened -= batch.size

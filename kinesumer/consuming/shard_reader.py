@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import (
     SMALL_PAGE_BYTES,
-    Batch,
+    FetchedBatch,
     answer_memory,
     memory_size,
 )
@@ -177,7 +177,7 @@ class ShardReader:
             owned.children = page.children
         return next_at
 
-    def _open(self, piece: list[Record], millis_behind: int) -> list[Batch]:
+    def _open(self, piece: list[Record], millis_behind: int) -> list[FetchedBatch]:
         """Open a page's aggregates, or some of them."""
         opened = open_records(piece, self._owned.source)
         if opened.outside:
@@ -345,7 +345,7 @@ class ShardReader:
             "at the row's start"
         )
 
-    def _batches(self, opened: OpenedRecords, millis_behind: int) -> list[Batch]:
+    def _batches(self, opened: OpenedRecords, millis_behind: int) -> list[FetchedBatch]:
         """Return user records in batches that fit ``max_uncommitted_records``."""
         if opened.last is None:
             return []
@@ -371,7 +371,7 @@ class ShardReader:
 
     def _cut(
         self, opened: OpenedRecords, records: list[Record], millis_behind: int
-    ) -> Iterator[Batch]:
+    ) -> Iterator[FetchedBatch]:
         assert opened.last is not None
         step = max(1, self._context.config.max_uncommitted_records // 2)
         for first in range(0, max(1, len(records)), step):
@@ -379,9 +379,9 @@ class ShardReader:
             is_last = first + step >= len(records)
             end = Position(opened.last) if is_last else None
             size = memory_size(part)
-            yield Batch(part, millis_behind, size, end, self._owned)
+            yield FetchedBatch(part, millis_behind, size, end, self._owned)
 
-    async def _put(self, batches: list[Batch], room: Reservation) -> None:
+    async def _put(self, batches: list[FetchedBatch], room: Reservation) -> None:
         """Queue batches as ``max_uncommitted_records`` allows."""
         for batch in batches:
             await self._owned.wait_for_capacity(len(batch))

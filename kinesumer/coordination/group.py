@@ -86,15 +86,9 @@ class GroupConsumer:
         self.session: Session | None = None
         self.streams: dict[str, OpenStream] = {}
         self.buffer = PrefetchBuffer(config.buffer_bytes)
-        self.checkpointer = Checkpointer(
-            context,
-            self.owned_shards,
-            self._sync_progress,
-            self._refused,
-            self._share_of,
-        )
+        self.checkpointer = Checkpointer(context, self)
         self.delivery = delivery
-        delivery.connect(self.buffer, self.checkpointer.commit_soon, context.telemetry)
+        delivery.connect(self.buffer, self.checkpointer, context.telemetry)
         self._reachability = Reachability(
             context, self._reading, self._waiting, self._set_state
         )
@@ -370,7 +364,7 @@ class GroupConsumer:
             self.streams,
             self.buffer,
             leader.dead,
-            self._sync_progress,
+            self.sync_progress,
         )
         session = self.session = Session(member, leader, rounds)
         session.tasks = [
@@ -438,14 +432,17 @@ class GroupConsumer:
     def _held(self) -> dict[ShardKey, OwnedShard]:
         return session.rounds.held if (session := self.session) else {}
 
-    def _sync_progress(self) -> None:
+    def sync_progress(self) -> None:
+        """Update the shards' progress by what user code has done."""
         self.delivery.sync_progress()
 
-    def _share_of(self, arn: str) -> float:
+    def commit_share(self, stream_arn: str) -> float:
+        """Return this client's share of the stream's commits, from 0 to 1."""
         if (session := self.session) is None:
             return 1.0
-        return share_of(arn, session.rounds.range, session.member.clients)
+        return share_of(stream_arn, session.rounds.range, session.member.clients)
 
-    def _refused(self, owned: OwnedShard, now: ShardRow | None) -> None:
+    def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
+        """Handle a rejected commit: ``row`` is the shard's row as it is now."""
         if self.session is not None:
-            self.session.rounds.refused(owned, now)
+            self.session.rounds.refused(owned, row)

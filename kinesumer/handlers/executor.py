@@ -8,38 +8,15 @@ from typing import TYPE_CHECKING
 from kinesumer.handlers.failure_log import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError, NoThreadError
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
-from kinesumer.handlers.work_item import ShardStopped
 
 if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.handlers.failure_policy import FailurePolicy
     from kinesumer.handlers.invokers import Invoker
-    from kinesumer.handlers.permits import LoopYielder
+    from kinesumer.handlers.permits import Gate
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.tracing import Tracing
-    from kinesumer.handlers.work_item import WorkItem
-    from kinesumer.ports import Clock
-
-PAUSE_SECONDS = 0.05
-"""How often a lapsed lease is looked at."""
-
-
-class Gate:
-    """Lets user code begin with something when that is permitted."""
-
-    def __init__(self, clock: Clock, yielder: LoopYielder) -> None:
-        self._clock, self._yielder = clock, yielder
-
-    async def __call__(self, item: WorkItem) -> None:
-        """Wait for one's turn, and while the lease has lapsed. Raises ShardStopped."""
-        queue, lease = item.queue, item.queue.owned.lease
-        while True:
-            await self._yielder.wait_turn()
-            if queue.is_over:
-                raise ShardStopped
-            if lease.permits(self._clock.now()):
-                return
-            await queue.sleep(PAUSE_SECONDS)
 
 
 class HandlerExecutor:

@@ -9,7 +9,7 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
-    from kinesumer.handlers.work_item import WorkItem
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.model.records import Record
 
 LONGEST_ERROR = 500

@@ -19,7 +19,7 @@ from kinesumer.handlers.failure_log import (
     what_failed,
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
-from kinesumer.handlers.work_item import ShardStopped
+from kinesumer.handlers.shard_queue import ShardStopped
 from kinesumer.runtime.failure_log import logger
 from kinesumer.telemetry.names import DEAD_LETTERS
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.dead_letters import DeadLetter, DeadLetters
-    from kinesumer.handlers.executor import Gate
-    from kinesumer.handlers.work_item import WorkItem
+    from kinesumer.handlers.permits import Gate
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from kinesumer.handlers.permits import LoopYielder
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.signature import Handler
-    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.ports import Clock
 
 

@@ -10,8 +10,8 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.consuming.prefetch import Batch
     from kinesumer.handlers.signature import Handler
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
 
 HOOKS = ("before", "after", "on_error")

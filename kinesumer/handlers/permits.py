@@ -7,13 +7,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kinesumer.core.loop_share import yield_seconds
+from kinesumer.handlers.shard_queue import ShardStopped
 from kinesumer.runtime.clock import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.ports import Clock
 
+PAUSE_SECONDS = 0.05
+"""How often a lapsed lease is checked."""
 YIELD_EVERY_SECONDS = 0.05
 YIELD_STEPS = 10
 """Steps of the loop each time: enough to take in an answer and send what follows.
@@ -63,3 +67,21 @@ class LoopYielder:
                 if not future.done():
                     future.set_result(None)
                     await asyncio.sleep(0)  # it runs until it awaits, or is to pause
+
+
+class Gate:
+    """Lets user code begin with something when that is permitted."""
+
+    def __init__(self, clock: Clock, yielder: LoopYielder) -> None:
+        self._clock, self._yielder = clock, yielder
+
+    async def __call__(self, item: WorkItem) -> None:
+        """Wait for one's turn, and while the lease has lapsed. Raises ShardStopped."""
+        queue, lease = item.queue, item.queue.owned.lease
+        while True:
+            await self._yielder.wait_turn()
+            if queue.is_over:
+                raise ShardStopped
+            if lease.permits(self._clock.now()):
+                return
+            await queue.sleep(PAUSE_SECONDS)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.consuming.prefetch import memory_size
-from kinesumer.handlers.work_item import WorkItem
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.prefetch import Batch
-    from kinesumer.handlers.shard_queue import ShardQueue
+    from collections.abc import Sequence
+
+    from kinesumer.consuming.prefetch import FetchedBatch
+    from kinesumer.core.progress import Progress
     from kinesumer.model.records import Record
+
+
+class Selection(NamedTuple):
+    """Records that may be handled now."""
+
+    batch: FetchedBatch
+    """The batch that the last of them came in."""
+    records: list[Record]
+    offsets: Sequence[int]
+    """Their indexes among all records delivered of the shard, from 0."""
+    size: int
+    """Bytes that they take in the buffer."""
+    keys: Sequence[str | None] = ()
+    """Partition keys that no other worker may handle meanwhile."""
 
 
 class Queue(Protocol):
@@ -20,14 +35,14 @@ class Queue(Protocol):
     size: int
     """Bytes of what waits."""
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Take a batch in."""
 
-    def take(self, queue: ShardQueue) -> WorkItem | None:
+    def take(self, progress: Progress) -> Selection | None:
         """Return records that may be handled now, if there are any."""
 
-    def finish(self, item: WorkItem) -> None:
-        """Let go on what waited for an item's end."""
+    def finish(self, selection: Selection, done: int, seconds: float) -> None:
+        """Note that user code is through with ``done`` records of a selection."""
 
     def clear(self) -> None:
         """Forget what waits."""
@@ -38,28 +53,28 @@ class OrderedQueue:
 
     def __init__(self) -> None:
         self.size = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[FetchedBatch] = deque()
         self._is_out = False
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Take a batch in."""
         self._batches.append(batch)
         self.size += batch.size
 
-    def take(self, queue: ShardQueue) -> WorkItem | None:
+    def take(self, progress: Progress) -> Selection | None:
         """Return the next batch, unless one is being handled."""
         while self._batches and not self._is_out:
             batch = self._batches.popleft()
             self.size -= batch.size
-            first = queue.owned.progress.deliver(batch.records, batch.end)
+            first = progress.deliver(batch.records, batch.end)
             if batch.records:
                 self._is_out = True
                 offsets = range(first, first + len(batch))
-                return WorkItem(queue, batch, batch.records, offsets, batch.size)
+                return Selection(batch, batch.records, offsets, batch.size)
         return None
 
-    def finish(self, item: WorkItem) -> None:
-        """Let the next batch go on."""
+    def finish(self, selection: Selection, done: int, seconds: float) -> None:
+        """Make the next batch available."""
         self._is_out = False
 
     def clear(self) -> None:
@@ -97,8 +112,8 @@ class KeyedQueue:
         self._is_whole = whole
         self._fit = 1.0
         """How many records are handled in a moment, as far as is known."""
-        self._batches: deque[Batch] = deque()
-        self._last: Batch
+        self._batches: deque[FetchedBatch] = deque()
+        self._last: FetchedBatch
         self._ready: OrderedDict[str | None, _KeyBacklog] = OrderedDict()
         """What waits, by key, the key that has waited longest first."""
         self._busy: dict[str | None, _KeyBacklog] = {}
@@ -106,15 +121,15 @@ class KeyedQueue:
         self._count = 0
         """Records in ``_ready``."""
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Take a batch in."""
         self._batches.append(batch)
         self.size += batch.size
 
-    def take(self, queue: ShardQueue) -> WorkItem | None:
+    def take(self, progress: Progress) -> Selection | None:
         """Return the records of some keys that aren't being handled."""
         while not self._ready and self._batches:
-            self._open(queue, self._batches.popleft())
+            self._open(progress, self._batches.popleft())
         if not self._ready:
             return None
         share = self._count / (2 * self._workers)
@@ -130,17 +145,17 @@ class KeyedQueue:
         self._count -= len(taken.records)
         size = memory_size(taken.records)
         self.size -= size
-        return WorkItem(queue, self._last, taken.records, taken.offsets, size, keys)
+        return Selection(self._last, taken.records, taken.offsets, size, keys)
 
-    def finish(self, item: WorkItem) -> None:
-        """Let the keys of an item go on."""
-        for key in item.keys:
+    def finish(self, selection: Selection, done: int, seconds: float) -> None:
+        """Make the keys of a selection available again."""
+        for key in selection.keys:
             line = self._busy.pop(key)
             if line.records:
                 self._ready[key] = line
                 self._count += len(line.records)
-        if item.seconds:
-            fit = SLICE_SECONDS * item.done / item.seconds
+        if seconds:
+            fit = SLICE_SECONDS * done / seconds
             # Not at once: the first records of all may be quick by chance.
             self._fit = min(max(1.0, fit), 2 * self._fit, MOST_AT_ONCE)
 
@@ -151,10 +166,10 @@ class KeyedQueue:
         self._busy = {key: _KeyBacklog() for key in self._busy}
         self.size = self._count = 0
 
-    def _open(self, queue: ShardQueue, batch: Batch) -> None:
+    def _open(self, progress: Progress, batch: FetchedBatch) -> None:
         """Sort a batch's records by their keys."""
         self._last = batch
-        offset = queue.owned.progress.deliver(batch.records, batch.end)
+        offset = progress.deliver(batch.records, batch.end)
         busy, ready = self._busy, self._ready
         for record in batch.records:
             key = record.partition_key

@@ -11,7 +11,7 @@ from anyio import CancelScope
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
-from kinesumer.handlers.executor import Gate, HandlerExecutor
+from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_log import log_end
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
@@ -19,11 +19,10 @@ from kinesumer.handlers.failure_policy import (
     StopShardPolicy,
 )
 from kinesumer.handlers.invokers import invoker_for
-from kinesumer.handlers.permits import LoopYielder
+from kinesumer.handlers.permits import Gate, LoopYielder
 from kinesumer.handlers.queues import KeyedQueue, OrderedQueue
-from kinesumer.handlers.shard_queue import ShardQueue
+from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
 from kinesumer.handlers.tracing import Tracing, traced
-from kinesumer.handlers.work_item import ShardStopped
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
@@ -31,14 +30,15 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
+    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.dead_letters import DeadLetters
     from kinesumer.handlers.failure_policy import FailurePolicy
     from kinesumer.handlers.options import RunOptions
     from kinesumer.handlers.queues import Queue
-    from kinesumer.handlers.work_item import WorkItem
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -80,21 +80,18 @@ class HandlerRunner:
         self._fatal: BaseException | None = None
         self._worker: HandlerExecutor
         self._buffer: PrefetchBuffer | None = None
-        self._commit_soon: Callable[[], None]
+        self._checkpointer: CommitRequester
         self._telemetry: Telemetry
 
     def connect(
         self,
         buffer: PrefetchBuffer,
-        commit_soon: Callable[[], None],
+        checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Say where batches come from, and whom to tell that much was done."""
-        self._buffer, self._commit_soon, self._telemetry = (
-            buffer,
-            commit_soon,
-            telemetry,
-        )
+        """Set where batches come from, and what commits early when much is done."""
+        self._buffer, self._telemetry = buffer, telemetry
+        self._checkpointer = checkpointer
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
@@ -190,7 +187,7 @@ class HandlerRunner:
             self.close()
         await self._finish(self._tasks)
 
-    async def _next(self) -> Batch | None:
+    async def _next(self) -> FetchedBatch | None:
         """Return the next batch; None at the end."""
         while not self._closed:
             assert self._buffer is not None
@@ -208,7 +205,7 @@ class HandlerRunner:
                 self._new_queue(),
                 self._buffer,
                 self._telemetry,
-                self._commit_soon,
+                self._checkpointer,
             )
             if owned.revoked or self._closed:
                 queue.end()
@@ -339,11 +336,11 @@ class HandlerRunner:
 
 
 def _cancelled(item: WorkItem) -> HandlerFailedError:
-    batch = item.batch
+    source = item.queue.owned.source
     return HandlerFailedError(
-        f"user code at stream {batch.stream}, {batch.shard_id} cancelled the task that "
-        "run() calls it in: nothing of the shard would be handled any more; the "
-        "checkpoint stands before what it was at"
+        f"the handler at stream {source.stream}, {source.shard_id} cancelled the task "
+        "that run() calls it in, which would stop the shard; the checkpoint is before "
+        "the record that it had. Remove the call of cancel() from the handler"
     )
 
 
@@ -352,8 +349,8 @@ def _work(item: WorkItem, loop_thread: int) -> InFlightWork | None:
     since, task, thread = item.busy_since, item.task, item.thread
     if since is None:
         return None
-    batch = item.batch
-    what = f"{item.activity} at {batch.stream} {batch.shard_id}"
+    source = item.queue.owned.source
+    what = f"{item.activity} at {source.stream} {source.shard_id}"
     if thread:
         return InFlightWork(since, what, lambda: thread_stack(thread))
     return InFlightWork(since, what, lambda: task_stack(task, loop_thread))

@@ -1,4 +1,4 @@
-"""One shard's way through user code, for as long as it is held."""
+"""One owned shard's records on their way through user code."""
 
 from __future__ import annotations
 
@@ -7,21 +7,74 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import RECORD_OVERHEAD_BYTES, memory_size
 from kinesumer.handlers.watermark import Watermark
-from kinesumer.handlers.work_item import ShardStopped
 from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
-    from kinesumer.handlers.queues import Queue
-    from kinesumer.handlers.work_item import WorkItem
+    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+    from kinesumer.handlers.queues import Queue, Selection
+    from kinesumer.handlers.retry import Failure
+    from kinesumer.model.batch import Batch
     from kinesumer.telemetry.api import Telemetry
 
 
+class ShardStopped(Exception):
+    """User code may get no more records: the shard is given up, or the client ends."""
+
+
+class WorkItem:
+    """Some records, in order, on their way through user code."""
+
+    __slots__ = (
+        "activity",
+        "busy_since",
+        "done",
+        "failure",
+        "offsets",
+        "queue",
+        "records",
+        "reported",
+        "seconds",
+        "selection",
+        "size",
+        "task",
+        "thread",
+    )
+
+    def __init__(self, queue: ShardQueue, selection: Selection) -> None:
+        self.queue = queue
+        self.selection = selection
+        self.records = selection.records
+        self.offsets = selection.offsets
+        self.size = selection.size
+        """Bytes that the records take in the buffer."""
+        self.done = 0
+        """How many records are done. A thread that runs user code counts, too."""
+        self.reported = 0
+        """How many of the done records the queue has counted."""
+        self.busy_since: float | None = None
+        """When user code got the record that it has; None while it has none."""
+        self.seconds = 0.0
+        """How long the calls that succeeded took."""
+        self.activity = "user code"
+        """What the item waits for, for the watchdog."""
+        self.failure: Failure | None = None
+        """How the record at ``done`` failed at its last attempt."""
+        self.task: asyncio.Task[object] | None = None
+        self.thread = 0
+        """The thread that runs user code; 0 on the event loop."""
+
+    def batch_up_to(self, stop: int) -> Batch:
+        """Return those of the first ``stop`` records that aren't done as a batch."""
+        records = self.records
+        if self.done or stop < len(records):
+            records = records[self.done : stop]
+        return self.selection.batch.for_user(records)
+
+
 class ShardQueue:
-    """Queues one shard's batches, and knows what of them is done."""
+    """Queues one shard's batches, and keeps track of what is done."""
 
     def __init__(
         self,
@@ -29,23 +82,23 @@ class ShardQueue:
         queue: Queue,
         buffer: PrefetchBuffer,
         telemetry: Telemetry,
-        commit_soon: Callable[[], None],
+        checkpointer: CommitRequester,
     ) -> None:
         self.owned = owned
         self.is_over = False
-        """Nothing more of it is handed to user code. Threads look at it, too."""
+        """User code gets no more records of the shard. Threads read it, too."""
         self.items: set[WorkItem] = set()
         """What user code has in hand."""
         self._queue = queue
         self._buffer = buffer
         self._telemetry = telemetry
-        self._commit_soon = commit_soon
+        self._checkpointer = checkpointer
         self._over = asyncio.Event()
         self._watermark = Watermark()
         self._processed = self._processed_size = 0
-        """Records that are through since that was last told, and their bytes."""
+        """Done records that aren't in the metrics yet, and their bytes."""
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FetchedBatch) -> None:
         """Queue a batch."""
         if self.is_over:
             self._buffer.give_back(self.owned, batch.size)
@@ -56,21 +109,23 @@ class ShardQueue:
         """Return what may be handed to user code next, beside what it has."""
         if self.is_over:
             return None
-        item = self._queue.take(self)
-        if item is not None:
-            self.items.add(item)
-            self.owned.set_delivered(self.owned.progress.delivered)
+        selection = self._queue.take(self.owned.progress)
+        if selection is None:
+            return None
+        item = WorkItem(self, selection)
+        self.items.add(item)
+        self.owned.set_delivered(self.owned.progress.delivered)
         return item
 
     def finish(self, item: WorkItem) -> None:
         """Take back what user code is through with, or has left."""
         self._mark(item)
         self.items.discard(item)
-        self._queue.finish(item)
+        self._queue.finish(item.selection, item.done, item.seconds)
         self._store()
         self._buffer.give_back(self.owned, item.size)
         if self.owned.wants_commit:
-            self._commit_soon()
+            self._checkpointer.commit_soon()
         if self.is_over and not self.items:
             self._report()
             self.owned.clear_delivered()

@@ -6,8 +6,8 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.consuming.prefetch import Batch
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.batch import Batch
 from kinesumer.model.records import Record
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.signature import Handler
-    from kinesumer.handlers.work_item import WorkItem
     from kinesumer.model.records import Record
     from kinesumer.telemetry.api import Telemetry
 
@@ -67,7 +67,7 @@ class Tracing:
 
     def span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
         """Trace user code at the records of an item up to ``stop``."""
-        arn, count = item.batch.stream_arn, stop - item.done
+        arn, count = item.queue.owned.key.stream_arn, stop - item.done
         if (find := self._traceparent) is None:
             return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count})
         found = (find(record) for record in item.records[item.done : stop])
@@ -76,7 +76,7 @@ class Tracing:
 
     def failed(self, item: WorkItem) -> None:
         """Count a call that raised."""
-        self._telemetry.count(HANDLER_FAILURES, item.batch.stream_arn)
+        self._telemetry.count(HANDLER_FAILURES, item.queue.owned.key.stream_arn)
 
 
 def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler:

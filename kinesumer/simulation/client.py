@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesumer.consuming.delivery import DeliveryProtocol
-    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.simulation.world import Simulation, User
 

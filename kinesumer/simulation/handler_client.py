@@ -10,8 +10,8 @@ from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.prefetch import Batch
     from kinesumer.dead_letters import DeadLetter
+    from kinesumer.model.batch import Batch
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Fence, Record
     from kinesumer.simulation.client import Process

@@ -6,16 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.delivery import RecordDelivery, Records
-from kinesumer.consuming.prefetch import Batch, PrefetchBuffer
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.telemetry.api import Telemetry
+from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import FaultySource, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Record
+    from kinesumer.model.records import Record, Source
 
 BUDGET = 4 * FULL_PAGE_BYTES
 
@@ -27,18 +28,17 @@ class Desk:
         self.world = world
         self.buffer = PrefetchBuffer(1 << 20)
         self.delivery = RecordDelivery(world.clock, acks_by_asking=auto)
-        self.hurried = 0
-        self.delivery.connect(self.buffer, self._commit_soon, Telemetry())
+        self.owned: dict[Source | None, OwnedShard] = {}
+        self.checkpointer = FakeCheckpointer()
+        self.delivery.connect(self.buffer, self.checkpointer, Telemetry())
         self.records = Records(self.delivery, self._start)
         self.starts = 0
 
     async def _start(self) -> None:
         self.starts += 1
 
-    def _commit_soon(self) -> None:
-        self.hurried += 1
-
-    def put(self, owned: OwnedShard, *numbers: int) -> Batch:
+    def put(self, owned: OwnedShard, *numbers: int) -> FetchedBatch:
+        self.owned[owned.source] = owned
         batch = batch_of(owned, *numbers)
         self.buffer.used += batch.size
         self.buffer.put(batch)
@@ -83,7 +83,7 @@ class ReaderDesk:
         self.stream = world.open(self.source, min_read_interval_seconds=pace)
         self.owned = hold(shard_row(**row), max_uncommitted_records)
         self.buffer = PrefetchBuffer(BUDGET)
-        self.batches: list[Batch] = []
+        self.batches: list[FetchedBatch] = []
         context = world.context(
             max_uncommitted_records=max_uncommitted_records,
             max_records_per_read=max_records_per_read,

@@ -179,7 +179,7 @@ class Crowd:
             if batch is None:
                 continue
             self.look()
-            self.received[batch.shard_id] += len(batch)
+            self.received[batch.owned.key.shard_id] += len(batch)
             self.bytes += sum(len(record.data) for record in batch.records)
             progress = batch.owned.progress
             progress.deliver(batch.records, batch.end)

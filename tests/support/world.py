@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.prefetch import Batch, memory_size
+from kinesumer.consuming.prefetch import FetchedBatch, memory_size
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
@@ -362,10 +362,10 @@ def hold(
     )
 
 
-def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> Batch:
+def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> FetchedBatch:
     """Return a batch of records with these sequence numbers."""
     source = owned.source
     records = [Record(str(n), b"data %d" % n, source=source) for n in numbers]
     owned.queued(len(records))
     size = memory_size(records) if size is None else size
-    return Batch(records, 0, size, None, owned)
+    return FetchedBatch(records, 0, size, None, owned)

@@ -13,6 +13,7 @@ from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Stream
 from kinesumer.ports import AllOf, Write
 from kinesumer.wire import writes
+from tests.support.checkpoints import FakeOwner
 from tests.support.world import (
     APP,
     ARN,
@@ -150,10 +151,7 @@ async def test_more_active_shards_are_committed_less_often(world: World) -> None
     for client in range(clients):
         checkpointer = Checkpointer(
             world.context(f"c{client}", store=FaultyStore(world.table)),
-            lambda part=owned_shards[client::clients]: part,  # type: ignore[misc]
-            lambda: None,
-            lambda owned, row: None,
-            lambda arn: 1 / clients,
+            FakeOwner(owned_shards[client::clients], share=1 / clients),
         )
         tasks.append(world.loop.create_task(checkpointer.run()))
     await asyncio.sleep(30)

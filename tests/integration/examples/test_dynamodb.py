@@ -21,7 +21,7 @@ def batch(epoch: int, *numbers: int) -> Batch:
     made = batch_of(hold(shard_row()._replace(epoch=epoch)), *numbers)
     for record in made.records:
         record.partition_key = record.sequence_number
-    return made
+    return made.for_user(made.records)
 
 
 class LosesAnswers:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def batch(epoch: int, *numbers: int) -> Batch:
     """Return a batch as the owner in an epoch gets it."""
-    return batch_of(hold(shard_row()._replace(epoch=epoch)), *numbers)
+    fetched = batch_of(hold(shard_row()._replace(epoch=epoch)), *numbers)
+    return fetched.for_user(fetched.records)
 
 
 def store(*batches: Batch) -> None:

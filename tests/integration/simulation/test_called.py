@@ -15,6 +15,8 @@ from kinesumer.testing.handlers import simulate_handler
 
 if TYPE_CHECKING:
     from kinesumer import Record
+    from kinesumer.core.progress import Progress
+    from kinesumer.handlers.queues import Selection
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -62,17 +64,15 @@ def test_a_record_marked_before_it_is_handled_is_noticed(
 def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     take = KeyedQueue.take
 
-    def forgets_who_is_busy(queue: KeyedQueue, shard_queue: ShardQueue) -> object:
-        item = take(queue, shard_queue)
-        if item is not None:
-            for key in item.keys:
-                line = queue._busy[key]
-                queue._busy.pop(key)
-                item.keys = ()
-                assert not line.records
-        return item
+    def forgets_busy_keys(queue: KeyedQueue, progress: Progress) -> Selection | None:
+        selection = take(queue, progress)
+        if selection is None:
+            return None
+        for key in selection.keys:
+            assert not queue._busy.pop(key).records
+        return selection._replace(keys=())
 
-    monkeypatch.setattr(KeyedQueue, "take", forgets_who_is_busy)
+    monkeypatch.setattr(KeyedQueue, "take", forgets_busy_keys)
     assert simulated(2, concurrency=4).predicate == "I9"
 
 

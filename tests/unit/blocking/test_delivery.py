@@ -17,6 +17,7 @@ from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.telemetry.api import Telemetry
+from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import batch_of, hold
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Desk:
         self.delivery.close()
 
     async def start(self) -> None:
-        self.delivery.connect(self.buffer, lambda: None, Telemetry())
+        self.delivery.connect(self.buffer, FakeCheckpointer(), Telemetry())
 
     def on_loop(self, function: Callable[[], object]) -> None:
         async def call() -> None:

@@ -12,6 +12,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
+from tests.support.checkpoints import FakeOwner
 from tests.support.world import (
     APP,
     ARN,
@@ -34,7 +35,6 @@ class Desk:
     def __init__(self, world: World, *, shards: int = 1, **config: Any) -> None:
         self.world = world
         self.store = FaultyStore(world.table)
-        self.stocks = 0
         limit = config.get("max_uncommitted_records", 100_000)
         self.owned_shards = [
             hold(shard_row()._replace(key=ShardKey(ARN, f"s{n:03}")), limit)
@@ -42,13 +42,10 @@ class Desk:
         ]
         for owned in self.owned_shards:
             owned.progress.deliver(batch_of(owned, *range(1, 10)).records)
-        self.lost: list[OwnedShard] = []
-        self.checkpointer = Checkpointer(
-            world.context(store=self.store, **config),
-            lambda: self.owned_shards,
-            self._sync_progress,
-            self._lose,
-        )
+        self.owner = FakeOwner(self.owned_shards)
+        self.lost = self.owner.rejected
+        context = world.context(store=self.store, **config)
+        self.checkpointer = Checkpointer(context, self.owner)
 
     async def begin(self) -> Desk:
         for owned in self.owned_shards:
@@ -69,14 +66,6 @@ class Desk:
     def row(self, number: int = 0) -> ShardRow:
         return self.world.shard_rows()[f"s{number:03}"]
 
-    def _sync_progress(self) -> None:
-        self.stocks += 1
-
-    def _lose(self, owned: OwnedShard, now: ShardRow | None) -> None:
-        self.refusing = now
-        owned.lost = True
-        self.lost.append(owned)
-
 
 @in_virtual_time
 async def test_what_is_done_is_stored_every_five_seconds(world: World) -> None:
@@ -87,7 +76,7 @@ async def test_what_is_done_is_stored_every_five_seconds(world: World) -> None:
     await asyncio.sleep(0.2)
     assert desk.row().position == Position("3")
     assert desk.owned_shards[0].progress.uncommitted == 6
-    assert desk.stocks > 0
+    assert desk.owner.syncs > 0
 
 
 @in_virtual_time

@@ -281,9 +281,9 @@ async def test_half_of_max_uncommitted_done_is_stored_at_once(world: World) -> N
     desk.put(owned, 2)
     await desk.next()
     await desk.next()
-    assert desk.hurried == 0
+    assert desk.checkpointer.requests == 0
     assert await desk.nothing_for(1)
-    assert desk.hurried == 1
+    assert desk.checkpointer.requests == 1
 
 
 @in_virtual_time

@@ -14,7 +14,7 @@ from tests.support.world import World, hold, in_virtual_time, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.model.batch import Batch
 
 EACH_BYTES = 426
 """What a record of the tests takes in the buffer."""
@@ -57,7 +57,7 @@ class Worker:
             self.batch = None
             if self.marks:
                 for record in batch.records:
-                    batch.owned.ack(record.position)
+                    self.desk.owned[record.source].ack(record.position)
 
 
 async def two_with_a_batch_each(

@@ -23,7 +23,7 @@ from tests.support.world import APP, ARN, World, batch_of, hold, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import Batch
+    from kinesumer.consuming.prefetch import FetchedBatch
 
 settle = asyncio.sleep
 
@@ -33,14 +33,15 @@ def ask(world: World, buffer: PrefetchBuffer, size: int) -> asyncio.Task[None]:
 
 
 def test_a_batch_tells_its_shard_and_what_a_sink_stores_with_it() -> None:
-    batch = batch_of(hold(), 1, 2)
+    fetched = batch_of(hold(), 1, 2)
+    batch = fetched.for_user(fetched.records)
     assert (batch.stream, batch.stream_arn) == ("orders", ARN)
     assert batch.shard_id == "shardId-000000000000"
     fence, shard = batch.fence, (ARN, "shardId-000000000000")
     assert (fence.stream_arn, fence.shard_id) == shard
     assert fence == (shard, 1, APP, Position("2"))
-    assert batch.with_records(batch.records[:1]).fence.position == Position("1")
-    assert batch.with_records([]).fence.position is None
+    assert fetched.for_user(fetched.records[:1]).fence.position == Position("1")
+    assert fetched.for_user([]).fence.position is None
     assert len(batch) == 2
 
 
@@ -195,7 +196,7 @@ async def test_dropping_a_shard_frees_its_bytes_and_keeps_the_others(
     world: World,
 ) -> None:
     buffer, lost, kept = PrefetchBuffer(100), hold(), hold()
-    batches: list[Batch] = [
+    batches: list[FetchedBatch] = [
         batch_of(owned, n, size=30) for n, owned in enumerate((lost, kept, lost))
     ]
     for batch in batches:

@@ -13,6 +13,7 @@ from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.wire import writes
+from tests.support.checkpoints import FakeOwner
 from tests.support.delivery import ReaderDesk
 from tests.support.world import (
     APP,
@@ -26,7 +27,6 @@ from tests.support.world import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.rows import ShardRow
     from tests.support.world import Client
 
@@ -41,7 +41,6 @@ class Quiet:
     def __init__(self, world: World, shards: int = 1) -> None:
         self.world = world
         self.store = FaultyStore(world.table)
-        self.lost: list[OwnedShard] = []
         named = [ShardKey(ARN, f"s{n:03}") for n in range(shards)]
         self.owned_shards = [
             hold(shard_row(position=Position("5"))._replace(key=key)) for key in named
@@ -55,12 +54,10 @@ class Quiet:
             member = self.member
             await self.world.table.write(writes.claim(APP, free, member, "n"))
             owned.row = row._replace(epoch=row.epoch + 1, owner=member.session)
-        self.checkpointer = Checkpointer(
-            self.world.context(store=self.store),
-            lambda: self.owned_shards,
-            lambda: None,
-            lambda owned, now: self.lost.append(owned),
-        )
+        owner = FakeOwner(self.owned_shards)
+        self.lost = owner.rejected
+        context = self.world.context(store=self.store)
+        self.checkpointer = Checkpointer(context, owner)
         self.running = self.world.loop.create_task(self.checkpointer.run())
         return self
 

@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import Batch, PrefetchBuffer, memory_size
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.queues import KeyedQueue
 from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.model.records import Record
 from kinesumer.telemetry.api import Telemetry
+from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import World, hold, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.handlers.work_item import WorkItem
+    from kinesumer.handlers.shard_queue import WorkItem
+    from kinesumer.model.batch import Batch
 
 P = "shardId-000000000000"
 
@@ -218,7 +220,7 @@ class Workers:
         self.buffer = PrefetchBuffer(1 << 30)
         queue = KeyedQueue(workers, whole=whole)
         self.queue = ShardQueue(
-            self.owned, queue, self.buffer, Telemetry(), lambda: None
+            self.owned, queue, self.buffer, Telemetry(), FakeCheckpointer()
         )
         self.workers = workers
         self.handled: dict[str | None, list[int]] = defaultdict(list)
@@ -237,14 +239,14 @@ class Workers:
         self.buffer.used += size
         self.owned.buffered += size
         self.owned.queued(len(records))
-        self.queue.put(Batch(records, 0, size, None, self.owned))
+        self.queue.put(FetchedBatch(records, 0, size, None, self.owned))
 
     def begin(self) -> None:
         """Let idle workers begin something."""
         while len(self.queue.items) < self.workers:
             if self.queue.begin() is None:
                 return
-        keys = [key for item in self.queue.items for key in item.keys]
+        keys = [key for item in self.queue.items for key in item.selection.keys]
         assert len(keys) == len(set(keys))
 
     def finish(self, item: WorkItem, done: int) -> None:
@@ -271,15 +273,15 @@ class Workers:
 def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
     *, keys: list[int], workers: int, whole: bool, seed: int
 ) -> None:
-    wait_turn = Random(seed)
+    draw = Random(seed)
     some = Workers(keys, workers, whole=whole)
     while len(some.done) < len(keys):
-        if wait_turn.random() < 0.3:
-            some.put(wait_turn.randrange(1, 20))
+        if draw.random() < 0.3:
+            some.put(draw.randrange(1, 20))
         some.begin()
         items: list[Any] = sorted(some.queue.items, key=lambda s: s.offsets[0])
         if items:
-            item = wait_turn.choice(items)
+            item = draw.choice(items)
             some.finish(item, len(item.records))
     for handled in some.handled.values():
         assert handled == sorted(handled)
@@ -293,11 +295,11 @@ def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
 def test_a_shard_given_up_in_between_leaves_nothing_behind(
     keys: list[int], seed: int
 ) -> None:
-    wait_turn = Random(seed)
+    draw = Random(seed)
     some = Workers(keys, 3, whole=False)
     some.put(len(keys))
     some.begin()
-    for _ in range(wait_turn.randrange(4)):
+    for _ in range(draw.randrange(4)):
         if some.queue.items:
             item = min(some.queue.items, key=lambda s: s.offsets[0])
             some.finish(item, len(item.records))
@@ -306,6 +308,6 @@ def test_a_shard_given_up_in_between_leaves_nothing_behind(
     assert some.queue.begin() is None
     for item in list(some.queue.items):
         assert not some.owned.is_idle
-        some.finish(item, wait_turn.randrange(len(item.records) + 1))
+        some.finish(item, draw.randrange(len(item.records) + 1))
     assert some.owned.is_idle
     assert some.buffer.used == some.owned.buffered == 0
