@@ -1,1 +1,1 @@
-"""``kinesumer demo``: many processes, real faults, and a verdict that is checked."""
+"""``kinesumer demo``: many processes, real faults, and a checked verdict."""

@@ -1,18 +1,19 @@
-"""For how long records waited while nothing of their shard was processed, and why."""
+"""The pauses of each shard: how long records waited, and what caused it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from kinesumer.demo.counts import Ledger, Processed
-    from kinesumer.demo.scenario import Event
+    from collections.abc import Mapping
 
-Place = tuple[int, int]
-"""A stream, by its place in the list, and the number in a shard's id."""
-Lineage = Mapping[Place, Iterable[Place]]
-"""The parents of each shard."""
+    from kinesumer.demo.events import (
+        Event,
+        Parents,
+        Processed,
+        RecordCounts,
+        StreamShard,
+    )
 
 CRASH_SECONDS = 11.5
 LEADER_CRASH_SECONDS = 13.5
@@ -20,83 +21,87 @@ HAND_OVER_SECONDS = 1.0
 CHILD_SECONDS = 2.0
 STEADY_SECONDS = 2.0
 NOISE_SECONDS = 2.0
-"""Allowed on top of each bound: the demo runs all processes on one, maybe busy,
-machine."""
+"""Added to each bound, since all processes run on one machine, which may be busy."""
 
 
 class Limit(NamedTuple):
-    """A kind of pause, and how long it may be (None: there is no bound)."""
+    """A kind of pause and its bound; None if it has no bound."""
 
     name: str
     seconds: float | None
 
     @property
     def allowed(self) -> float:
-        """The bound with the allowance for noise."""
+        """Return the bound with the allowance for noise."""
         return (self.seconds or 0.0) + NOISE_SECONDS
 
 
 class Pause(NamedTuple):
-    """A record waited, and nothing of its shard was processed."""
+    """A time in which a record waited, and no record of its shard was processed."""
 
     start: float
     seconds: float
-    shard: Place
+    shard: StreamShard
     cause: str
     """start, steady, crash, hand-over, child."""
     event: int
-    """Place of the event that it belongs to, -1 for none."""
+    """The index of the event that caused the pause; -1 for none."""
 
 
-def pauses(
-    ledger: Ledger,
-    seen: Mapping[Place, list[Processed]],
-    parents: Lineage,
+def find_pauses(
+    counts: RecordCounts,
+    by_shard: Mapping[StreamShard, list[Processed]],
+    parents: Parents,
     events: list[Event],
 ) -> list[Pause]:
-    """Return every pause: from the time at which the record was there, and the one
-    before it processed, to its own processing."""
-    put_at = {record.number: record.at for record in ledger.produced}
+    """Return every pause.
+
+    A pause begins when a record was produced and the record before it was processed. It
+    ends when the record is processed.
+    """
+    produced_at = {record.number: record.at for record in counts.produced}
     crash = _Crash(events)
-    found = []
-    for shard, entries in seen.items():
-        before = _last_of_parents(shard, seen, parents)
-        first = True
+    result = []
+    for shard, entries in by_shard.items():
+        before = _last_of_parents(shard, by_shard, parents)
+        is_first = True
         for entry in entries:
-            if ledger.first_at[entry.number] != entry.at:
-                continue  # a repetition moves nothing on
-            put = put_at.get(entry.number, entry.at)
-            start = max(put, before.at if before else 0.0)
-            child = first and before is not None
-            cause, event = _cause(before, entry, events, child=child)
+            if counts.first_processed_at[entry.number] != entry.at:
+                continue  # a repeated record doesn't advance the shard
+            start = produced_at.get(entry.number, entry.at)
+            start = max(start, before.at if before else 0.0)
+            is_child = is_first and before is not None
+            cause, event = _cause(before, entry, events, is_child=is_child)
             if crash.explains(shard, start, entry, cause, parents):
-                cause, event = "crash", crash.place
+                cause, event = "crash", crash.index
             seconds = max(0.0, entry.at - start)
-            found.append(Pause(start, seconds, shard, cause, event))
-            before, first = entry, False
-    return found
+            result.append(Pause(start, seconds, shard, cause, event))
+            before, is_first = entry, False
+    return result
 
 
 def _last_of_parents(
-    shard: Place, seen: Mapping[Place, list[Processed]], parents: Lineage
+    shard: StreamShard,
+    by_shard: Mapping[StreamShard, list[Processed]],
+    parents: Parents,
 ) -> Processed | None:
-    """Return the last processing of any parent, or of their parents if those had no
-    records."""
-    found = [
-        seen[parent][-1]
-        if seen.get(parent)
-        else _last_of_parents(parent, seen, parents)
+    """Return the last entry of the parents, or of their parents if they have none."""
+    last = [
+        by_shard[parent][-1]
+        if by_shard.get(parent)
+        else _last_of_parents(parent, by_shard, parents)
         for parent in parents.get(shard, ())
     ]
-    return max((f for f in found if f is not None), key=lambda f: f.at, default=None)
+    entries = (entry for entry in last if entry is not None)
+    return max(entries, key=lambda entry: entry.at, default=None)
 
 
 def _cause(
-    before: Processed | None, entry: Processed, events: list[Event], *, child: bool
+    before: Processed | None, entry: Processed, events: list[Event], *, is_child: bool
 ) -> tuple[str, int]:
     if before is None:
         return "start", _latest(events, entry.at, ("start",))
-    if child:
+    if is_child:
         return "child", _latest(events, entry.at, ("split", "merge"))
     if (before.client, before.epoch) == (entry.client, entry.epoch):
         return "steady", -1
@@ -104,72 +109,73 @@ def _cause(
 
 
 def _latest(events: list[Event], at: float, kinds: tuple[str, ...]) -> int:
-    found = [
+    indexes = [
         index
         for index, event in enumerate(events)
         if event.kind in kinds and event.at <= at
     ]
-    return found[-1] if found else -1
+    return indexes[-1] if indexes else -1
 
 
 class _Crash:
-    """Whether a pause comes from the crash, whatever else happened then."""
+    """Attributes pauses to the crash, also while other events go on."""
 
     def __init__(self, events: list[Event]) -> None:
-        self.place = next((i for i, e in enumerate(events) if e.kind == "kill"), -1)
-        self._event = events[self.place] if self.place >= 0 else None
+        self.index = next((i for i, e in enumerate(events) if e.kind == "kill"), -1)
+        self._event = events[self.index] if self.index >= 0 else None
 
     def explains(
         self,
-        shard: Place,
+        shard: StreamShard,
         start: float,
         entry: Processed,
         cause: str,
-        parents: Lineage,
+        parents: Parents,
     ) -> bool:
         event = self._event
         if event is None or cause in ("start", "steady"):
             return False
-        over = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
-        if entry.at < event.at or start > event.at + over:
+        bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
+        if entry.at < event.at or start > event.at + bound:
             return False
-        # Without a leader nobody is given what others release.
-        alone = event.was_leader and cause == "hand-over"
-        return alone or self._concerns(shard, parents)
+        # Without a leader, no client gets the shards that other clients release.
+        is_leaderless = event.was_leader and cause == "hand-over"
+        return is_leaderless or self._affects(event, shard, parents)
 
-    def _concerns(self, shard: Place, parents: Lineage) -> bool:
-        assert self._event is not None
-        return shard in self._event.places or any(
-            self._concerns(parent, parents) for parent in parents.get(shard, ())
+    def _affects(self, event: Event, shard: StreamShard, parents: Parents) -> bool:
+        return shard in event.shards or any(
+            self._affects(event, parent, parents) for parent in parents.get(shard, ())
         )
 
 
 def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
-    """Return the bound of each (cause, event)."""
-    found = {("steady", -1): Limit("otherwise", STEADY_SECONDS)}
-    for place, event in enumerate(events):
+    """Return the bound for each cause and event."""
+    result = {("steady", -1): Limit("otherwise", STEADY_SECONDS)}
+    for index, event in enumerate(events):
         text = event.text
         if event.kind == "start":
-            found["start", place] = Limit("from the start to the first record", None)
+            result["start", index] = Limit("from the start to the first record", None)
         if event.kind in ("split", "merge"):
-            found["child", place] = Limit(f"{text}: child after parents", CHILD_SECONDS)
+            name = f"{text}: child after parents"
+            result["child", index] = Limit(name, CHILD_SECONDS)
         if event.kind == "kill":
             bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
-            found["crash", place] = Limit(text, bound)
+            result["crash", index] = Limit(text, bound)
         if event.kind in ("start", "join", "stop", "kill"):
-            found["hand-over", place] = Limit(
-                f"{text}: hand-overs after it", HAND_OVER_SECONDS
-            )
-    return found
+            name = f"{text}: hand-overs after it"
+            result["hand-over", index] = Limit(name, HAND_OVER_SECONDS)
+    return result
 
 
-def longest(found: list[Pause], events: list[Event]) -> list[tuple[Limit, Pause]]:
-    """Return the longest pause of each kind and event, in the order of the events."""
-    known = limits(events)
-    worst: dict[tuple[str, int], Pause] = {}
-    for pause in found:
+def longest_pauses(
+    pauses: list[Pause], events: list[Event]
+) -> list[tuple[Limit, Pause]]:
+    """Return the longest pause for each cause and event, in the events' order."""
+    bounds = limits(events)
+    longest: dict[tuple[str, int], Pause] = {}
+    for pause in pauses:
         key = (pause.cause, pause.event)
-        if key not in worst or pause.seconds > worst[key].seconds:
-            worst[key] = pause
-    ordered = sorted(worst, key=lambda key: (key[1] < 0, key[1], key[0]))
-    return [(known.get(key, Limit(key[0], None)), worst[key]) for key in ordered]
+        if key not in longest or pause.seconds > longest[key].seconds:
+            longest[key] = pause
+    ordered = sorted(longest, key=lambda key: (key[1] < 0, key[1], key[0]))
+    return [(bounds.get(key, Limit(key[0], None)), longest[key]) for key in ordered]

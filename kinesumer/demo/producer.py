@@ -1,4 +1,4 @@
-"""Writes numbered records to all streams at a rate, one in five as KPL aggregates."""
+"""Produce numbered records at a rate, one in five in a KPL aggregate."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.demo.counts import Produced
+from kinesumer.demo.events import Produced
 from kinesumer.demo.record_log import shard_number
 from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.demo.counts import Ledger
+    from kinesumer.demo.events import RecordCounts
 
 TICK_SECONDS = 0.2
 AGGREGATED_SHARE = 0.2
 AGGREGATE_RECORDS = 8
-BATCH = 400
-"""Records per PutRecords call; Kinesis takes 500."""
+BATCH_RECORDS = 400
+"""Records per PutRecords call. Kinesis accepts at most 500."""
 FILLER = b"." * 80
 
 
-class Put(NamedTuple):
-    """One Kinesis record to be written, and the numbers in it."""
+class Entry(NamedTuple):
+    """A Kinesis record to write, and the numbers in it."""
 
     numbers: list[int]
     key: str
@@ -33,84 +33,83 @@ class Put(NamedTuple):
 
 
 class Producer:
-    """One per stream; they share the numbering."""
+    """Produces to one stream. All producers share the numbers."""
 
     def __init__(
         self,
         stream: int,
         arn: str,
         kinesis: Any,
-        ledger: Ledger,
+        counts: RecordCounts,
         say: Callable[[str], None],
     ) -> None:
         self._stream, self._arn = stream, arn
         self._kinesis = kinesis
-        self._ledger = ledger
+        self._counts = counts
         self._say = say
         self._random = random.Random(stream)
         self._failing = False
 
     async def run(self, rate: float, numbers: Numbers, stop: asyncio.Event) -> None:
-        """Produce until told to stop; every record is either noted or uncertain."""
+        """Produce until ``stop`` is set. Each record is counted, or is uncertain."""
         started = time.monotonic()
-        given, refused = 0, list[Put]()
+        taken, refused = 0, list[Entry]()
         while not stop.is_set():
-            due = int((time.monotonic() - started) * rate) - given
-            given += due
-            puts = refused + self._make(numbers.take(due))
+            due = int((time.monotonic() - started) * rate) - taken
+            taken += due
+            entries = refused + self._make(numbers.take(due))
             refused = []
-            for first in range(0, len(puts), BATCH):
-                refused += await self._put(puts[first : first + BATCH])
+            for first in range(0, len(entries), BATCH_RECORDS):
+                refused += await self._put(entries[first : first + BATCH_RECORDS])
             await asyncio.sleep(TICK_SECONDS)
         while refused:
             await asyncio.sleep(TICK_SECONDS)
-            refused = await self._put(refused[:BATCH]) + refused[BATCH:]
+            refused = await self._put(refused[:BATCH_RECORDS]) + refused[BATCH_RECORDS:]
 
-    def _make(self, numbers: range) -> list[Put]:
-        puts, left = [], list(numbers)
+    def _make(self, numbers: range) -> list[Entry]:
+        entries, left = [], list(numbers)
         while left:
             key = f"customer-{self._random.randrange(10_000)}"
             size = 1
-            # An aggregate of eight counts eight times.
+            # An aggregate holds eight records, so it is drawn that much more rarely.
             share = AGGREGATED_SHARE / AGGREGATE_RECORDS
             if self._random.random() < share / (share + 1 - AGGREGATED_SHARE):
                 size = min(AGGREGATE_RECORDS, len(left))
             taken, left = left[:size], left[size:]
             users = [UserRecord(b"%020d" % n + FILLER, key) for n in taken]
             data = users[0].data if size == 1 else aggregate(users)
-            puts.append(Put(taken, key, data))
-        return puts
+            entries.append(Entry(taken, key, data))
+        return entries
 
-    async def _put(self, puts: list[Put]) -> list[Put]:
-        """Write records; return those that Kinesis refused for now."""
-        records = [{"Data": put.data, "PartitionKey": put.key} for put in puts]
+    async def _put(self, entries: list[Entry]) -> list[Entry]:
+        """Write entries, and return those that Kinesis throttled."""
+        records = [{"Data": entry.data, "PartitionKey": entry.key} for entry in entries]
         try:
             answer = await self._kinesis.put_records(
                 StreamARN=self._arn, Records=records
             )
         except Exception as error:
-            self._ledger.uncertain.update(n for put in puts for n in put.numbers)
+            numbers = (n for entry in entries for n in entry.numbers)
+            self._counts.uncertain.update(numbers)
             if not self._failing:
                 self._say(f"producing fails: {error}")
             self._failing = True
             return []
         self._failing = False
         now, refused = time.monotonic(), []
-        for put, result in zip(puts, answer["Records"], strict=True):
+        for entry, result in zip(entries, answer["Records"], strict=True):
             if "ErrorCode" in result:
-                refused.append(put)
+                refused.append(entry)
             else:
-                self._note(put, result, now)
+                self._count(entry, result, now)
         return refused
 
-    def _note(self, put: Put, result: dict[str, str], now: float) -> None:
-        self._ledger.aggregates += len(put.numbers) > 1
-        shard = shard_number(result["ShardId"])
-        for part, number in enumerate(put.numbers):
-            self._ledger.put(
-                Produced(
-                    number, self._stream, shard, result["SequenceNumber"], part, now
-                )
+    def _count(self, entry: Entry, result: dict[str, str], now: float) -> None:
+        self._counts.aggregates += len(entry.numbers) > 1
+        shard, position = shard_number(result["ShardId"]), result["SequenceNumber"]
+        for sub, number in enumerate(entry.numbers):
+            self._counts.add_produced(
+                Produced(number, self._stream, shard, position, sub, now)
             )
 
 

@@ -1,6 +1,6 @@
-"""What a client tells of each record that it has processed: 29 bytes in a file.
+"""The log that a client writes of processed records: 29 bytes for each record.
 
-Each entry is one unbuffered write made before the record counts as done, so that a
+Each entry is one unbuffered write before the record counts as processed, so that a
 SIGKILL loses none.
 """
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 _ENTRY = Struct("<dQBIQ")
 
 
-class Entry(NamedTuple):
-    """A record was processed."""
+class LogEntry(NamedTuple):
+    """A processed record."""
 
     at: float
-    """On the machine's monotonic clock, which all processes share."""
+    """The time of the machine's monotonic clock, which all processes share."""
     number: int
     stream: int
     shard: int
     epoch: int
 
 
-class JournalWriter:
+class RecordLogWriter:
     """Appends entries, in the client process."""
 
     def __init__(self, path: str, arns: list[str]) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._streams = {arn: index for index, arn in enumerate(arns)}
 
-    def processed(self, record: Record) -> None:
-        """Note one record."""
-        entry = Entry(
+    def write(self, record: Record) -> None:
+        """Append an entry for a record."""
+        entry = LogEntry(
             time.monotonic(),
             int(record.data[:20]),
             self._streams[record.stream_arn],
@@ -53,25 +53,25 @@ class JournalWriter:
         os.close(self._file)
 
 
-class JournalReader:
-    """Reads what was appended since the last time, in the parent."""
+class RecordLogReader:
+    """Reads new entries, in the parent process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
-    def news(self) -> list[Entry]:
+    def read_new(self) -> list[LogEntry]:
         """Return the entries since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
-        whole = len(data) - len(data) % _ENTRY.size
-        self._offset += whole
-        return [Entry(*fields) for fields in _ENTRY.iter_unpack(data[:whole])]
+        complete = len(data) - len(data) % _ENTRY.size
+        self._offset += complete
+        return [LogEntry(*fields) for fields in _ENTRY.iter_unpack(data[:complete])]
 
 
 def shard_number(shard_id: str) -> int:
-    """Return the number in a shard's id."""
+    """Return the number in a shard's ID."""
     return int(shard_id.rpartition("-")[2])

@@ -1,70 +1,57 @@
-"""What happens to the group while it works: reshards, a kill, a stop, a join."""
+"""The scenario of a run: a split, a join, a kill, a merge and a stop."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.core import lineage
+from kinesumer.demo.events import Event
 from kinesumer.demo.record_log import shard_number
-from kinesumer.demo.store_checks import held_by
+from kinesumer.demo.store_checks import shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from kinesumer.demo.pauses import Place
     from kinesumer.demo.processes import Child, Processes
-    from kinesumer.demo.settings import DemoStream, Options
-    from kinesumer.demo.store_checks import Watch
+    from kinesumer.demo.settings import DemoOptions, DemoStream
+    from kinesumer.demo.spark_process import SparkProcess
+    from kinesumer.demo.store_checks import StoreChecker
     from kinesumer.model.streams import Shard
     from kinesumer.ports import StreamSource
 
-LEADER_RUN_SECONDS = 40.0
-"""The leader is killed only in runs that are long enough for what comes after."""
+MIN_LEADER_CRASH_SECONDS = 40.0
+"""Only a run of this length leaves time to replace a killed leader."""
 
 
-@dataclass(kw_only=True)
-class Event:
-    """Something that was done to the group, at a time of the monotonic clock."""
-
-    kind: str
-    at: float
-    text: str
-    client: str = ""
-    was_leader: bool = False
-    places: set[Place] = field(default_factory=set)
-    """Shards of a client that was killed."""
-
-
-class Story:
-    """Does one thing after the other, evenly spread over the time given."""
+class Scenario:
+    """Causes one event after the other, spread evenly over the run."""
 
     def __init__(
         self,
-        options: Options,
+        options: DemoOptions,
         streams: list[DemoStream],
         processes: Processes,
-        watch: Watch,
+        checker: StoreChecker,
         kinesis: Any,
         sources: Sequence[StreamSource],
-        tell: Callable[[Event], None],
-        crash_spark: Callable[[], Awaitable[Event]] | None,
+        report: Callable[[Event], None],
+        spark: SparkProcess | None,
     ) -> None:
         self.events: list[Event] = []
         self._options = options
         self._streams = streams
         self._processes = processes
-        self._watch = watch
+        self._checker = checker
         self._kinesis = kinesis
         self._sources = sources
-        self._tell = tell
-        self._crash_spark = crash_spark
+        self._report = report
+        self._spark = spark
 
     async def run(self, started: float) -> None:
-        """Play the story; it is over before the time is."""
+        """Cause all events. Returns before the time to produce is over."""
         steps: list[Callable[[], Awaitable[Event]]] = [
             self._split,
             self._join,
@@ -72,21 +59,21 @@ class Story:
             self._merge,
             self._stop,
         ]
-        if self._crash_spark is not None:
-            # Right after a split: the query has parents to end and children to begin.
-            steps.insert(1, self._crash_spark)
+        if self._spark is not None:
+            # Right after a split: the query then has to end parents and begin children.
+            steps.insert(1, self._spark.crash)
         if self._options.clients == 1:
-            # One is killed and one is stopped: somebody has to be left.
+            # One client is killed and one is stopped: a third has to be left.
             steps.insert(0, self._join)
-        for place, step in enumerate(steps, start=1):
-            due = started + place * self._options.seconds / (len(steps) + 1)
+        for index, step in enumerate(steps, start=1):
+            due = started + index * self._options.seconds / (len(steps) + 1)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            self.note(await step())
+            self.add(await step())
 
-    def note(self, event: Event) -> None:
-        """Add an event to the story."""
+    def add(self, event: Event) -> None:
+        """Add an event, and report it."""
         self.events.append(event)
-        self._tell(event)
+        self._report(event)
 
     async def _split(self) -> Event:
         shard = (await self._open(0))[0]
@@ -127,31 +114,33 @@ class Story:
         at = time.monotonic()
         victim.signal(signal.SIGKILL)
         await victim.process.wait()
-        orphans = self._watch.orphans[victim.name] = set()
-        await self._watch.look()
+        held = self._checker.shards_of_killed[victim.name] = set()
+        await self._checker.check()
         was_leader = victim.name == leader
         role = ", the leader" if was_leader else ""
         return Event(
             kind="kill",
             at=at,
             client=victim.name,
-            text=f"kill {victim.name}{role} (SIGKILL, {len(orphans)} shards)",
+            text=f"kill {victim.name}{role} (SIGKILL, {len(held)} shards)",
             was_leader=was_leader,
         )
 
     async def _victim(self) -> tuple[Child, str | None]:
-        found = await self._watch.look()
-        running, leader = self._processes.running, found.leader_id
+        rows = await self._checker.check()
+        running, leader = self._processes.running, rows.leader_id
         leading = [c for c in running if c.name == leader]
         others = [c for c in running if c.name != leader]
-        if leading and self._options.seconds >= LEADER_RUN_SECONDS:
+        if leading and self._options.seconds >= MIN_LEADER_CRASH_SECONDS:
             return leading[0], leader
-        return max(others or leading, key=lambda c: len(held_by(found, c.name))), leader
+        return max(
+            others or leading, key=lambda c: len(shards_of(rows, c.name))
+        ), leader
 
     async def _stop(self) -> Event:
-        found = await self._watch.look()
+        rows = await self._checker.check()
         running = self._processes.running
-        child = max(running, key=lambda c: len(held_by(found, c.name)))
+        child = max(running, key=lambda c: len(shards_of(rows, c.name)))
         at = time.monotonic()
         child.signal(signal.SIGTERM)
         return Event(

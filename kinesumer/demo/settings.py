@@ -1,4 +1,4 @@
-"""What a demo is made of: its options, its streams, and what a client is told."""
+"""The settings of a run: options, streams, and the arguments of child processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SPARK_APP = "demo-spark"
 TABLE = "kinesumer-state-store"
 OTHER_ACCOUNT = "210987654321"
 EXTERNAL_ID = "demo-external-id"
-MAX_UNCOMMITTED = 1000
-"""Delivered records per shard that a crash may repeat: small, so that it is tested."""
+MAX_UNCOMMITTED_RECORDS = 1000
+"""How many records per shard a crash may repeat: few, so that the limit is tested."""
 
 
-class Options(NamedTuple):
+class DemoOptions(NamedTuple):
     """The command's options."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Options(NamedTuple):
 
 
 class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the streams, and the roles by which it is reached from outside."""
+    """A stream, and the roles that other accounts assume to use it."""
 
     arn: str
     name: str
@@ -38,29 +38,29 @@ class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
     writer_role: str | None = None
 
     def for_readers(self) -> str | Stream:
-        """Return what a user passes to ``consume()``."""
+        """Return the value that a user passes to ``consume()``."""
         if self.reader_role is None:
             return self.name
         return Stream(self.arn, role_arn=self.reader_role, external_id=EXTERNAL_ID)
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the embedded AWS is, and what was set up in it."""
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the embedded AWS, and its streams."""
 
     environment: dict[str, str]
     streams: list[DemoStream]
 
 
-class ClientSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client process is told."""
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The argument of a client process."""
 
     client_id: str
-    journal: str
+    record_log: str
     streams: list[DemoStream]
 
 
-class SparkSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Spark driver is told."""
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The argument of the Spark driver."""
 
     directory: str
     streams: list[DemoStream]

@@ -1,33 +1,75 @@
-"""The demo's Spark query as the parent sees it: its driver, and its rows in Parquet."""
+"""The Spark query beside the clients: its driver process, its rows, and a verdict."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlparse
 
+from kinesumer.demo.child import STARTED
+from kinesumer.demo.events import Event
 from kinesumer.demo.record_log import shard_number
-from kinesumer.demo.scenario import Event
-from kinesumer.demo.sink_log import committed
-from kinesumer.demo.spark_query import STARTED
 from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from kinesumer.demo.counts import Ledger, Produced
-    from kinesumer.demo.pauses import Lineage, Place
+    from kinesumer.demo.events import Parents, Produced, RecordCounts, StreamShard
     from kinesumer.demo.processes import Child, Processes
     from kinesumer.demo.settings import DemoStream
 
 START_SECONDS = 120.0
+SINK_LOG = "_spark_metadata"
+COMPACT_SUFFIX = ".compact"
 
 
-class Row(NamedTuple):
-    """A row of the query's output, in the order of batches and of rows in files."""
+class CommittedFile(NamedTuple):
+    """A file of a Spark file sink's committed output."""
+
+    batch: int
+    """The batch that wrote it. If only a compact log names the file: that log's
+    batch."""
+    path: str
+
+
+def committed_files(output: Path) -> list[CommittedFile]:
+    """Return the committed files of a Spark file sink, in the order of their batches.
+
+    The sink's log decides, since an aborted batch leaves files that don't count. Spark
+    writes one log per batch, ``_spark_metadata/N``. Each tenth is ``N.compact``, which
+    repeats the logs before it. Spark may delete those later.
+    """
+    batches: dict[str, int] = {}
+    for batch, log in sorted(_sink_logs(output)):
+        for path in _added_files(log):
+            batches.setdefault(path, batch)
+    return [CommittedFile(batch, path) for path, batch in batches.items()]
+
+
+def _sink_logs(output: Path) -> Iterator[tuple[int, Path]]:
+    # The name of an unfinished write's temporary file begins with a dot.
+    for path in (output / SINK_LOG).glob("[0-9]*"):
+        yield int(path.name.removesuffix(COMPACT_SUFFIX)), path
+
+
+def _added_files(log: Path) -> Iterator[str]:
+    version, *lines = log.read_text().splitlines()
+    if version != "v1":
+        raise ValueError(f"{log} has version {version}; expected v1")
+    for line in lines:
+        entry = json.loads(line)
+        if entry["action"] != "add":
+            raise ValueError(f"{log} has the action {entry['action']}; expected add")
+        yield unquote(urlparse(entry["path"]).path)
+
+
+class OutputRow(NamedTuple):
+    """A row of the query's output."""
 
     batch: int
     stream: int
@@ -35,58 +77,54 @@ class Row(NamedTuple):
     number: int
 
 
-class Verdict(NamedTuple):
-    """What became of the records in the query's output."""
+class SparkVerdict(NamedTuple):
+    """The query's output compared with the produced records."""
 
     rows: int
     batches: int
     lost: int
-    twice: int
+    repeated: int
     out_of_order: int
-    strangers: int
+    never_produced: int
 
-    def lines(self, killed: str) -> list[str]:
-        """Return the verdict's row, and why it isn't a good one."""
+    def lines(self, crash: str) -> list[str]:
+        """Return the verdict's lines for the demo's report."""
         return [
             f"rows in Spark's output {self.rows:>9,}   in {self.batches:,} batches; "
-            f"{killed}",
+            f"{crash}",
             f"  lost                 {self.lost:>9,}   must be 0",
-            f"  twice                {self.twice:>9,}   must be 0",
+            f"  twice                {self.repeated:>9,}   must be 0",
             f"  out of order         {self.out_of_order:>9,}   must be 0",
-            f"  never produced       {self.strangers:>9,}   must be 0",
+            f"  never produced       {self.never_produced:>9,}   must be 0",
         ]
 
-    def broken(self) -> list[str]:
-        """Return what must not be, in words."""
-        found = {
+    def faults(self) -> list[str]:
+        """Return every violation in words."""
+        counts = {
             "aren't in Spark's output": self.lost,
-            "are in Spark's output twice": self.twice,
+            "are in Spark's output twice": self.repeated,
             "are in Spark's output out of order": self.out_of_order,
-            "are in Spark's output, but were never produced there": self.strangers,
+            "are in Spark's output, but were never produced there": self.never_produced,
         }
-        return [f"{count:,} records {what}" for what, count in found.items() if count]
+        return [f"{count:,} records {what}" for what, count in counts.items() if count]
 
 
-class SparkSide:
-    """Starts the query's driver, kills it once, and reads what the query committed."""
+class SparkProcess:
+    """Starts the query's driver, kills it once, and reads the committed rows."""
 
     def __init__(
-        self, processes: Processes, streams: list[DemoStream], ledger: Ledger
+        self, processes: Processes, streams: list[DemoStream], counts: RecordCounts
     ) -> None:
-        self._processes, self._streams, self._ledger = processes, streams, ledger
-        self._places = {stream.arn: n for n, stream in enumerate(streams)}
+        self._processes, self._streams, self._counts = processes, streams, counts
+        self._stream_indexes = {stream.arn: n for n, stream in enumerate(streams)}
         self._driver: Child
         self._restart: asyncio.Task[None] | None = None
-        self._rows: dict[str, list[Row]] = {}
-        """The rows of each file, which never changes once it is committed."""
-        self.killed = "its driver was never killed"
-
-    @property
-    def _output(self) -> Path:
-        return self._processes.directory / "spark" / "rows"
+        self._rows: dict[str, list[OutputRow]] = {}
+        """The rows of each file. A committed file never changes."""
+        self.crash_text = "its driver was never killed"
 
     async def start(self) -> None:
-        """Start the driver and wait until its query runs."""
+        """Start the driver, and wait until its query runs."""
         self._driver = await self._processes.start_spark(self._streams)
         output = self._driver.process.stdout
         assert output is not None
@@ -95,102 +133,103 @@ class SparkSide:
                 line = await output.readline()
         except TimeoutError:
             raise KinesumerError(
-                f"the Spark query didn't start within {START_SECONDS:.0f} s, as it "
-                f"doesn't on a busy machine: {self._driver.last_words()}"
+                f"the Spark query didn't start within {START_SECONDS:.0f} s "
+                f"({self._driver.last_log_line()}); try again on a less busy machine"
             ) from None
         if line.decode().strip() != STARTED:
             raise KinesumerError(
-                f"the Spark query didn't start: {self._driver.last_words()}"
+                f"the Spark query didn't start: {self._driver.last_log_line()}; check "
+                "the installation of Java and PySpark"
             )
 
     async def crash(self) -> Event:
-        """Kill the driver with its JVM; it starts again while the story goes on."""
+        """Kill the driver with its JVM. It restarts while the scenario goes on."""
         at = time.monotonic()
         self._driver.kill_group()
         await self._driver.process.wait()
-        rows = await self._count()
-        self.killed = f"its driver was killed once, with {rows:,} rows committed"
+        rows = await self._count_rows()
+        self.crash_text = f"its driver was killed once, with {rows:,} rows committed"
         self._restart = asyncio.create_task(self.start())
         text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"
         return Event(kind="spark", at=at, text=text)
 
-    def ended_by_itself(self) -> str | None:
-        """Tell why the driver ended, if it did."""
+    def unexpected_end(self) -> str | None:
+        """Return why the driver ended by itself; None if it still runs."""
         if self._driver.is_running:
             return None
-        return f"Spark's driver ended by itself: {_cause(self._driver)}"
+        return f"Spark's driver ended by itself: {self._driver.error_line()}"
 
-    async def is_level(self) -> bool:
-        """Tell whether the output has as many rows as were produced."""
-        return await self._count() >= len(self._ledger.produced)
+    async def has_all_rows(self) -> bool:
+        """Return whether the output has as many rows as records were produced."""
+        return await self._count_rows() >= len(self._counts.produced)
 
     async def end(self) -> None:
-        """Kill the driver: everything is in its checkpoint."""
+        """Kill the driver. Its checkpoint holds all progress."""
         if self._restart is not None:
             await self._restart
-        self._driver.told_to_end = True
         self._driver.kill_group()
         await self._driver.process.wait()
 
-    async def judge(self, parents: Lineage) -> Verdict:
-        """Hold the rows against what was produced."""
-        await self._count()
-        rows = [row for found in self._rows.values() for row in found]
-        return judge(rows, self._ledger.produced, self._ledger.uncertain, parents)
+    async def judge(self, parents: Parents) -> SparkVerdict:
+        """Compare the rows with the produced records."""
+        await self._count_rows()
+        rows = [row for file_rows in self._rows.values() for row in file_rows]
+        return judge(rows, self._counts.produced, self._counts.uncertain, parents)
 
-    async def _count(self) -> int:
-        await asyncio.to_thread(self._read)
+    async def _count_rows(self) -> int:
+        await asyncio.to_thread(self._read_new_files)
         return sum(map(len, self._rows.values()))
 
-    def _read(self) -> None:
-        for batch, path in committed(self._output):
+    def _read_new_files(self) -> None:
+        for batch, path in committed_files(self._processes.directory / "spark/rows"):
             if path not in self._rows:
-                self._rows[path] = list(self._in_file(batch, path))
+                self._rows[path] = list(self._read_rows(batch, path))
 
-    def _in_file(self, batch: int, path: str) -> Iterable[Row]:
+    def _read_rows(self, batch: int, path: str) -> Iterable[OutputRow]:
         import pyarrow.parquet as pq
 
         table: Any = pq.ParquetFile(path).read()
         columns = (table[name].to_pylist() for name in table.column_names)
         for arn, shard_id, number in zip(*columns, strict=True):
-            yield Row(batch, self._places[arn], shard_number(shard_id), number)
-
-
-def _cause(driver: Child) -> str:
-    """Return the latest line of the log that speaks of an error: plans come last."""
-    lines = driver.log.read_text(errors="replace").splitlines()
-    found = [line.strip() for line in lines if "Error" in line or "Exception" in line]
-    return found[-1] if found else driver.last_words()
+            stream = self._stream_indexes[arn]
+            yield OutputRow(batch, stream, shard_number(shard_id), number)
 
 
 def judge(
-    rows: list[Row], produced: list[Produced], uncertain: set[int], parents: Lineage
-) -> Verdict:
-    """Return the verdict on an output, whose rows come in their order."""
-    log = {(p.stream, p.shard, p.number): p.place for p in produced}
+    rows: list[OutputRow],
+    produced: list[Produced],
+    uncertain: set[int],
+    parents: Parents,
+) -> SparkVerdict:
+    """Return the verdict on an output, given its rows in their order."""
+    positions = {(p.stream, p.shard, p.number): p.position for p in produced}
     seen = Counter((row.stream, row.shard, row.number) for row in rows)
-    strangers = [key for key in seen if key not in log and key[2] not in uncertain]
-    by_shard: dict[Place, list[Row]] = {}
+    unknown = [key for key in seen if key not in positions and key[2] not in uncertain]
+    by_shard: dict[StreamShard, list[OutputRow]] = {}
     for row in rows:
         by_shard.setdefault((row.stream, row.shard), []).append(row)
-    disorder = 0
-    for place, found in by_shard.items():
-        places = [log[key] for r in found if (key := (*place, r.number)) in log]
-        disorder += sum(after < before for before, after in pairwise(places))
-    return Verdict(
+    out_of_order = _early_children(by_shard, parents)
+    for shard, shard_rows in by_shard.items():
+        keys = [(*shard, row.number) for row in shard_rows]
+        known = [positions[key] for key in keys if key in positions]
+        out_of_order += sum(after < before for before, after in pairwise(known))
+    return SparkVerdict(
         rows=len(rows),
         batches=len({row.batch for row in rows}),
-        lost=len(log.keys() - seen.keys()),
-        twice=sum(times - 1 for times in seen.values()),
-        out_of_order=disorder + _before_parents(by_shard, parents),
-        strangers=len(strangers),
+        lost=len(positions.keys() - seen.keys()),
+        repeated=sum(times - 1 for times in seen.values()),
+        out_of_order=out_of_order,
+        never_produced=len(unknown),
     )
 
 
-def _before_parents(seen: dict[Place, list[Row]], parents: Lineage) -> int:
+def _early_children(
+    by_shard: dict[StreamShard, list[OutputRow]], parents: Parents
+) -> int:
+    """Count children with a row in an earlier batch than their parent's last row."""
     return sum(
-        rows[0].batch < seen[parent][-1].batch
-        for place, rows in seen.items()
-        for parent in parents.get(place, ())
-        if parent in seen
+        rows[0].batch < by_shard[parent][-1].batch
+        for shard, rows in by_shard.items()
+        for parent in parents.get(shard, ())
+        if parent in by_shard
     )

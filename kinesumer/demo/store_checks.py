@@ -1,4 +1,4 @@
-"""Looks at the state store as anybody could, and at what must never happen there."""
+"""Checks of the state store's rows during a run: no checkpoint or epoch goes back."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 
-class Watch:
-    """The latest snapshot, the shards' lineage, and whatever went backwards."""
+class StoreChecker:
+    """Reads snapshots, and keeps the latest one, the parents, and all regressions."""
 
     def __init__(self, store: StateStore, app: str) -> None:
         self.latest = snapshot.Snapshot([], None, [], {})
         self.parents: dict[ShardKey, frozenset[str]] = {}
-        self.went_back: list[str] = []
-        self.orphans: dict[str, set[ShardKey]] = {}
-        """What each killed client owns or is given until its death is noticed."""
+        self.regressions: list[str] = []
+        self.shards_of_killed: dict[str, set[ShardKey]] = {}
+        """The shards that each killed client held until its death was noticed."""
         self._store, self._app = store, app
         self._rows: dict[ShardKey, ShardRow] = {}
 
-    async def look(self) -> Snapshot:
-        """Read all rows and compare them with those before."""
-        found = await snapshot.take(self._store, self._app)
-        for shards in found.shards.values():
+    async def check(self) -> Snapshot:
+        """Read all rows, and compare them with the previous ones."""
+        latest = await snapshot.take(self._store, self._app)
+        for shards in latest.shards.values():
             for row in shards:
                 self._compare(row)
-        for member in found.alive:
-            if member.client_id in self.orphans:
-                held = held_by(found, member.client_id)
-                self.orphans[member.client_id] |= held
-        self.latest = found
-        return found
+        for member in latest.alive:
+            if member.client_id in self.shards_of_killed:
+                held = shards_of(latest, member.client_id)
+                self.shards_of_killed[member.client_id] |= held
+        self.latest = latest
+        return latest
 
-    def stored(self, key: ShardKey) -> str:
-        """Return the sequence number up to which a shard is stored as done."""
+    def committed(self, key: ShardKey) -> str:
+        """Return the sequence number of a shard's checkpoint; "" if it has none."""
         row = self._rows.get(key)
         return row.position.sequence_number if row and row.position else ""
 
@@ -52,21 +52,21 @@ class Watch:
             return
         name = f"{stream_name(row.key.stream_arn)} {row.key.shard_id}"
         if before.position and (not row.position or row.position < before.position):
-            self.went_back.append(
+            self.regressions.append(
                 f"{name}: checkpoint {before.position} became {row.position}"
             )
         if row.epoch < before.epoch:
-            self.went_back.append(f"{name}: epoch {before.epoch} became {row.epoch}")
+            self.regressions.append(f"{name}: epoch {before.epoch} became {row.epoch}")
         if before.ended and not row.ended:
-            self.went_back.append(f"{name}: it had ended, and no longer has")
+            self.regressions.append(f"{name}: the mark that it has ended was lost")
 
 
-def held_by(found: Snapshot, client_id: str) -> set[ShardKey]:
-    """Return the shards that a client owns or that the plan gives it."""
-    ranges = [m.range or () for m in found.members if m.client_id == client_id]
+def shards_of(rows: Snapshot, client_id: str) -> set[ShardKey]:
+    """Return the open shards that a client owns or that the plan gives it."""
+    ranges = [m.range or () for m in rows.members if m.client_id == client_id]
     return {
         row.key
-        for shards in found.shards.values()
+        for shards in rows.shards.values()
         for row in shards
         if not row.ended
         and (

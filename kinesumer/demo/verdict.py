@@ -1,112 +1,126 @@
-"""The judgement: what was processed, held against what was produced."""
+"""The verdict on a run: the processed records compared with the produced ones."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.demo.pauses import Limit, Pause, longest, pauses
-from kinesumer.demo.settings import MAX_UNCOMMITTED
+from kinesumer.demo.pauses import (
+    NOISE_SECONDS,
+    Limit,
+    Pause,
+    find_pauses,
+    longest_pauses,
+)
+from kinesumer.demo.settings import MAX_UNCOMMITTED_RECORDS
 
 if TYPE_CHECKING:
-    from kinesumer.demo.counts import Ledger, Processed, Produced
-    from kinesumer.demo.pauses import Lineage, Place
-    from kinesumer.demo.scenario import Event
+    from kinesumer.demo.events import (
+        Event,
+        Parents,
+        Processed,
+        Produced,
+        RecordCounts,
+        StreamShard,
+    )
 
 
 class Verdict(NamedTuple):
-    """What the demo found out."""
+    """The result of a run."""
 
     produced: int
     processed: int
     lost: int
     repeated_by_crash: dict[str, int]
-    """By client that was killed: records that others processed again."""
+    """By killed client, how many of its records other clients processed again."""
     repeated_otherwise: int
     out_of_order: int
-    zombies: int
-    """Records processed by an owner after a later owner had begun."""
-    strangers: int
-    """Records that were processed, but never produced, or not there."""
+    by_former_owner: int
+    """Records that an owner processed after a later owner had begun."""
+    never_produced: int
+    """Processed records that were never produced, or not in that shard."""
     longest: list[tuple[Limit, Pause]]
-    broken: list[str]
-    """What must not be, in words; empty if all is well."""
+    faults: list[str]
+    """Every violation in words; empty if all is well."""
 
 
 def judge(
-    ledger: Ledger,
-    parents: Lineage,
+    counts: RecordCounts,
+    parents: Parents,
     events: list[Event],
     faults: list[str],
 ) -> Verdict:
-    """Return the verdict; ``faults`` are what was found broken along the way."""
-    log = _log(ledger.produced)
-    seen = _by_shard(ledger.processed)
-    lost = [r.number for r in ledger.produced if r.number not in ledger.first_at]
-    crashed, bound, otherwise = _repeats(ledger.processed, events)
-    out_of_order = sum(_disorder(log.get(place, []), seen[place]) for place in seen)
-    out_of_order += _before_parents(seen, parents)
-    zombies = sum(_zombies(found) for found in seen.values())
-    strangers = _strangers(ledger)
-    found = longest(pauses(ledger, seen, parents, events), events)
-    broken = [
+    """Return the verdict. ``faults`` are the violations found during the run."""
+    produced = _numbers_by_shard(counts.produced)
+    processed = _by_shard(counts.processed)
+    first_at = counts.first_processed_at
+    lost = [r.number for r in counts.produced if r.number not in first_at]
+    by_crash, excessive, otherwise = _repeats(counts.processed, events)
+    out_of_order = _early_children(processed, parents) + sum(
+        _out_of_order(produced.get(shard, []), entries)
+        for shard, entries in processed.items()
+    )
+    by_former_owner = sum(_by_former_owner(found) for found in processed.values())
+    never_produced = _never_produced(counts)
+    longest = longest_pauses(find_pauses(counts, processed, parents, events), events)
+    faults = [
         *faults,
-        *_counted(len(lost), "lost", f" (first: {lost[:5]})"),
-        *_counted(otherwise, "processed twice without a crash"),
-        *_counted(out_of_order, "processed out of order"),
-        *_counted(zombies, "processed by an owner after a later one had begun"),
-        *_counted(strangers, "processed that were never produced there"),
-        *bound,
+        *_fault(len(lost), "lost", f" (first: {lost[:5]})"),
+        *_fault(otherwise, "processed twice without a crash"),
+        *_fault(out_of_order, "processed out of order"),
+        *_fault(by_former_owner, "processed by an owner after a later one had begun"),
+        *_fault(never_produced, "processed that were never produced there"),
+        *excessive,
         *(
             f"{limit.name}: a pause of {pause.seconds:.1f} s, allowed {limit.allowed:g}"
-            for limit, pause in found
+            for limit, pause in longest
             if limit.seconds is not None and pause.seconds > limit.allowed
         ),
     ]
     return Verdict(
-        produced=len(ledger.produced),
-        processed=len(ledger.first_at),
+        produced=len(counts.produced),
+        processed=len(first_at),
         lost=len(lost),
-        repeated_by_crash=crashed,
+        repeated_by_crash=by_crash,
         repeated_otherwise=otherwise,
         out_of_order=out_of_order,
-        zombies=zombies,
-        strangers=strangers,
-        longest=found,
-        broken=broken,
+        by_former_owner=by_former_owner,
+        never_produced=never_produced,
+        longest=longest,
+        faults=faults,
     )
 
 
-def _counted(count: int, what: str, more: str = "") -> list[str]:
+def _fault(count: int, what: str, more: str = "") -> list[str]:
     return [f"{count:,} records {what}{more}"] if count else []
 
 
-def _log(produced: list[Produced]) -> dict[Place, list[int]]:
-    """Return each shard's numbers in the order in which Kinesis holds them."""
-    found: dict[Place, list[Produced]] = defaultdict(list)
+def _numbers_by_shard(produced: list[Produced]) -> dict[StreamShard, list[int]]:
+    """Return each shard's numbers in the order of their positions in Kinesis."""
+    by_shard: dict[StreamShard, list[Produced]] = defaultdict(list)
     for record in produced:
-        found[record.stream, record.shard].append(record)
+        by_shard[record.stream, record.shard].append(record)
     return {
-        place: [r.number for r in sorted(records, key=lambda r: r.place)]
-        for place, records in found.items()
+        shard: [r.number for r in sorted(records, key=lambda r: r.position)]
+        for shard, records in by_shard.items()
     }
 
 
-def _by_shard(processed: list[Processed]) -> dict[Place, list[Processed]]:
-    found: dict[Place, list[Processed]] = defaultdict(list)
+def _by_shard(processed: list[Processed]) -> dict[StreamShard, list[Processed]]:
+    by_shard: dict[StreamShard, list[Processed]] = defaultdict(list)
     for entry in sorted(processed, key=lambda entry: entry.at):
-        found[entry.stream, entry.shard].append(entry)
-    return dict(found)
+        by_shard[entry.stream, entry.shard].append(entry)
+    return dict(by_shard)
 
 
 def _repeats(
     processed: list[Processed], events: list[Event]
 ) -> tuple[dict[str, int], list[str], int]:
-    """Attribute what was processed twice to crashes, as far as they explain it."""
+    """Attribute repeated records to crashes. Also return violations, and the rest."""
     killed = {event.client: event for event in events if event.kind == "kill"}
     last: dict[int, Processed] = {}
     by_crash: Counter[str] = Counter()
-    by_shard: Counter[tuple[str, Place]] = Counter()
+    by_shard: Counter[tuple[str, StreamShard]] = Counter()
     otherwise = 0
     for entry in sorted(processed, key=lambda entry: entry.at):
         before = last.get(entry.number)
@@ -119,47 +133,49 @@ def _repeats(
             continue
         by_crash[before.client] += 1
         by_shard[before.client, (entry.stream, entry.shard)] += 1
-    bound = [
+    excessive = [
         f"{count:,} records of one shard processed twice after the crash of {client}, "
-        f"allowed {MAX_UNCOMMITTED:,}"
+        f"allowed {MAX_UNCOMMITTED_RECORDS:,}"
         for (client, _), count in by_shard.items()
-        if count > MAX_UNCOMMITTED
+        if count > MAX_UNCOMMITTED_RECORDS
     ]
-    return dict(by_crash), bound, otherwise
+    return dict(by_crash), excessive, otherwise
 
 
-def _disorder(log: list[int], entries: list[Processed]) -> int:
-    """Count records that were processed before one that comes before them."""
-    places = {number: place for place, number in enumerate(log)}
-    count = following = 0
+def _out_of_order(produced: list[int], entries: list[Processed]) -> int:
+    """Count records that were processed before one that precedes them."""
+    indexes = {number: index for index, number in enumerate(produced)}
+    count = expected = 0
     for entry in entries:
-        place = places.get(entry.number)
-        if place is None:
+        index = indexes.get(entry.number)
+        if index is None:
             continue
-        if place > following:
+        if index > expected:
             count += 1
-        following = max(following, place + 1)
+        expected = max(expected, index + 1)
     return count
 
 
-def _before_parents(seen: dict[Place, list[Processed]], parents: Lineage) -> int:
-    """Count shards that were begun before their parents were done."""
+def _early_children(
+    by_shard: dict[StreamShard, list[Processed]], parents: Parents
+) -> int:
+    """Count shards that a client began before their parents were finished."""
     return sum(
-        entries[0].at < _first_ends(seen.get(parent, []))
-        for place, entries in seen.items()
-        for parent in parents.get(place, ())
+        entries[0].at < _finished_at(by_shard.get(parent, []))
+        for shard, entries in by_shard.items()
+        for parent in parents.get(shard, ())
     )
 
 
-def _first_ends(entries: list[Processed]) -> float:
+def _finished_at(entries: list[Processed]) -> float:
     """Return when the last record of a shard was processed for the first time."""
-    done: dict[int, float] = {}
+    first_at: dict[int, float] = {}
     for entry in entries:
-        done.setdefault(entry.number, entry.at)
-    return max(done.values(), default=0.0)
+        first_at.setdefault(entry.number, entry.at)
+    return max(first_at.values(), default=0.0)
 
 
-def _zombies(entries: list[Processed]) -> int:
+def _by_former_owner(entries: list[Processed]) -> int:
     count = latest = 0
     for entry in entries:
         count += entry.epoch < latest
@@ -167,11 +183,59 @@ def _zombies(entries: list[Processed]) -> int:
     return count
 
 
-def _strangers(ledger: Ledger) -> int:
-    """Count what nobody produced, or what came from another shard than it went to."""
-    put = {record.number: (record.stream, record.shard) for record in ledger.produced}
+def _never_produced(counts: RecordCounts) -> int:
+    """Count processed records that were not produced in their shard."""
+    shards = {
+        record.number: (record.stream, record.shard) for record in counts.produced
+    }
     return sum(
-        put.get(entry.number, None) != (entry.stream, entry.shard)
-        and entry.number not in ledger.uncertain
-        for entry in ledger.processed
+        shards.get(entry.number) != (entry.stream, entry.shard)
+        and entry.number not in counts.uncertain
+        for entry in counts.processed
     )
+
+
+def report_lines(
+    verdict: Verdict,
+    *,
+    aggregates: int,
+    regressions: int,
+    started: float,
+    streams: list[str],
+    spark_lines: list[str],
+) -> list[str]:
+    """Return what the demo prints at its end."""
+    lines = [
+        "",
+        f"records produced       {verdict.produced:>9,}   "
+        f"({aggregates:,} KPL aggregates among them)",
+        f"records processed      {verdict.processed:>9,}",
+        f"lost                   {verdict.lost:>9,}   must be 0",
+    ]
+    for client, count in verdict.repeated_by_crash.items():
+        lines.append(
+            f"processed twice        {count:>9,}   not yet stored when {client} was "
+            f"killed; at most {MAX_UNCOMMITTED_RECORDS:,} a shard"
+        )
+    if not verdict.repeated_by_crash:
+        lines.append(f"processed twice        {0:>9,}   by the crash")
+    lines += [
+        f"  without a crash      {verdict.repeated_otherwise:>9,}   must be 0",
+        f"out of order           {verdict.out_of_order:>9,}   must be 0",
+        f"by a former owner      {verdict.by_former_owner:>9,}   must be 0",
+        f"never produced         {verdict.never_produced:>9,}   must be 0",
+        f"checkpoints gone back  {regressions:>9,}   must be 0",
+        *spark_lines,
+        "",
+        f"longest pauses         (bounds allow {NOISE_SECONDS:g} s more for noise: "
+        "all processes share this machine)",
+    ]
+    for limit, pause in verdict.longest:
+        allowed = "" if limit.seconds is None else f"at most {limit.seconds:g} s"
+        stream, shard = pause.shard
+        where = f"{streams[stream]} shard {shard}, from {pause.start - started:.1f} s"
+        lines.append(f"  {pause.seconds:6.2f} s  {allowed:>15}  {limit.name} ({where})")
+    lines.append("")
+    if verdict.faults:
+        return [*lines, "NOT GOOD:", *(f"  - {text}" for text in verdict.faults)]
+    return [*lines, "GOOD: nothing was lost, and every bound was kept."]

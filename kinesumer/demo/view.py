@@ -1,32 +1,41 @@
-"""What the demo shows while it runs: the state of all things as plain values."""
+"""What the demo shows while it runs: a picture in a terminal, or lines."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kinesumer.model.streams import HASH_KEYS
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from kinesumer.model.rows import ShardRow
 
+LINE_INTERVAL_SECONDS = 5.0
+MAX_EVENTS = 8
+
 
 class StreamView(NamedTuple):
-    """One stream: who holds which part of its hash space, and what waits."""
+    """A stream: the owners of its open shards, and its lag."""
 
     label: str
-    shards: Sequence[ShardRow]
+    owners: Mapping[str, int]
+    """How many open shards each client owns; those without an owner under ""."""
     behind: int
     oldest_seconds: float
 
 
 class ClientView(NamedTuple):
-    """One client process."""
+    """A client process."""
 
     name: str
     state: str
-    place: int | None
+    group_index: int | None
     """Its index in the group."""
     is_leader: bool
     shards: int
@@ -34,7 +43,7 @@ class ClientView(NamedTuple):
 
 
 class View(NamedTuple):
-    """Everything at one moment."""
+    """The state of a run."""
 
     seconds: float
     of_seconds: float
@@ -47,66 +56,42 @@ class View(NamedTuple):
 
 
 class Screen(Protocol):
-    """Where views and events go."""
+    """Shows views and events."""
 
     def event(self, seconds: float, text: str) -> None:
-        """Show something that happened."""
+        """Show an event."""
         ...
 
     def update(self, view: View) -> None:
-        """Show how things are."""
+        """Show the current state."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
-def band(shards: Sequence[ShardRow], width: int) -> list[str]:
-    """Return the owner of each of ``width`` equal parts of the hash space.
-
-    Empty where nobody owns it. A parent that is still read hides its children.
-    """
-    cells = [""] * width
-    parents = {parent for row in shards if not row.ended for parent in row.parents}
-    open_rows = [row for row in shards if not row.ended]
-    # Parents last: they are read before their children.
-    for row in sorted(open_rows, key=lambda row: row.key.shard_id in parents):
-        first = row.first_hash * width // HASH_KEYS
-        last = row.last_hash * width // HASH_KEYS
-        if row.ready:
-            cells[first : last + 1] = [row.owner_id] * (last + 1 - first)
-    return cells
-
-
-def shard_counts(views: Mapping[str, Sequence[ShardRow]]) -> dict[str, int]:
+def count_owners(shards: Iterable[ShardRow]) -> Counter[str]:
     """Return how many open shards each client owns."""
-    counts: dict[str, int] = {}
-    for shards in views.values():
-        for row in shards:
-            if row.owner_id and not row.ended:
-                counts[row.owner_id] = counts.get(row.owner_id, 0) + 1
-    return counts
+    return Counter(row.owner_id for row in shards if not row.ended)
 
 
 class Plain:
-    """Lines, for logs and for terminals that can't draw."""
+    """Prints lines: for logs, and for terminals that can't draw."""
 
-    PAUSE_SECONDS = 5.0
-
-    def __init__(self, write: Writer) -> None:
+    def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._next = 0.0
 
     def event(self, seconds: float, text: str) -> None:
-        """Write one line."""
+        """Print one line."""
         self._write(f"{seconds:6.1f} s  * {text}")
 
     def update(self, view: View) -> None:
-        """Write one line every five seconds."""
+        """Print one line every five seconds."""
         if view.seconds < self._next:
             return
-        self._next = view.seconds + self.PAUSE_SECONDS
+        self._next = view.seconds + LINE_INTERVAL_SECONDS
         clients = ", ".join(
             f"{c.name}{' (leader)' if c.is_leader else ''} "
             f"{c.shards} shards {c.per_second:.0f}/s"
@@ -120,10 +105,86 @@ class Plain:
         )
 
     def close(self) -> None:
-        """There is nothing to restore."""
+        """Do nothing, since lines stay."""
 
 
-class Writer(Protocol):
-    """Writes one line."""
+class Picture:
+    """Draws each view over the previous one."""
 
-    def __call__(self, line: str, /) -> None: ...
+    def __init__(self) -> None:
+        self._events: list[tuple[float, str]] = []
+        self._view: View | None = None
+        self._live = Live(
+            console=Console(),
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def event(self, seconds: float, text: str) -> None:
+        """Add an event to the list."""
+        self._events.append((seconds, text))
+        self._draw()
+
+    def update(self, view: View) -> None:
+        """Draw the current state."""
+        self._view = view
+        self._draw()
+
+    def close(self) -> None:
+        """Leave the last picture on the terminal."""
+        self._live.stop()
+
+    def _draw(self) -> None:
+        if self._view is not None:
+            self._live.update(self._picture(self._view), refresh=True)
+
+    def _picture(self, view: View) -> Group:
+        head = Text.assemble(
+            (f"{view.seconds:5.1f} s of {view.of_seconds:g} s  ", "bold"),
+            f"{view.phase}   produced {view.produced:,}   processed ",
+            f"{view.processed:,}   {view.per_second:.0f} records/s",
+        )
+        lines = [f"{at:6.1f} s  {text}" for at, text in self._events[-MAX_EVENTS:]]
+        events = Panel(Text("\n".join(lines) or " "), title="events")
+        return Group(head, _streams(view.streams), _clients(view.clients), events)
+
+
+def _streams(streams: list[StreamView]) -> Panel:
+    table = _table("stream", "shards", "behind", "oldest", "owners")
+    for stream in streams:
+        owners = ", ".join(
+            f"{owner or 'none'} {count}"
+            for owner, count in sorted(stream.owners.items())
+        )
+        table.add_row(
+            stream.label,
+            str(sum(stream.owners.values())),
+            f"{stream.behind:,}",
+            f"{stream.oldest_seconds:.1f} s",
+            owners,
+        )
+    return Panel(table, title="streams")
+
+
+def _clients(clients: list[ClientView]) -> Panel:
+    table = _table("client", "index", "shards", "records/s", "state")
+    for client in clients:
+        table.add_row(
+            client.name,
+            "" if client.group_index is None else str(client.group_index),
+            str(client.shards),
+            f"{client.per_second:.0f}",
+            f"{client.state}{' (leader)' if client.is_leader else ''}",
+        )
+    return Panel(table, title="clients")
+
+
+def _table(first: str, *titles: str) -> Table:
+    """Return a table whose first and last columns are text, the others numbers."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first)
+    for title in titles:
+        table.add_column(title, justify="left" if title is titles[-1] else "right")
+    return table

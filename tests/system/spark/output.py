@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from kinesumer.demo.sink_log import committed
+from kinesumer.demo.spark_process import committed_files
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kinesumer.demo.sink_log import Committed
+    from kinesumer.demo.spark_process import CommittedFile
     from tests.system.process.producer import Produced
 
 
@@ -32,9 +32,9 @@ class Row(NamedTuple):
     file: str
 
 
-def files(directory: Path) -> list[Committed]:
+def files(directory: Path) -> list[CommittedFile]:
     """Return the file sink's output."""
-    return committed(directory / FILES)
+    return committed_files(directory / FILES)
 
 
 def file_sink(directory: Path) -> Iterator[Row]:

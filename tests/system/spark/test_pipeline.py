@@ -15,7 +15,7 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
-from kinesumer.demo.sink_log import committed
+from kinesumer.demo.spark_process import committed_files
 from kinesumer.spark.options.columns import COLUMNS
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
@@ -117,7 +117,7 @@ def _found(tables: Path) -> Tables:
 
 
 def _streamed(table: Path) -> list[Row]:
-    files = committed(table)
+    files = committed_files(table)
     return [row for f in files for row in pq.ParquetFile(f.path).read().to_pylist()]
 
 
