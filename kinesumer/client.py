@@ -210,7 +210,7 @@ class Kinesumer:
         finally:
             # Nobody reads any more, however long the caller stays in the block.
             if self._group is not None:
-                await self._group.retire(0.0)
+                await self._group.release_all(0.0)
 
     def _checked(
         self, streams: StreamLike | Sequence[StreamLike], start: Start

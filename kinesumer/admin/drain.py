@@ -34,7 +34,7 @@ async def drain(
     and, unless ``even_last``, if no other would be left to take its shards.
     """
     await require_no_spark_query(context, QUERY_ADVICE)
-    members = plan.alive(await _live_members(context))
+    members = plan.live_clients(await _live_members(context))
     found = {member.client_id: member for member in members}
     member = found.pop(client_id, None)
     if member is None:

@@ -249,11 +249,11 @@ class ShardReader:
     def _too_slow(self, request: ReadRequest) -> None:
         """Ask for less: the answer came, but not within its time."""
         buffer, now = self._buffer, self._context.loop_clock.now()
-        was_least = buffer.window.is_least
+        was_smallest = buffer.window.is_smallest
         buffer.window.timed_out(request.began, now, buffer.in_flight)
         self._stream.read_too_slowly()
         self._reserve = FULL_PAGE_BYTES
-        if was_least:
+        if was_smallest:
             self._unreachable(request)
 
     def _unreachable(self, request: ReadRequest) -> None:

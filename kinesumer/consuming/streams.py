@@ -70,11 +70,11 @@ class OpenStream:
         self.record_bytes = FIRST_RECORD_BYTES
         """About how much of an answer one record takes, as far as is known."""
         self._is_measured = False
-        self.settled: Sequence[Shard] | None = None
+        self.synced_listing: Sequence[Shard] | None = None
         """The listing with which all rows were in step, if a keeper has seen that."""
-        self.settled_until = 0.0
+        self.synced_until = 0.0
         """When to look at the rows again all the same."""
-        self.places: list[int] | None = None
+        self.open_shard_starts: list[int] | None = None
         """Starting hash keys of its open shards, when a keeper last read their rows."""
         self.unlisted_since: dict[str, float] = {}
         """Since when ended shards have been missing in the listing, by shard id."""
@@ -93,7 +93,7 @@ class OpenStream:
             await asyncio.sleep(max(0.0, wait))
             asked_at = self._asked_at = clock.now()
             info = await self.source.describe()
-            self.service_time.heard(info.now, asked_at, clock.now())
+            self.service_time.observe_date(info.now, asked_at, clock.now())
             if info.created_at != self.info.created_at:
                 raise StreamRecreatedError(
                     f"{self.label} ({self.arn}) was deleted and made anew while it was "
@@ -110,7 +110,7 @@ class OpenStream:
         """Return the stream as it is now, and note Kinesis's time."""
         asked_at = context.clock.now()
         info = await context.until_available(self.source.describe, self.label)
-        self.service_time.heard(info.now, asked_at, context.clock.now())
+        self.service_time.observe_date(info.now, asked_at, context.clock.now())
         return info
 
     async def latest_start(
@@ -199,7 +199,7 @@ async def _open(
         raise StreamMissingError(f"{label} ({info.arn}) is being deleted")
     opened = OpenStream(stream, source, info, stream.start or start)
     opened.confirmed_at = asked_at
-    opened.service_time.heard(info.now, asked_at, context.clock.now())
+    opened.service_time.observe_date(info.now, asked_at, context.clock.now())
     _check_start(opened)
     return opened
 

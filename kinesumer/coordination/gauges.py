@@ -22,7 +22,7 @@ def read_gauges(group: GroupConsumer) -> ClientState:
     held: dict[str, list[OwnedShard]] = defaultdict(list)
     for owned in group.owned_shards():
         held[owned.key.stream_arn].append(owned)
-    pending = [row.key.stream_arn for row in session.rounds.pending]
+    pending = [row.key.stream_arn for row in session.coordinator.pending]
     leader = session.leader
     counts = leader.shard_counts if leader.is_leading else {}
     streams = tuple(

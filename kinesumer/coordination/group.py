@@ -64,9 +64,9 @@ class Session:
     """A registered session: its lease, its part in the group, and the tasks of both."""
 
     def __init__(
-        self, member: MemberRow, leader: Leader, rounds: LeaseCoordinator
+        self, member: MemberRow, leader: Leader, coordinator: LeaseCoordinator
     ) -> None:
-        self.member, self.leader, self.rounds = member, leader, rounds
+        self.member, self.leader, self.coordinator = member, leader, coordinator
         self.tasks: list[asyncio.Task[None]] = []
 
 
@@ -77,7 +77,7 @@ class GroupConsumer:
         self,
         context: ClientContext,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
-        heart: HeartbeatRunner,
+        heartbeat_runner: HeartbeatRunner,
         delivery: DeliveryProtocol,
     ) -> None:
         config = context.config
@@ -94,18 +94,18 @@ class GroupConsumer:
         )
         # One client keeps a stream's rows: it shares the table with no other keeper.
         keeping = replace(context, store=self._paced(unpaced))
-        self._keeper = ShardSyncer(
-            keeping, self.streams, lambda: self._kept, self._rows_changed
+        self._shard_syncer = ShardSyncer(
+            keeping, self.streams, lambda: self._synced_streams, self._rows_changed
         )
-        self._asked: frozenset[str] = frozenset()
+        self._requested_arns: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
-        self._heart = heart
-        self._beating: Heartbeater | None = None
-        self._identity: Identity | None = None
+        self._heartbeat_runner = heartbeat_runner
+        self._heartbeater: Heartbeater | None = None
+        self._group_identity: Identity | None = None
         self._registered = asyncio.Event()
         self._refreshing = asyncio.Lock()
-        self._marks_lost: set[ShardKey] = set()
+        self._lost_acks: set[ShardKey] = set()
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
         self._leaving = False
@@ -119,7 +119,7 @@ class GroupConsumer:
         """Find the streams, register, and begin to take part."""
         self._start = start
         self.streams.update(await self._open(as_streams(streams)))
-        self._asked = frozenset(self.streams)
+        self._requested_arns = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
         await require_no_go_clients(self.context)
         await require_no_spark_query(self.context)
@@ -137,11 +137,11 @@ class GroupConsumer:
     def ack(self, record: Record) -> None:
         """Mark one record as done, in any order (``commit="manual"``)."""
         fence = record.fence
-        owned = self._held().get(fence.shard)
+        owned = self._owned().get(fence.shard)
         if owned is None or owned.row.epoch != fence.epoch:
-            if self.session and self.session.rounds.was_seeked_away(fence):
+            if self.session and self.session.coordinator.was_seeked_away(fence):
                 return
-            self._marks_lost.add(fence.shard)
+            self._lost_acks.add(fence.shard)
         else:
             owned.ack(record.position)
             if owned.wants_commit:
@@ -149,11 +149,11 @@ class GroupConsumer:
 
     async def commit(self) -> None:
         """Store all that is done. Raises ShardsLostError for what can't be stored."""
-        lost = set(await self.checkpointer.commit_all()) | self._marks_lost
+        lost = set(await self.checkpointer.commit_all()) | self._lost_acks
         if self.session is not None:
-            lost |= self.session.rounds.lost
-            self.session.rounds.lost.clear()
-        self._marks_lost.clear()
+            lost |= self.session.coordinator.lost
+            self.session.coordinator.lost.clear()
+        self._lost_acks.clear()
         if lost:
             raise ShardsLostError([(arn, shard_id) for arn, shard_id in sorted(lost)])
 
@@ -163,18 +163,18 @@ class GroupConsumer:
             opened = await self._open(as_streams(streams))
             for arn, stream in opened.items():
                 self.streams.setdefault(arn, stream)
-            asked = self._asked = frozenset(opened)
-            self._heart.tell(lambda heart: heart.set_streams(asked))
+            asked = self._requested_arns = frozenset(opened)
+            self._heartbeat_runner.call_in_loop(lambda it: it.set_streams(asked))
             if self.session is not None:
-                await self._ask(self.session)
-            self._keeper.hurry()
+                await self._request_streams(self.session)
+            self._shard_syncer.sync_soon()
 
-    async def _ask(self, session: Session) -> None:
-        asked = self._asked
+    async def _request_streams(self, session: Session) -> None:
+        asked = self._requested_arns
         await self.context.write(
             writes.request_streams(self.context.app, session.member, asked)
         )
-        session.rounds.restrict(asked)
+        session.coordinator.restrict(asked)
 
     async def leave(self) -> None:
         """Hand every shard over while still consuming, then end the iteration.
@@ -192,7 +192,9 @@ class GroupConsumer:
         beat = interval_seconds(self.context.config.heartbeat_interval_seconds, clients)
         try:
             async with timeout(LEAVE_TIMEOUT_HEARTBEATS * beat):
-                while self._held() or (self.session and self.session.rounds.range):
+                while self._owned() or (
+                    self.session and self.session.coordinator.range
+                ):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             pass
@@ -214,7 +216,7 @@ class GroupConsumer:
                 "shards wait until this client's lease has run out"
             ) from None
         finally:
-            await self._heart.stop()
+            await self._heartbeat_runner.stop()
             if self._run is not None:
                 self._run.cancel()
                 await asyncio.wait([self._run])
@@ -223,25 +225,27 @@ class GroupConsumer:
         self._stopping = True
         self.delivery.close()
         session = self.session
-        self._heart.tell(lambda heart: heart.stop_watching())
+        self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
         if session is not None:
             for task in session.tasks:
                 task.cancel()
             releases = (
-                session.rounds.release(owned, drain_seconds)
-                for owned in list(session.rounds.held.values())
+                session.coordinator.release(owned, drain_seconds)
+                for owned in list(session.coordinator.held.values())
             )
             await asyncio.gather(*releases)
-        await self._heart.stop()
+        await self._heartbeat_runner.stop()
         # A registration just made, or on its way, leaves too.
-        member = self._beating.registering if self._beating is not None else None
+        member = (
+            self._heartbeater.registering if self._heartbeater is not None else None
+        )
         if member is not None and (session is not None or self._fatal is None):
             moment = rows.timestamp_text(self.context.clock.wall())
             await self.context.write(writes.leave(self.context.app, member, moment))
 
     def owned_shards(self) -> Iterable[OwnedShard]:
         """Return the shards held now; the heart asks from a thread of its own."""
-        return list(self._held().values())
+        return list(self._owned().values())
 
     # --- running --------------------------------------------------------------------
 
@@ -250,9 +254,9 @@ class GroupConsumer:
         try:
             async with FailFastTaskGroup() as self._tasks:
                 self._tasks.create_task(self.context.loop_clock.run())
-                self._heart.start(self._make_heart, self._notify)
+                self._heartbeat_runner.start(self._make_heartbeater, self._notify)
                 self._tasks.create_task(self.checkpointer.run())
-                self._tasks.create_task(self._keeper.run())
+                self._tasks.create_task(self._shard_syncer.run())
                 self._tasks.create_task(self._reachability.run())
         except BaseExceptionGroup as errors:
             self._fatal = first_error(errors)
@@ -260,9 +264,9 @@ class GroupConsumer:
                 "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
             )
             self.delivery.close(self._fatal)
-            await self.retire(self.context.config.drain_timeout_seconds)
+            await self.release_all(self.context.config.drain_timeout_seconds)
 
-    async def retire(self, drain_seconds: float) -> None:
+    async def release_all(self, drain_seconds: float) -> None:
         """Give everything up: nobody reads any more, though user code stays for long.
 
         stop() tries again what fails here, and tells.
@@ -279,21 +283,21 @@ class GroupConsumer:
                 extra={"client_id": self.context.client_id},
             )
         finally:
-            await self._heart.stop()
+            await self._heartbeat_runner.stop()
 
-    def _make_heart(
+    def _make_heartbeater(
         self, context: ClientContext, notify: Callable[[Event], None]
     ) -> Heartbeater:
         self._post = notify
-        self._beating = Heartbeater(
+        self._heartbeater = Heartbeater(
             context,
-            streams=self._asked,
+            streams=self._requested_arns,
             notify=notify,
             oldest_work=lambda: oldest_of(
                 self.delivery, self.owned_shards(), context.loop_clock
             ),
         )
-        return self._beating
+        return self._heartbeater
 
     def _paced(self, context: ClientContext) -> PacedStore:
         """Return the store with writes that let heartbeats go first."""
@@ -301,12 +305,12 @@ class GroupConsumer:
             context.store,
             context.clock,
             context.random,
-            lambda: self._beating is not None and self._beating.is_throttled,
+            lambda: self._heartbeater is not None and self._heartbeater.is_throttled,
         )
 
     def _set_state(self, state: str) -> None:
         if not self._leaving:
-            self._heart.tell(lambda heart: heart.set_state(state))
+            self._heartbeat_runner.call_in_loop(lambda it: it.set_state(state))
 
     def _notify(self, event: Event) -> None:
         """Take in what the heart tells (on the client's loop)."""
@@ -318,7 +322,7 @@ class GroupConsumer:
             case SessionLost():
                 self._session_died()
             case LeaderElected():
-                self._keeper.hurry()
+                self._shard_syncer.sync_soon()
             case SessionRenewed(lease, member):
                 known = self.session
                 if known is None or known.member.session != lease.session:
@@ -334,17 +338,17 @@ class GroupConsumer:
             return
         if session.member.plan > member.plan:
             return
-        if member.streams != self._asked and not self._refreshing.locked():
+        if member.streams != self._requested_arns and not self._refreshing.locked():
             # An earlier request came late, and asks for what isn't wanted any more.
-            self._tasks.create_task(self._ask(session))
+            self._tasks.create_task(self._request_streams(session))
         if member.notice > session.member.notice:
-            self._keeper.resync()
+            self._shard_syncer.resync()
         elif member.syncs - session.member.syncs:
-            self._keeper.hurry()
+            self._shard_syncer.sync_soon()
         session.member = member
         self._store.rate.share_among(member.clients)
-        session.leader.follow(member)
-        session.rounds.follow(member)
+        session.leader.update_member(member)
+        session.coordinator.update_member(member)
 
     def _begin_session(self, event: SessionRenewed) -> None:
         lease, member = event
@@ -352,12 +356,12 @@ class GroupConsumer:
             self.context,
             lease,
             member,
-            reachable=lambda: self._asked,
+            reachable=lambda: self._requested_arns,
             # Both are called on the heart's loop.
             assigned=lambda row: self._post(SessionRenewed(lease, row)),
             elected=lambda: self._post(LeaderElected()),
         )
-        rounds = LeaseCoordinator(
+        coordinator = LeaseCoordinator(
             self.context,
             lease,
             member,
@@ -366,14 +370,16 @@ class GroupConsumer:
             leader.dead,
             self.sync_progress,
         )
-        session = self.session = Session(member, leader, rounds)
+        session = self.session = Session(member, leader, coordinator)
         session.tasks = [
             self._tasks.create_task(self._check_group()),
-            self._tasks.create_task(rounds.run()),
+            self._tasks.create_task(coordinator.run()),
         ]
-        self._heart.tell(lambda heart: heart.watch_members(leader))
-        if member.streams != self._asked:  # refresh() came in between
-            session.tasks.append(self._tasks.create_task(self._ask(session)))
+        self._heartbeat_runner.call_in_loop(lambda it: it.watch_members(leader))
+        if member.streams != self._requested_arns:  # refresh() came in between
+            session.tasks.append(
+                self._tasks.create_task(self._request_streams(session))
+            )
         self._registered.set()
         logger.info(
             "registered as %s, session %s",
@@ -392,29 +398,29 @@ class GroupConsumer:
             dead.session,
             extra={"client_id": dead.client_id, "session": dead.session},
         )
-        session.rounds.drop_all()
-        self._marks_lost |= session.rounds.lost
+        session.coordinator.drop_all()
+        self._lost_acks |= session.coordinator.lost
         for task in session.tasks:
             task.cancel()
 
     async def _check_group(self) -> None:
-        self._identity = await check_group(self.context, self._identity)
+        self._group_identity = await check_group(self.context, self._group_identity)
         await require_no_spark_query(self.context)
 
     @property
-    def _kept(self) -> frozenset[str]:
+    def _synced_streams(self) -> frozenset[str]:
         """The streams whose rows this client keeps in step with Kinesis."""
         if self.session is None:
             return frozenset()
         if self.session.leader.is_leading:
-            return self._asked
-        return self.session.member.syncs & self._asked
+            return self._requested_arns
+        return self.session.member.syncs & self._requested_arns
 
     def _rows_changed(self) -> None:
         if self.session is not None:
             leader = self.session.leader
-            self._heart.tell(lambda _: leader.shards_changed())
-            self.session.rounds.poll_now()
+            self._heartbeat_runner.call_in_loop(lambda _: leader.shards_changed())
+            self.session.coordinator.poll_now()
 
     # --- odds and ends --------------------------------------------------------------
 
@@ -422,15 +428,15 @@ class GroupConsumer:
         return await open_streams(self.context, streams, self._start, self._open_source)
 
     def _reading(self) -> list[OpenStream]:
-        arns = {key.stream_arn for key in self._held()}
+        arns = {key.stream_arn for key in self._owned()}
         return [self.streams[arn] for arn in arns]
 
     def _waiting(self) -> list[OpenStream]:
-        arns = {key.stream_arn for key in self._held()}
-        return [self.streams[arn] for arn in self._asked - arns]
+        arns = {key.stream_arn for key in self._owned()}
+        return [self.streams[arn] for arn in self._requested_arns - arns]
 
-    def _held(self) -> dict[ShardKey, OwnedShard]:
-        return session.rounds.held if (session := self.session) else {}
+    def _owned(self) -> dict[ShardKey, OwnedShard]:
+        return session.coordinator.held if (session := self.session) else {}
 
     def sync_progress(self) -> None:
         """Update the shards' progress by what user code has done."""
@@ -440,9 +446,9 @@ class GroupConsumer:
         """Return this client's share of the stream's commits, from 0 to 1."""
         if (session := self.session) is None:
             return 1.0
-        return share_of(stream_arn, session.rounds.range, session.member.clients)
+        return share_of(stream_arn, session.coordinator.range, session.member.clients)
 
     def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
         """Handle a rejected commit: ``row`` is the shard's row as it is now."""
         if self.session is not None:
-            self.session.rounds.refused(owned, row)
+            self.session.coordinator.on_rejected(owned, row)

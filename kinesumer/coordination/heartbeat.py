@@ -84,10 +84,10 @@ class Heartbeater:
         self._notify = notify
         self._oldest_work = oldest_work
         self._kind = kind
-        self._hurry = asyncio.Event()
+        self._beat_now = asyncio.Event()
         self._lease_ms = round(context.config.lease_duration_seconds * 1000)
         self._leader: Leader | None = None
-        self._leading: asyncio.Task[None] | None = None
+        self._leader_task: asyncio.Task[None] | None = None
 
     def set_state(self, state: str) -> None:
         """Tell the others a new state with a beat at once (on the heart's loop).
@@ -96,7 +96,7 @@ class Heartbeater:
         """
         if self.state not in (state, "leaving"):
             self.state = state
-            self._hurry.set()
+            self._beat_now.set()
 
     def set_streams(self, streams: frozenset[str]) -> None:
         """Change what the next registration asks for (on the heart's loop)."""
@@ -109,15 +109,15 @@ class Heartbeater:
         """
         if leader.is_over:
             return
-        leader.work_with(self._context)
+        leader.use_context(self._context)
         self._leader = leader
         loop = asyncio.get_running_loop()
-        self._leading = loop.create_task(self._watch_members(leader))
+        self._leader_task = loop.create_task(self._watch_members(leader))
 
     def stop_watching(self) -> None:
         """Stop fencing and planning (on the heart's loop)."""
-        if self._leading is not None:
-            self._leading.cancel()
+        if self._leader_task is not None:
+            self._leader_task.cancel()
 
     async def _watch_members(self, leader: Leader) -> None:
         try:
@@ -131,7 +131,7 @@ class Heartbeater:
             while True:
                 member, lease = await self._register()
                 self._notify(SessionRenewed(lease, member))
-                await self._live(member, lease)
+                await self._beat_until_dead(member, lease)
                 lease.end()
                 self.stop_watching()
                 self._notify(SessionLost(lease))
@@ -140,8 +140,8 @@ class Heartbeater:
             self._notify(Failed(error))
         finally:
             self.stop_watching()
-            if self._leading is not None:
-                await asyncio.wait([self._leading])
+            if self._leader_task is not None:
+                await asyncio.wait([self._leader_task])
 
     # --- registration ---------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Heartbeater:
             drained = is_own and row is not None and row.get("drained") is True
             member = self._member(session, before)._replace(drained=drained)
             self.registering = member
-            write = writes.register(context.app, member, before, self._moment())
+            write = writes.register(context.app, member, before, self._timestamp())
             if (await context.write(write)).applied:
                 return member, self._lease(session, first_sent)
 
@@ -173,7 +173,7 @@ class Heartbeater:
         return MemberRow(
             client_id=self._context.client_id,
             session=session,
-            incarnation=_following(before),
+            incarnation=_next_incarnation(before),
             lease_ms=self._lease_ms,
             weight=config.weight,
             state=self.state,
@@ -211,13 +211,15 @@ class Heartbeater:
                     "by another live process; give each process an id of its own"
                 )
         try:  # once: after an outage a repeated try would hit who couldn't beat yet
-            await context.store.write(writes.fence(context.app, before, self._moment()))
+            await context.store.write(
+                writes.fence(context.app, before, self._timestamp())
+            )
         except StoreUnavailableError as error:
             context.failure_log.record_failure("state store", error)
 
     # --- beating --------------------------------------------------------------------
 
-    async def _live(self, member: MemberRow, lease: Lease) -> None:
+    async def _beat_until_dead(self, member: MemberRow, lease: Lease) -> None:
         """Beat until the row says that this session is dead."""
         clock = self._context.clock
         beat, next_update = 0, clock.now() + UPDATE_SECONDS
@@ -225,17 +227,19 @@ class Heartbeater:
         while True:
             # A beat that took an outage to be answered permits nothing any more.
             if lease.permits(clock.now()):
-                await self._pause(row, clock.now())
-            if (stuck := self._stuck()) is not None:
+                await self._wait_for_next_beat(row, clock.now())
+            if (stuck := self._stuck_work()) is not None:
                 lease.end()
-                await self._give_up(member, stuck)
+                await self._leave(member, stuck)
                 return
             beat, first_sent = beat + 1, clock.now()
             update = first_sent >= next_update
-            wanted_ms = lease_ms(self._config_ms(), self._clients(row))
-            trusted_ms = min(self._lease_ms, wanted_ms)
-            self._lease_ms = wanted_ms
-            written = await self._beat(member, beat, self._moment() if update else None)
+            next_lease_ms = lease_ms(self._config_ms(), self._clients(row))
+            trusted_ms = min(self._lease_ms, next_lease_ms)
+            self._lease_ms = next_lease_ms
+            written = await self._beat(
+                member, beat, self._timestamp() if update else None
+            )
             if not written.applied or written.row is None:
                 return
             row = rows.read_member(written.row)
@@ -278,14 +282,14 @@ class Heartbeater:
         except TimeoutError:
             raise StoreUnavailableError("the heartbeat wasn't answered") from None
 
-    async def _pause(self, row: MemberRow, now: float) -> None:
+    async def _wait_for_next_beat(self, row: MemberRow, now: float) -> None:
         """Wait for the next beat."""
         try:
             async with asyncio.timeout(self._interval(row)):
-                await self._hurry.wait()
+                await self._beat_now.wait()
         except TimeoutError:
             pass
-        self._hurry.clear()
+        self._beat_now.clear()
 
     def _interval(self, row: MemberRow) -> float:
         """Who waits for a plan asks more often, as far as a fleet of this size may."""
@@ -307,13 +311,13 @@ class Heartbeater:
 
     # --- the watchdog ---------------------------------------------------------------
 
-    def _stuck(self) -> InFlightWork | None:
+    def _stuck_work(self) -> InFlightWork | None:
         """Return what has been at the same thing for too long, if anything."""
         work, now = self._oldest_work(), self._context.clock.now()
         limit = self._context.config.max_processing_seconds
         return work if work is not None and now - work.since > limit else None
 
-    async def _give_up(self, member: MemberRow, stuck: InFlightWork) -> None:
+    async def _leave(self, member: MemberRow, stuck: InFlightWork) -> None:
         context = self._context
         if stuck.request_of is not None:
             stuck.request_of.is_stuck = True
@@ -325,20 +329,20 @@ class Heartbeater:
             stuck.stack(),
             extra={"client_id": context.client_id},
         )
-        await context.write(writes.leave(context.app, member, self._moment()))
+        await context.write(writes.leave(context.app, member, self._timestamp()))
 
     async def _wait_for_progress(self) -> None:
-        while self._stuck() is not None:
+        while self._stuck_work() is not None:
             await asyncio.sleep(self._context.config.heartbeat_interval_seconds)
 
     def _config_ms(self) -> tuple[float, float]:
         config = self._context.config
         return config.heartbeat_interval_seconds, config.lease_duration_seconds
 
-    def _moment(self) -> str:
+    def _timestamp(self) -> str:
         return rows.timestamp_text(self._context.clock.wall())
 
 
-def _following(before: LivenessRow | None) -> int:
+def _next_incarnation(before: LivenessRow | None) -> int:
     seen = before.incarnation if before else None
     return seen + 1 if type(seen) is int else 0

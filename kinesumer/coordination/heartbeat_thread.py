@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 Notify = Callable[[Event], None]
-MakeHeart = Callable[["ClientContext", Notify], Heartbeater]
+MakeHeartbeater = Callable[["ClientContext", Notify], Heartbeater]
 
 
 class HeartbeatRunner(Protocol):
     """What the group needs of whatever runs its heart."""
 
-    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         """Start it; ``notify`` is called on the loop that calls this."""
         ...
 
-    def tell(self, change: Callable[[Heartbeater], None]) -> None:
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its own loop."""
         ...
 
@@ -41,18 +41,18 @@ class HeartbeatTask:
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
-        self._heart: Heartbeater | None = None
+        self._heartbeater: Heartbeater | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         """Start the heart."""
-        self._heart = make_heart(self._context, notify)
-        self._task = asyncio.get_running_loop().create_task(self._heart.run())
+        self._heartbeater = make_heartbeater(self._context, notify)
+        self._task = asyncio.get_running_loop().create_task(self._heartbeater.run())
 
-    def tell(self, change: Callable[[Heartbeater], None]) -> None:
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart."""
-        if self._heart is not None:
-            change(self._heart)
+        if self._heartbeater is not None:
+            change(self._heartbeater)
 
     async def stop(self) -> None:
         """Stop the heart; no beat is sent after this returns."""
@@ -67,11 +67,11 @@ class HeartbeatThread:
     def __init__(self, context: ClientContext, thread: StoreThread) -> None:
         self._context = context
         self._thread = thread
-        self._heart: Heartbeater | None = None
+        self._heartbeater: Heartbeater | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
-    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         """Start the heart; events are passed to the loop that calls this."""
         home = asyncio.get_running_loop()
 
@@ -80,9 +80,9 @@ class HeartbeatThread:
             if not home.is_closed():
                 home.call_soon_threadsafe(notify, event)
 
-        self._thread.call_soon(self._begin, make_heart, pass_on)
+        self._thread.call_soon(self._begin, make_heartbeater, pass_on)
 
-    def tell(self, change: Callable[[Heartbeater], None]) -> None:
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its own loop."""
         self._thread.call_soon(self._change, change)
 
@@ -94,23 +94,23 @@ class HeartbeatThread:
 
     # --- on the thread --------------------------------------------------------------
 
-    def _begin(self, make_heart: MakeHeart, notify: Notify) -> None:
+    def _begin(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         context = replace(self._context, store=self._thread.store)
-        self._heart = make_heart(context, notify)
-        self._task = asyncio.get_running_loop().create_task(self._live(notify))
+        self._heartbeater = make_heartbeater(context, notify)
+        self._task = asyncio.get_running_loop().create_task(self._run(notify))
 
-    async def _live(self, notify: Notify) -> None:
-        assert self._heart is not None
+    async def _run(self, notify: Notify) -> None:
+        assert self._heartbeater is not None
         try:
-            await self._heart.run()
+            await self._heartbeater.run()
         except asyncio.CancelledError:
             if not self._is_stopping:
                 notify(Failed(StoreThreadEndedError()))
             raise
 
     def _change(self, change: Callable[[Heartbeater], None]) -> None:
-        if self._heart is not None:
-            change(self._heart)
+        if self._heartbeater is not None:
+            change(self._heartbeater)
 
     async def _end(self) -> None:
         if self._task is not None:

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import LeaderRow, LivenessRow, MemberRow
     from kinesumer.runtime.context import ClientContext
 
-STEP_SECONDS = 0.2
+STANDBY_DELAY_SECONDS = 0.2
 """Standbys step up in order of index, this far apart."""
-GLANCE_SECONDS = 10.0
+LEADER_POLL_SECONDS = 10.0
 """How often clients that aren't standbys look whether somebody leads."""
-FIRST_SECONDS = 1.0
+FIRST_PLAN_DELAY_SECONDS = 1.0
 """A new group's first plan waits for who starts at the same moment: until nobody has
 joined for so long."""
-FIRST_LOOK_SECONDS = 0.25
-SILENT_SHARE = 0.625
+FIRST_PLAN_POLL_SECONDS = 0.25
+SILENT_LEASE_SHARE = 0.625
 """Share of the lease after which a heart that hasn't beaten is thought to be silent:
 between two and three beats."""
-RESHARD_SECONDS = 300.0
+SHARD_READ_SECONDS = 300.0
 """How often the leader reads all shard rows to see whether shares drifted, if its own
 keeper tells of no change; while others keep streams, as often as these are listed."""
 
@@ -64,27 +64,27 @@ class Leader:
         """Sessions whose death mark was read or written."""
         self._context = context
         self._lease = lease
-        self._me = member
+        self._member = member
         self._reachable = reachable
         self._assigned = assigned
         self._elected = elected
         self._wake = asyncio.Event()
         self._watch = HeartbeatWatch()
-        self._agenda = RebalanceSchedule(context.config.rebalance_delay_seconds)
+        self._schedule = RebalanceSchedule(context.config.rebalance_delay_seconds)
         self._plan: plan.Plan = {}
         self._pruner = Pruner()
         self._newest: tuple[frozenset[str], float] = (frozenset(), 0.0)
-        self._is_first = False
+        self._awaits_first_plan = False
         self._shards: dict[str, list[int]] = {}
         self._next_shards = 0.0
 
-    def work_with(self, context: ClientContext) -> None:
+    def use_context(self, context: ClientContext) -> None:
         """Use the ports of the loop that this runs on."""
         self._context = context
 
-    def follow(self, member: MemberRow) -> None:
+    def update_member(self, member: MemberRow) -> None:
         """Take in one's own row, as the last heartbeat returned it."""
-        self._me = member
+        self._member = member
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +94,7 @@ class Leader:
     @property
     def is_leading(self) -> bool:
         """Tell whether this session leads, as far as it knows."""
-        return self.leader is not None and self.leader.session == self._me.session
+        return self.leader is not None and self.leader.session == self._member.session
 
     @property
     def shard_counts(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ class Leader:
         """Look at the members until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.poll()
             except CorruptRowError as error:  # of the leader: who leads can't be known
                 self._context.failure_log.record_corrupt_row(error)
             try:
@@ -121,7 +121,7 @@ class Leader:
                 pass
             self._wake.clear()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read, fence, step up and plan once."""
         if self._polls_leader_only() and await self._leader_beats():
             return
@@ -135,20 +135,22 @@ class Leader:
 
     def _interval(self) -> float:
         config = self._context.config
-        if self._is_first:
-            return FIRST_LOOK_SECONDS
+        if self._awaits_first_plan:
+            return FIRST_PLAN_POLL_SECONDS
         if self.is_leading:
             return config.leader_interval_seconds
         if self._polls_leader_only():
-            return GLANCE_SECONDS
-        return interval_seconds(config.heartbeat_interval_seconds, self._me.clients)
+            return LEADER_POLL_SECONDS
+        return interval_seconds(config.heartbeat_interval_seconds, self._member.clients)
 
     def _polls_leader_only(self) -> bool:
         # Who leads stays so, however many clients with lower ids have joined since.
         if self.leader is None or self.is_leading:
             return False
-        place = sum(m.client_id < self._me.client_id for m in self.members)
-        return (place if self._me.index is None else self._me.index) >= plan.STANDBYS
+        place = sum(m.client_id < self._member.client_id for m in self.members)
+        return (
+            place if self._member.index is None else self._member.index
+        ) >= plan.STANDBYS
 
     async def _leader_beats(self) -> bool:
         """Read the leader's row only: enough for those that aren't standbys."""
@@ -163,7 +165,7 @@ class Leader:
         if now is None or proves_death(self.leader.session, now):
             return False
         self.members = [m for m in self.members if m.client_id != now.client_id]
-        self.members = plan.alive([*self.members, now])
+        self.members = plan.live_clients([*self.members, now])
         return known is None or known.beat != now.beat
 
     async def _read_members(self) -> None:
@@ -181,8 +183,8 @@ class Leader:
         if not self._lease.permits(now):
             # Whoever can't beat itself has no business judging others' beats.
             self._watch.reset()
-        stale = self._watch.look(pulses, now, gap)
-        self.members = [self._with_liveness(m, now) for m in plan.alive(members)]
+        stale = self._watch.observe(pulses, now, gap)
+        self.members = [self._with_liveness(m, now) for m in plan.live_clients(members)]
         for pulse in stale:
             if self._should_fence(pulse):
                 await self._fence(pulse)
@@ -193,7 +195,7 @@ class Leader:
         Planned without it, others wait for its shards by the time it is fenced, and it
         is given none that others read well.
         """
-        patience = SILENT_SHARE * member.lease_ms / 1000
+        patience = SILENT_LEASE_SHARE * member.lease_ms / 1000
         if member.state != "up" or not self._watch.is_silent(member, now, patience):
             return member
         return member._replace(state="silent")
@@ -201,12 +203,12 @@ class Leader:
     @property
     def is_alone(self) -> bool:
         """Tell whether this session leads, and nobody could take its shards over."""
-        others = [m for m in self.members if m.session != self._me.session]
+        others = [m for m in self.members if m.session != self._member.session]
         return self.is_leading and all(plan.is_departing(m) for m in others)
 
     def _should_fence(self, member: LivenessRow) -> bool:
         """The leader fences anybody, others only the leader; nobody fences itself."""
-        if member.session == self._me.session:
+        if member.session == self._member.session:
             return False
         if self.is_leading or self.leader is None:
             return True
@@ -244,18 +246,20 @@ class Leader:
         if not await self._is_leaderless():
             return False
         ids = [m.client_id for m in self.members]
-        me = self._me.client_id
+        me = self._member.client_id
         if me not in ids:
             return False
-        await asyncio.sleep(ids.index(me) * STEP_SECONDS)
+        await asyncio.sleep(ids.index(me) * STANDBY_DELAY_SECONDS)
         if ids.index(me) > 0 and not await self._is_leaderless():
             return False
         context, before = self._context, self.leader
         known = max(m.leader_epoch for m in self.members)
-        written = await context.write(writes.lead(context.app, self._me, before, known))
+        written = await context.write(
+            writes.lead(context.app, self._member, before, known)
+        )
         self.leader = rows.read_leader(written.row) if written.row else None
         if self.is_leading:
-            self._agenda.begin(self._moved_by() if before else -math.inf)
+            self._schedule.reset(self._moves_done_at() if before else -math.inf)
             self._next_shards = 0.0
             logger.info(
                 "leading %s",
@@ -278,10 +282,10 @@ class Leader:
         if self.leader.session in alive:
             return False
         if self.leader.session not in self.dead:
-            await self._verify(self.leader.client_id, self.leader.session)
+            await self._verify_death(self.leader.client_id, self.leader.session)
         return self.leader.session in self.dead
 
-    async def _verify(self, client_id: str, session: str) -> None:
+    async def _verify_death(self, client_id: str, session: str) -> None:
         row = await self._context.read(rows.member_key(self._context.app, client_id))
         if proves_death(session, rows.read_liveness(row) if row else None):
             self.dead.add(session)
@@ -291,11 +295,11 @@ class Leader:
     async def _plan_if_changed(self) -> None:
         now = self._context.clock.now()
         await self._read_shards(now)
-        self._is_first = self._waits_for_others(now)
+        self._awaits_first_plan = self._waits_for_others(now)
         # An empty plan, before the first baseline is laid, would help nobody.
-        if self._is_first or not self._shards:
+        if self._awaits_first_plan or not self._shards:
             return
-        made = self._agenda.is_due(self.members, self._shards, now)
+        made = self._schedule.is_due(self.members, self._shards, now)
         if made:
             self._plan = self._make_plan()
         todo = plan.to_assign(self._plan, self.members)
@@ -303,9 +307,11 @@ class Leader:
             await self._publish(todo)
         if made:
             moves = plan.moves_any(self._plan, self.members)
-            self._agenda.planned(self.members, self._moved_by() if moves else -math.inf)
+            self._schedule.record_plan(
+                self.members, self._moves_done_at() if moves else -math.inf
+            )
 
-    def _moved_by(self) -> float:
+    def _moves_done_at(self) -> float:
         """Return when the moves of a plan published now are done."""
         config, clients = self._context.config, len(self.members)
         beat = interval_seconds(config.heartbeat_interval_seconds, clients)
@@ -318,7 +324,7 @@ class Leader:
         sessions = frozenset(m.session for m in self.members)
         if sessions != self._newest[0]:
             self._newest = (sessions, now)
-        return now - self._newest[1] < FIRST_SECONDS
+        return now - self._newest[1] < FIRST_PLAN_DELAY_SECONDS
 
     def _make_plan(self) -> plan.Plan:
         return plan.make_plan(
@@ -337,17 +343,17 @@ class Leader:
         if now >= self._next_shards:
             elsewhere = asked - self._reachable()
             listing = self._context.config.listing_interval_seconds
-            self._next_shards = now + (listing if elsewhere else RESHARD_SECONDS)
+            self._next_shards = now + (listing if elsewhere else SHARD_READ_SECONDS)
             known = set()
         for arn in await self._complete_streams(asked - known):
             if arn not in self._shards:
-                self._agenda.ask()
+                self._schedule.request()
             # Told of a change, it mustn't read what was there before it.
             stored = await read_shards(self._context, arn, consistent=True)
-            self._shards[arn] = lineage.places(stored.rows)
+            self._shards[arn] = lineage.open_shard_starts(stored.rows)
         new = self._make_plan()
         if plan.has_drifted(self._plan, self._shards, new, self.members):
-            self._agenda.ask()
+            self._schedule.request()
 
     async def _complete_streams(self, arns: frozenset[str]) -> list[str]:
         """Return those of the streams whose baseline is complete."""
@@ -404,5 +410,5 @@ class Leader:
         )
         written = await context.write(write)
         now = context.parse_row(rows.read_member, written.row)
-        if now is not None and member.session == self._me.session:
+        if now is not None and member.session == self._member.session:
             self._assigned(now)

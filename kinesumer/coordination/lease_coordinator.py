@@ -80,46 +80,48 @@ class LeaseCoordinator:
         self._member = member
         self._streams = streams
         self._buffer = buffer
-        self._deaths = DeadSessions(context, member.session, dead)
+        self._dead_sessions = DeadSessions(context, member.session, dead)
         self._sync_progress = sync_progress
-        self._ends = ShardEndHandler(
+        self._shard_ends = ShardEndHandler(
             context, streams, sync_progress, self._write_as_owner
         )
-        self._asked = member.streams
+        self._requested_arns = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
         self._moving: dict[ShardKey, float] = {}
         self._releasing: set[ShardKey] = set()
-        self._sought: dict[ShardKey, int] = {}
+        self._seeked_epochs: dict[ShardKey, int] = {}
         """The last epoch of a shard that a seek took away."""
-        self._strays = StaleLeases(context, member.session)
-        self._paused = PauseCache(context)
-        self._heeded = -1
+        self._stale_leases = StaleLeases(context, member.session)
+        self._pause_cache = PauseCache(context)
+        self._applied_notice = -1
         """The last notice that was acted upon."""
         self._is_over = False
         self._open_claims: dict[ShardKey, Claim] = {}
-        self._confirmed: set[str] = set()
+        self._confirmed_streams: set[str] = set()
         """ARNs of streams that are those that the group knows."""
-        self._refused: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
+        self._rejected_positions: dict[
+            ShardKey, tuple[Position | None, CorruptRowError]
+        ] = {}
         self._next_read = 0.0
         self._polls = 0
         self._tasks: asyncio.TaskGroup
 
     # --- what others call -----------------------------------------------------------
 
-    def follow(self, member: MemberRow) -> None:
+    def update_member(self, member: MemberRow) -> None:
         """Take in one's own row: a new range is acted on at once."""
         before = self._member
         self._member = member
         if member.range is not None:
-            self._range = self._wanted(member.range)
+            self._range = self._requested_parts(member.range)
         if member.plan != before.plan or member.notice > before.notice:
             self.poll_now()
 
     def restrict(self, asked: frozenset[str]) -> None:
         """Give up streams that aren't asked for any more, without a plan."""
-        self._asked = asked
-        self._range = self._wanted(self._range)
+        self._requested_arns = asked
+        self._range = self._requested_parts(self._range)
         for key, owned in self.held.items():
             if key.stream_arn not in asked:
                 self._begin_hand_over(owned)
@@ -137,14 +139,14 @@ class LeaseCoordinator:
 
     def was_seeked_away(self, fence: Fence) -> bool:
         """Tell whether what was done in an epoch doesn't count, which is no loss."""
-        return fence.epoch <= self._sought.get(fence.shard, -1)
+        return fence.epoch <= self._seeked_epochs.get(fence.shard, -1)
 
     async def run(self) -> None:
         """Go round until cancelled or until the lease is dead."""
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 while not self._lease.dead:
-                    await self.round()
+                    await self.run_once()
                     try:
                         async with asyncio.timeout(self._pause()):
                             await self._wake.wait()
@@ -154,10 +156,10 @@ class LeaseCoordinator:
             finally:
                 self._is_over = True
 
-    def refused(self, owned: OwnedShard, now: ShardRow | None) -> None:
+    def on_rejected(self, owned: OwnedShard, now: ShardRow | None) -> None:
         """Act on a row that refused a commit: it was sought, or it is another's."""
         if now is not None and ownership.was_seeked(owned.row, now):
-            self._seek_away(owned)
+            self._release_seeked(owned)
         else:
             self.drop(owned)
 
@@ -197,7 +199,7 @@ class LeaseCoordinator:
 
     # --- one round ------------------------------------------------------------------
 
-    async def round(self) -> None:
+    async def run_once(self) -> None:
         """Release what lies outside the range, then claim what lies inside."""
         self._release_outside()
         if not self._lease.permits(self._context.clock.now()):
@@ -208,7 +210,7 @@ class LeaseCoordinator:
             self._next_read = now + FULL_POLL_SECONDS
             try:
                 with self._context.telemetry.measure(ROUND_DURATION):
-                    await self._claim_inside()
+                    await self._claim_in_range()
             except StoreUnavailableError as error:
                 self._context.failure_log.record_failure("state store", error)
                 self._next_read = now + SLOW_POLL_SECONDS
@@ -219,9 +221,9 @@ class LeaseCoordinator:
             return POLL_SECONDS
         return min(max(0.0, self._next_read - now), FULL_POLL_SECONDS)
 
-    def _wanted(self, range_: Range) -> Range:
+    def _requested_parts(self, range_: Range) -> Range:
         """A plan may still name streams that aren't asked for any more."""
-        return tuple(part for part in range_ if part.stream_arn in self._asked)
+        return tuple(part for part in range_ if part.stream_arn in self._requested_arns)
 
     def _release_outside(self) -> None:
         heartbeat = self._context.config.heartbeat_interval_seconds
@@ -256,23 +258,23 @@ class LeaseCoordinator:
             extra=owned.log_fields,
         )
 
-    async def _claim_inside(self) -> None:
-        found = await self._read_inside()
+    async def _claim_in_range(self) -> None:
+        found = await self._read_rows()
         await self._confirm_streams()
-        decided = self._decide(found)
-        if await self._deaths.verify(decided.verify):
-            decided = self._decide(found)
-        await self._strays.release(self._range, decided.strays, self._busy_keys())
-        self.pending = decided.pending
-        if decided.pending:
+        decision = self._decide_claims(found)
+        if await self._dead_sessions.verify(decision.verify):
+            decision = self._decide_claims(found)
+        await self._stale_leases.release(self._range, decision.stale, self._busy_keys())
+        self.pending = decision.pending
+        if decision.pending:
             self._polls += 1
             slow = self._polls > POLLS_BEFORE_SLOW
             pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
             self._next_read = self._context.clock.now() + pause
-        elif ownership.begins_inside(self._range, found):
+        elif ownership.starts_inside_shard(self._range, found):
             self._next_read = self._context.clock.now() + SLOW_POLL_SECONDS
         left = await self._claim_each(
-            Claim(row, self._context.new_id(), row.owner) for row in decided.claim
+            Claim(row, self._context.new_id(), row.owner) for row in decision.claim
         )
         if left:
             self._next_read = self._context.clock.now()
@@ -303,57 +305,59 @@ class LeaseCoordinator:
 
         Raises StreamRecreatedError: nothing of a stream made anew may be claimed.
         """
-        for arn in sorted({part.stream_arn for part in self._range} - self._confirmed):
+        for arn in sorted(
+            {part.stream_arn for part in self._range} - self._confirmed_streams
+        ):
             key = rows.stream_key(self._context.app, arn)
             row = await self._context.store.get(key)
             stored = self._context.parse_row(rows.read_stream, row)
             if stored is not None:
                 check_identity(stored, self._streams[arn].info)
-                self._confirmed.add(arn)
+                self._confirmed_streams.add(arn)
 
-    async def _read_inside(self) -> list[ShardRow]:
+    async def _read_rows(self) -> list[ShardRow]:
         """Read the rows in one's range, and heed what operators changed in them."""
         notice = self._member.notice
-        noticed = notice > self._heeded
-        await self._paused.look(noticed=noticed)
+        noticed = notice > self._applied_notice
+        await self._pause_cache.refresh(noticed=noticed)
         inside = await read_range(self._context, self._range, consistent=noticed)
-        self._heeded = notice
+        self._applied_notice = notice
         for row in inside:
             if (owned := self.held.get(row.key)) is not None:
                 self._apply_operator_change(owned, row)
-        return [row for row in inside if not self._refuses(row)]
+        return [row for row in inside if not self._was_rejected(row)]
 
     def _apply_operator_change(self, owned: OwnedShard, now: ShardRow) -> None:
         """Give up a held shard that was sought or paused since it was claimed."""
         if ownership.was_seeked(owned.row, now):
-            self._seek_away(owned)
-        elif now.epoch == owned.row.epoch and self._paused.pauses.cover(now):
+            self._release_seeked(owned)
+        elif now.epoch == owned.row.epoch and self._pause_cache.pauses.cover(now):
             self._begin_hand_over(owned)
 
-    def _seek_away(self, owned: OwnedShard) -> None:
+    def _release_seeked(self, owned: OwnedShard) -> None:
         """Give up a shard that is ours, to claim it again at its new position."""
         self._note_seek(owned)
         self._begin_hand_over(owned)
 
     def _note_seek(self, owned: OwnedShard) -> None:
         owned.seeked = True
-        self._sought[owned.key] = owned.row.epoch
+        self._seeked_epochs[owned.key] = owned.row.epoch
 
-    def _decide(self, found: list[ShardRow]) -> ownership.ClaimDecision:
-        return ownership.decide(
+    def _decide_claims(self, found: list[ShardRow]) -> ownership.ClaimDecision:
+        return ownership.decide_claims(
             found,
             self._busy_keys(),
-            self._deaths.dead,
+            self._dead_sessions.dead,
             self._member.session,
-            self._paused.pauses,
+            self._pause_cache.pauses,
         )
 
     def _busy_keys(self) -> set[ShardKey]:
         return self.held.keys() | self._open_claims.keys()
 
-    def _refuses(self, row: ShardRow) -> bool:
+    def _was_rejected(self, row: ShardRow) -> bool:
         """Tell whether Kinesis has refused the position that stands in a row."""
-        position, error = self._refused.get(row.key, (None, None))
+        position, error = self._rejected_positions.get(row.key, (None, None))
         if error is None or position != row.position:
             return False
         self._context.failure_log.record_corrupt_row(error)
@@ -384,23 +388,23 @@ class LeaseCoordinator:
             return True
         is_mine = won.owner == self._member.session
         if is_mine and won.claim == nonce:
-            self._take(won)
+            self._start_shard(won)
         elif is_mine or won.epoch == row.epoch:
             # A seek came after a claim of ours, or a pause before it: a late try of it
             # may still win when that ends.
-            self._strays.add(won)
+            self._stale_leases.add(won)
         return True
 
-    def _take(self, row: ShardRow) -> None:
+    def _start_shard(self, row: ShardRow) -> None:
         config = self._context.config
         app = self._context.app
         owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
         self.held[row.key] = owned
-        self._strays.forget(row.key)
+        self._stale_leases.forget(row.key)
         stream = self._streams[row.key.stream_arn]
         reader = ShardReader(self._context, stream, owned, self._buffer)
         owned.task = self._tasks.create_task(self._read(owned, reader))
-        self._tasks.create_task(self._until_end(owned))
+        self._tasks.create_task(self._wait_for_end(owned))
         logger.info(
             "claimed %s %s, epoch %d",
             owned.source.stream,
@@ -414,11 +418,11 @@ class LeaseCoordinator:
         try:
             await reader.run()
         except CorruptRowError as error:
-            self._refused[owned.key] = owned.row.position, error
+            self._rejected_positions[owned.key] = owned.row.position, error
             self._begin_hand_over(owned)
 
-    async def _until_end(self, owned: OwnedShard) -> None:
-        if await self._ends.reached(owned) or owned.seeked:
+    async def _wait_for_end(self, owned: OwnedShard) -> None:
+        if await self._shard_ends.wait_and_close(owned) or owned.seeked:
             self.poll_now()
 
     async def _write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
@@ -430,10 +434,10 @@ class LeaseCoordinator:
         now = self._context.parse_row(rows.read_shard, written.row)
         if now is not None and ownership.was_seeked(owned.row, now):
             self._note_seek(owned)
-            self._strays.add(now)
+            self._stale_leases.add(now)
             return False
         if written.applied or (
-            now is not None and ownership.covers(now, write, position)
+            now is not None and ownership.was_applied(now, write, position)
         ):
             if position is not None:
                 owned.stored(position)

@@ -53,20 +53,20 @@ class DeadSessions:
 PRUNE_SECONDS = 600.0
 
 
-DEAD_SECONDS = 3600.0
+DEAD_ROW_SECONDS = 3600.0
 """Dead rows are kept for an hour by their date, for people to see."""
 
 
-LATE_SECONDS = 900.0
+MAX_REQUEST_DELAY_SECONDS = 900.0
 """… and for this long on the leader's own clock, whatever the dates say: until then a
 request that was signed before the death might still be accepted."""
 
 
-AT_ONCE = 25
+PRUNE_BATCH_ROWS = 25
 """Rows looked at in one go: between them the leader sees who lives and who doesn't."""
 
 
-MOST_DUE = 10_000
+MAX_PRUNE_KEYS = 10_000
 
 
 class Pruner:
@@ -88,18 +88,21 @@ class Pruner:
         now = context.clock.now()
         if now >= self._next:
             self._next = now + PRUNE_SECONDS
-            self._due = (await self._long_dead(context))[:MOST_DUE]
-        due, self._due = self._due[:AT_ONCE], self._due[AT_ONCE:]
+            self._due = (await self._long_dead(context))[:MAX_PRUNE_KEYS]
+        due, self._due = self._due[:PRUNE_BATCH_ROWS], self._due[PRUNE_BATCH_ROWS:]
         for key in due:
             row = await context.read(key)
             member = rows.read_liveness(row) if row else None
             if member is None or not member.dead:
                 continue
-            if self._since.get(member.session, math.inf) <= now - LATE_SECONDS:
+            if (
+                self._since.get(member.session, math.inf)
+                <= now - MAX_REQUEST_DELAY_SECONDS
+            ):
                 await context.write(writes.prune_member(context.app, member))
 
     async def _long_dead(self, context: ClientContext) -> list[Key]:
-        moment = rows.timestamp_text(context.clock.wall() - DEAD_SECONDS)
+        moment = rows.timestamp_text(context.clock.wall() - DEAD_ROW_SECONDS)
         partition = rows.member_key(context.app, "").pk
         return await context.until_available(
             lambda: context.store.query_not_updated_since(partition, moment)

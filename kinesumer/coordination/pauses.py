@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 
-LONGEST_REASON = 200
+MAX_REASON_CHARACTERS = 200
 """Rows stay under a kilobyte, since DynamoDB bills by it."""
 
 
@@ -77,9 +77,9 @@ async def pause(
     ConfigurationError for a stream or shard that the app doesn't know, and for a reason
     that is too long or can't be printed; GroupBusyError while a Spark query lives.
     """
-    if len(reason) > LONGEST_REASON:
+    if len(reason) > MAX_REASON_CHARACTERS:
         raise ConfigurationError(
-            f"a reason of {len(reason)} characters: say it in {LONGEST_REASON}"
+            f"a reason of {len(reason)} characters: say it in {MAX_REASON_CHARACTERS}"
         )
     if not reason.isprintable():
         raise ConfigurationError(
@@ -162,7 +162,7 @@ async def _live_members(context: ClientContext) -> list[MemberRow]:
     return [member for member in members if not member.dead]
 
 
-PAUSES_SECONDS = 600.0
+PAUSE_REFRESH_SECONDS = 600.0
 """How often it is read though no operator gave notice."""
 
 
@@ -212,9 +212,9 @@ class PauseCache:
         self._context = context
         self._next_read = -math.inf
 
-    async def look(self, *, noticed: bool) -> None:
+    async def refresh(self, *, noticed: bool) -> None:
         """Read what is paused if it may have changed. Raises StoreUnavailableError."""
         now = self._context.clock.now()
         if noticed or now >= self._next_read:
             self.pauses = await read_pauses(self._context, consistent=noticed)
-            self._next_read = now + PAUSES_SECONDS
+            self._next_read = now + PAUSE_REFRESH_SECONDS

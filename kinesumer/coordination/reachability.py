@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 PROBE_SECONDS = 5.0
-ANSWERS = (
+REACHED_ERRORS = (
     ExpiredIteratorError,
     InvalidPositionError,
     ShardMissingError,
@@ -52,39 +52,41 @@ class Reachability:
         """Look every few seconds until cancelled."""
         while True:
             await asyncio.sleep(PROBE_SECONDS)
-            await self._look()
+            await self._check()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         waiting = [stream for stream in self._waiting() if stream.failing is not None]
         if self._is_degraded:
             await asyncio.gather(*(self._probe(stream) for stream in waiting))
         for stream in waiting:
-            if not self._is_silent(stream):
+            if not self._is_unreachable(stream):
                 stream.failing = None  # nothing goes on with it that could succeed
-        silent = [s.label for s in (*self._reading(), *waiting) if self._is_silent(s)]
-        if bool(silent) != self._is_degraded:
-            self._change(silent)
+        unreachable = [
+            s.label for s in (*self._reading(), *waiting) if self._is_unreachable(s)
+        ]
+        if bool(unreachable) != self._is_degraded:
+            self._change(unreachable)
 
-    def _is_silent(self, stream: OpenStream) -> bool:
+    def _is_unreachable(self, stream: OpenStream) -> bool:
         if stream.failing is None:
             return False
         since, until, *_ = stream.failing
         return until - since > self._context.config.unreachable_after_seconds
 
-    def _change(self, silent: list[str]) -> None:
-        self._is_degraded = bool(silent)
-        if silent:
+    def _change(self, unreachable: list[str]) -> None:
+        self._is_degraded = bool(unreachable)
+        if unreachable:
             logger.error(
                 "can't read %s: other clients are given the shards",
-                ", ".join(silent),
-                extra={"client_id": self._context.client_id, "objects": silent},
+                ", ".join(unreachable),
+                extra={"client_id": self._context.client_id, "objects": unreachable},
             )
         else:
             logger.warning(
                 "all streams can be read again",
                 extra={"client_id": self._context.client_id},
             )
-        self._set_state("degraded" if silent else "up")
+        self._set_state("degraded" if unreachable else "up")
 
     async def _probe(self, stream: OpenStream) -> None:
         """Read what couldn't be read: what else is answered tells nothing of that."""
@@ -95,7 +97,7 @@ class Reachability:
             async with source.connection(), timeout(REQUEST_SECONDS):
                 iterator = await source.get_iterator(shard_id, after)
                 await source.get_records(iterator, limit=1)  # no room is asked for
-        except ANSWERS:
+        except REACHED_ERRORS:
             pass
         except TimeoutError:
             return

@@ -37,7 +37,7 @@ class ShardEndHandler:
         self._sync_progress = sync_progress
         self._give_up = give_up
 
-    async def reached(self, owned: OwnedShard) -> bool:
+    async def wait_and_close(self, owned: OwnedShard) -> bool:
         """Wait for a closed shard's last record to be done, then open its children.
 
         Tell whether the end is stored: it isn't if the shard is given up before.

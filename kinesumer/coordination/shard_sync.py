@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.membership import LATE_SECONDS
+from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage
 from kinesumer.errors import CorruptRowError, StreamRecreatedError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
-SETTLED_SECONDS = 300.0
+RESYNC_SECONDS = 300.0
 """How long rows are taken to be in step with a listing that stays the same: operators
 may have opened shards again."""
 
@@ -48,17 +48,17 @@ class ShardSyncer:
         self._streams = streams
         self._kept = kept
         self._changed = changed
-        self._now = asyncio.Event()
+        self._wake = asyncio.Event()
 
-    def hurry(self) -> None:
+    def sync_soon(self) -> None:
         """Look at once: there may be more to keep."""
-        self._now.set()
+        self._wake.set()
 
     def resync(self) -> None:
         """Look at once, also where everything was in step: an operator wrote."""
         for stream in self._streams.values():
-            stream.settled = None
-        self._now.set()
+            stream.synced_listing = None
+        self._wake.set()
 
     async def run(self) -> None:
         """Keep what is to be kept until cancelled."""
@@ -71,35 +71,35 @@ class ShardSyncer:
                     running.pop(arn).cancel()
                 for arn in sorted(kept):
                     if arn not in running or running[arn].done():
-                        running[arn] = tasks.create_task(self._keep(arn))
+                        running[arn] = tasks.create_task(self._sync(arn))
                 try:
                     async with asyncio.timeout(
                         self._context.config.listing_interval_seconds
                     ):
-                        await self._now.wait()
+                        await self._wake.wait()
                 except TimeoutError:
                     pass
-                self._now.clear()
+                self._wake.clear()
 
-    async def _keep(self, arn: str) -> None:
-        if await keep(self._context, self._streams[arn]):
+    async def _sync(self, arn: str) -> None:
+        if await sync_shards(self._context, self._streams[arn]):
             self._changed()
 
 
-async def keep(context: ClientContext, stream: OpenStream) -> bool:
+async def sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     """Bring one stream's rows in step with its listing; tell whether they changed.
 
     Nothing changes while the stream's own row can't be read, which is reported. Raises
     StreamRecreatedError if the stream was made anew under the same name.
     """
     try:
-        return await _keep(context, stream)
+        return await _sync_shards(context, stream)
     except CorruptRowError as error:
         context.failure_log.record_corrupt_row(error)
         return False
 
 
-async def _keep(context: ClientContext, stream: OpenStream) -> bool:
+async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     info = await stream.describe(context)
     row = await _stream_row(context, stream.arn)
     if row is not None:
@@ -107,14 +107,14 @@ async def _keep(context: ClientContext, stream: OpenStream) -> bool:
     if row is None or not row.baseline:
         return await _create_initial_rows(context, stream, row, info)
     shards = await _list(context, stream)
-    if context.clock.now() >= stream.settled_until:
-        stream.settled = None
-    if shards == stream.settled or not lineage.is_complete(shards):
+    if context.clock.now() >= stream.synced_until:
+        stream.synced_listing = None
+    if shards == stream.synced_listing or not lineage.is_complete(shards):
         return False
     found, unreadable = await read_shards(context, stream.arn)
     repairs = lineage.repairs(stream.arn, found, shards, unreadable)
-    before = stream.places
-    stream.places = lineage.places([*found, *repairs.create])
+    before = stream.open_shard_starts
+    stream.open_shard_starts = lineage.open_shard_starts([*found, *repairs.create])
     await write_all(
         context, [writes.create_shard(context.app, new) for new in repairs.create]
     )
@@ -131,11 +131,11 @@ async def _keep(context: ClientContext, stream: OpenStream) -> bool:
     )
     # Nothing to repair, nothing under way: so it stays until the listing changes.
     is_open = all(row.ready or row.ended for row in found)
-    is_settled = is_open and not (unreadable or any(repairs))
-    stream.settled = shards if is_settled else None
-    stream.settled_until = context.clock.now() + SETTLED_SECONDS
+    is_synced = is_open and not (unreadable or any(repairs))
+    stream.synced_listing = shards if is_synced else None
+    stream.synced_until = context.clock.now() + RESYNC_SECONDS
     # The first time it is news, too: the leader may have read the rows before that.
-    return before != stream.places or bool(repairs.create or repairs.ready)
+    return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
 
 
 async def _still_ready(
@@ -168,7 +168,7 @@ def _long_unlisted(
     return [
         shard
         for shard in shards
-        if now - stream.unlisted_since[shard.key.shard_id] >= LATE_SECONDS
+        if now - stream.unlisted_since[shard.key.shard_id] >= MAX_REQUEST_DELAY_SECONDS
     ]
 
 
@@ -219,7 +219,7 @@ async def _create_initial_rows(
         closed = closed if written.applied else frozenset()
     origin = lineage.Origin(row, closed, await _go_positions(context, stream))
     first = lineage.first_rows(origin, shards)
-    stream.places = lineage.places(first)
+    stream.open_shard_starts = lineage.open_shard_starts(first)
     await write_all(context, [writes.create_shard(context.app, new) for new in first])
     await context.write(writes.baseline(context.app, row))
     logger.info(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.membership import LATE_SECONDS
+from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.core import claims
 from kinesumer.wire import rows, writes
 
@@ -32,7 +32,10 @@ class StaleLeases:
 
     def add(self, row: ShardRow) -> None:
         """Note a row that refused what the session wrote."""
-        self._known[row.key] = row, self._context.clock.now() + LATE_SECONDS
+        self._known[row.key] = (
+            row,
+            self._context.clock.now() + MAX_REQUEST_DELAY_SECONDS,
+        )
 
     def forget(self, key: ShardKey) -> None:
         """Note that the session holds a shard."""

@@ -85,7 +85,7 @@ async def require_no_go_clients(context: ClientContext) -> None:
         )
 
 
-START_AGAIN = "stop the query and start again, or use another app name"
+RESTART_ADVICE = "stop the query and start again, or use another app name"
 
 
 def live_go_clients(found: Iterable[Row], now: float) -> list[str]:
@@ -98,7 +98,7 @@ def live_go_clients(found: Iterable[Row], now: float) -> list[str]:
 
 
 async def require_no_spark_query(
-    context: ClientContext, advice: str = START_AGAIN
+    context: ClientContext, advice: str = RESTART_ADVICE
 ) -> None:
     """Raise GroupBusyError if a Spark query holds this app's group; fence a dead one.
 
@@ -125,17 +125,17 @@ async def find_live_members(
 
     Whose heartbeat doesn't change for its lease is fenced.
     """
-    pulses, watch = BeatCounter(), HeartbeatWatch()
+    beat_counter, watch = BeatCounter(), HeartbeatWatch()
     beat_seconds = context.config.heartbeat_interval_seconds
     while True:
         asked = context.clock.now()
         members = [member for member in await read() if not member.dead]
-        beating = pulses.beating(members)
+        beating = beat_counter.beating(members)
         if beating or not members:
             return beating
         if context.clock.now() - asked > beat_seconds:
             watch.reset()  # an outage: they couldn't beat either
-        for member in watch.look(members, context.clock.now(), beat_seconds):
+        for member in watch.observe(members, context.clock.now(), beat_seconds):
             await _fence(context, member)
         await asyncio.sleep(beat_seconds / 4)
 

@@ -74,7 +74,7 @@ def find_shard(known: Iterable[ShardRow], arn: str, shard_id: str) -> ShardRow:
 LISTING_SECONDS = 0.5
 
 
-MOST_LISTINGS = 240
+MAX_LISTINGS = 240
 """Two minutes: reshards take less, and a row without a shard lasts."""
 
 
@@ -117,7 +117,7 @@ async def read_with_listing(
     Raises CorruptRowError, and KinesumerError where there is none within two minutes.
     """
     newest = ""
-    for _ in range(MOST_LISTINGS):
+    for _ in range(MAX_LISTINGS):
         known = await read_all(context, stream.arn)
         listed = await context.until_available(stream.source.list_shards, stream.label)
         if lineage.is_current(listed, known):

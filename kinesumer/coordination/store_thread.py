@@ -93,11 +93,11 @@ class StoreThread:
 
     async def stop(self) -> None:
         """Close the store and end the thread, whatever it is still asked for."""
-        is_told = False
+        is_cancelled = False
         while self._thread.is_alive():
             # A thread that has just begun has no task to cancel yet.
-            if not is_told and self._main is not None:
-                is_told = True
+            if not is_cancelled and self._main is not None:
+                is_cancelled = True
                 self.call_soon(self._main.cancel)
             await asyncio.sleep(STOP_STEP_SECONDS)
 
@@ -105,7 +105,7 @@ class StoreThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._live())
+            asyncio.run(self._serve())
         except asyncio.CancelledError:
             pass  # stop() asked for it
         finally:
@@ -116,7 +116,7 @@ class StoreThread:
             if not self._opened.done():
                 self._opened.set_exception(StoreThreadEndedError())
 
-    async def _live(self) -> None:
+    async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._main = asyncio.current_task()
         try:

@@ -48,14 +48,14 @@ def assign_range(
     Go, with labels each label's sum is less than one off the share of its members.
     """
     rows = _rows(members, shards)
-    pools, claims = [row.pool for row in rows], _claims(members)
-    owned = [dict.fromkeys(row.askers, 0) for row in rows]
+    pools, claims = [row.pool for row in rows], _weights_of(members)
+    owned = [dict.fromkeys(row.requesters, 0) for row in rows]
     if len(rows) > 1:
         balance(claims, pools, owned)
     else:
         owned = [shares_of(claims, pool) for pool in pools]
     owners = [
-        [asker for asker in row.askers for _ in range(counts[asker])]
+        [requester for requester in row.requesters for _ in range(counts[requester])]
         for row, counts in zip(rows, owned, strict=True)
     ]
     return _plan(members, rows, owners)
@@ -75,10 +75,10 @@ def assign_sticky(
     rows = _rows(members, shards)
     owners = [_previous_owners(row, members, previous) for row in rows]
     owned = [
-        dict.fromkeys(row.askers, 0) | Counter(filter(FREE.__lt__, owner))
+        dict.fromkeys(row.requesters, 0) | Counter(filter(FREE.__lt__, owner))
         for row, owner in zip(rows, owners, strict=True)
     ]
-    balance(_claims(members), [row.pool for row in rows], owned)
+    balance(_weights_of(members), [row.pool for row in rows], owned)
     for owner, counts in zip(owners, owned, strict=True):
         _release_excess(owner, counts)
         _fill(owner, counts)
@@ -91,7 +91,7 @@ def assign_sticky(
 class _Row(NamedTuple):
     """Streams that the same members ask for, laid end to end."""
 
-    askers: tuple[int, ...]
+    requesters: tuple[int, ...]
     """Places of members, ascending."""
     slots: list[tuple[str, int]]
     """(stream ARN, starting hash key), ascending; each stream's first is 0."""
@@ -99,25 +99,29 @@ class _Row(NamedTuple):
     @property
     def pool(self) -> Pool:
         """The row as far as sizes go."""
-        return Pool(self.askers, len(self.slots))
+        return Pool(self.requesters, len(self.slots))
 
 
-def _claims(members: Sequence[Member]) -> Weights:
+def _weights_of(members: Sequence[Member]) -> Weights:
     return Weights([m.weight for m in members], [m.label for m in members])
 
 
 def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:
-    """Group the streams by who asks for them; fewest askers first."""
+    """Group the streams by who asks for them; fewest requesters first."""
     slots: dict[tuple[int, ...], list[tuple[str, int]]] = {}
     for arn in sorted(shards):
-        askers = tuple(i for i, member in enumerate(members) if arn in member.streams)
-        if askers:
-            row = slots.setdefault(askers, [])
+        requesters = tuple(
+            i for i, member in enumerate(members) if arn in member.streams
+        )
+        if requesters:
+            row = slots.setdefault(requesters, [])
             row.append((arn, 0))
             row.extend((arn, key) for key in shards[arn][1:])
     return [
-        _Row(askers, slots[askers])
-        for askers in sorted(slots, key=lambda askers: (len(askers), askers))
+        _Row(requesters, slots[requesters])
+        for requesters in sorted(
+            slots, key=lambda requesters: (len(requesters), requesters)
+        )
     ]
 
 
@@ -144,12 +148,12 @@ def _previous_owners(
 ) -> list[int]:
     """Return each slot's owner, or FREE. The first of two that claim a slot has it."""
     owner = [FREE] * len(row.slots)
-    for asker in row.askers:
-        for arn, first, last in previous.get(members[asker].client_id, ()):
+    for requester in row.requesters:
+        for arn, first, last in previous.get(members[requester].client_id, ()):
             begin = bisect_left(row.slots, (arn, first))
             for place in range(begin, bisect_right(row.slots, (arn, last))):
                 if owner[place] == FREE:
-                    owner[place] = asker
+                    owner[place] = requester
     return owner
 
 
@@ -177,21 +181,21 @@ def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
         if begin:
             begin += _give(owner, begin, end, owner[begin - 1], missing)
         if end < len(owner):
-            taker = owner[end]
-            _give(owner, max(begin, end - missing[taker]), end, taker, missing)
+            receiver = owner[end]
+            _give(owner, max(begin, end - missing[receiver]), end, receiver, missing)
     for begin, end in _free_runs(owner):
         while begin < end:
-            taker = max(missing, key=lambda m: (missing[m], -m))
-            begin += _give(owner, begin, end, taker, missing)
+            receiver = max(missing, key=lambda m: (missing[m], -m))
+            begin += _give(owner, begin, end, receiver, missing)
 
 
 def _give(
-    owner: list[int], begin: int, end: int, taker: int, missing: dict[int, int]
+    owner: list[int], begin: int, end: int, receiver: int, missing: dict[int, int]
 ) -> int:
     """Give a member what it misses from a free run's beginning; return how much."""
-    given = min(end - begin, missing[taker])
-    owner[begin : begin + given] = [taker] * given
-    missing[taker] -= given
+    given = min(end - begin, missing[receiver])
+    owner[begin : begin + given] = [receiver] * given
+    missing[receiver] -= given
     return given
 
 

@@ -23,32 +23,32 @@ class Weights(NamedTuple):
     labels: Sequence[str]
     """Members without a label have the empty one in common."""
 
-    def groups(self, askers: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    def groups(self, requesters: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Return members by label, labels in order."""
         found: dict[str, list[int]] = {}
-        for asker in sorted(askers, key=lambda m: (self.labels[m], m)):
-            found.setdefault(self.labels[asker], []).append(asker)
+        for requester in sorted(requesters, key=lambda m: (self.labels[m], m)):
+            found.setdefault(self.labels[requester], []).append(requester)
         return {label: tuple(group) for label, group in found.items()}
 
 
 class Pool(NamedTuple):
     """Slots that all of some members ask for."""
 
-    askers: tuple[int, ...]
+    requesters: tuple[int, ...]
     """Places of members, ascending."""
     slots: int
 
 
-def shares_of(claims: Weights, pool: Pool) -> dict[int, int]:
-    """Return how many slots each asker gets of the only pool there is.
+def shares_of(members: Weights, pool: Pool) -> dict[int, int]:
+    """Return how many slots each requester gets of the only pool there is.
 
     With labels it is cut up in order of the labels, so that what is rounded off sums up
     to less than one slot in each label. In integers: no other program is followed, and
     a sum that can be whole is whole.
     """
-    groups = claims.groups(pool.askers)
-    order = [asker for group in groups.values() for asker in group]
-    weights = [claims.weights[asker] for asker in order]
+    groups = members.groups(pool.requesters)
+    order = [requester for group in groups.values() for requester in group]
+    weights = [members.weights[requester] for requester in order]
     if len(groups) < 2:
         return dict(zip(order, shares(pool.slots, weights), strict=True))
     whole = sum(weights)
@@ -83,7 +83,7 @@ def _round(value: float) -> int:
 
 
 def balance(
-    claims: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
+    members: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
     """Change what is owned of each pool so that all of it is, as evenly as can be.
 
@@ -92,21 +92,21 @@ def balance(
     as even.
     """
     if len(pools) > 1:
-        _balance(claims.weights, pools, owned)
-        _even_labels(claims, owned)
+        _balance(members.weights, pools, owned)
+        _even_labels(members, owned)
         return
     for pool, counts in zip(pools, owned, strict=True):
-        groups = claims.groups(pool.askers)
-        totals = _totals(claims, groups, pool.slots, counts)
-        for label, askers in groups.items():
-            part = {asker: counts[asker] for asker in askers}
-            _shrink(claims.weights, part, totals[label])
-            _balance(claims.weights, [Pool(askers, totals[label])], [part])
+        groups = members.groups(pool.requesters)
+        totals = _totals(members, groups, pool.slots, counts)
+        for label, requesters in groups.items():
+            part = {requester: counts[requester] for requester in requesters}
+            _shrink(members.weights, part, totals[label])
+            _balance(members.weights, [Pool(requesters, totals[label])], [part])
             counts.update(part)
 
 
 def _totals(
-    claims: Weights,
+    members: Weights,
     groups: Mapping[str, Sequence[int]],
     slots: int,
     counts: Mapping[int, int],
@@ -116,7 +116,7 @@ def _totals(
     Up first for those that own more than the share rounded down: less moves.
     """
     weights = {
-        label: sum(claims.weights[m] for m in group) for label, group in groups.items()
+        label: sum(members.weights[m] for m in group) for label, group in groups.items()
     }
     owned = {label: sum(counts[m] for m in group) for label, group in groups.items()}
     whole = sum(weights.values())
@@ -150,13 +150,15 @@ def _balance(
     """
     totals = _sizes(weights, owned)
     for pool, counts in zip(pools, owned, strict=True):
-        heap = [((2 * totals[m] + 1) / weights[m], m) for m in pool.askers]
+        heap = [((2 * totals[m] + 1) / weights[m], m) for m in pool.requesters]
         heapify(heap)
         for _ in range(pool.slots - sum(counts.values())):
-            taker = heap[0][1]
-            counts[taker] += 1
-            totals[taker] += 1
-            heapreplace(heap, ((2 * totals[taker] + 1) / weights[taker], taker))
+            receiver = heap[0][1]
+            counts[receiver] += 1
+            totals[receiver] += 1
+            heapreplace(
+                heap, ((2 * totals[receiver] + 1) / weights[receiver], receiver)
+            )
     while chain := _improvement(totals, weights, owned):
         _pass_on(chain, owned)
         totals[chain[0][0]] -= 1
@@ -168,9 +170,9 @@ _Chain = list[tuple[int, int, int]]
 
 
 def _pass_on(chain: _Chain, owned: Sequence[dict[int, int]]) -> None:
-    for giver, place, taker in chain:
+    for giver, place, receiver in chain:
         owned[place][giver] -= 1
-        owned[place][taker] += 1
+        owned[place][receiver] += 1
 
 
 def _sizes(weights: Sequence[int], owned: Sequence[Mapping[int, int]]) -> list[int]:
@@ -184,16 +186,16 @@ def _improvement(
 
     Quotients of integers round monotonously, so what compares as greater is greater.
     """
-    askers = {asker for counts in owned for asker in counts}
-    worth = {m: (2 * totals[m] - 1) / weights[m] for m in askers}
-    price = {m: (2 * totals[m] + 1) / weights[m] for m in askers}
+    requesters = {requester for counts in owned for requester in counts}
+    worth = {m: (2 * totals[m] - 1) / weights[m] for m in requesters}
+    price = {m: (2 * totals[m] + 1) / weights[m] for m in requesters}
     cheapest = min(price.values(), default=0.0)
-    givers = [m for m in askers if worth[m] > cheapest]
+    givers = [m for m in requesters if worth[m] > cheapest]
     for giver in sorted(givers, key=lambda m: (-worth[m], m)):
         chains = _chains(giver, owned)
-        taker = min(chains, key=lambda m: (price[m], m))
-        if worth[giver] > price[taker]:
-            return chains[taker]
+        receiver = min(chains, key=lambda m: (price[m], m))
+        if worth[giver] > price[receiver]:
+            return chains[receiver]
     return []
 
 
@@ -206,18 +208,18 @@ def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]
             if place in used or not counts.get(member):
                 continue
             used.add(place)
-            for taker in counts:
-                if taker not in chains:
-                    chains[taker] = [*chains[member], (member, place, taker)]
-                    waiting.append(taker)
+            for receiver in counts:
+                if receiver not in chains:
+                    chains[receiver] = [*chains[member], (member, place, receiver)]
+                    waiting.append(receiver)
     return chains
 
 
-def _even_labels(claims: Weights, owned: Sequence[dict[int, int]]) -> None:
+def _even_labels(members: Weights, owned: Sequence[dict[int, int]]) -> None:
     """Pass slots between labels where that leaves the members as even as they are."""
-    askers = sorted({asker for counts in owned for asker in counts})
-    groups = list(claims.groups(askers).values())
-    while len(groups) > 1 and (chain := _label_move(claims.weights, groups, owned)):
+    requesters = sorted({requester for counts in owned for requester in counts})
+    groups = list(members.groups(requesters).values())
+    while len(groups) > 1 and (chain := _label_move(members.weights, groups, owned)):
         _pass_on(chain, owned)
 
 
@@ -244,7 +246,7 @@ def _label_move(
         chains = _chains(giver, owned)
         given = (2 * sizes[giver] - 1) / weights[giver]
         alike = [m for m in chains if (2 * sizes[m] + 1) / weights[m] == given]
-        taker = min(alike, key=lambda m: (price[m], m), default=giver)
-        if price[taker] < worth[giver]:
-            return chains[taker]
+        receiver = min(alike, key=lambda m: (price[m], m), default=giver)
+        if price[receiver] < worth[giver]:
+            return chains[receiver]
     return []

@@ -43,11 +43,11 @@ class ClaimDecision(NamedTuple):
     """(client id, session) of owners that may be dead."""
     pending: list[ShardRow]
     """Shards that should be ours and aren't: look again soon."""
-    strays: list[ShardRow]
+    stale: list[ShardRow]
     """One's own that can't be claimed: to be released, or they would wait for us."""
 
 
-def decide(
+def decide_claims(
     rows: Iterable[ShardRow],
     held: Collection[ShardKey],
     dead: Collection[str],
@@ -59,26 +59,26 @@ def decide(
     A row that names a session as owner is never adopted from a read: reads may be
     stale. What a lost answer left open is settled by claiming again.
     """
-    round_ = ClaimDecision([], set(), [], [])
+    decision = ClaimDecision([], set(), [], [])
     for row in rows:
         if row.ended or row.key in held:
             continue
         is_paused = pauses.cover(row)
         if row.owner == session and (is_paused or not row.ready):
-            round_.strays.append(row)
+            decision.stale.append(row)
         if is_paused:
             continue
-        round_.pending.append(row)
+        decision.pending.append(row)
         if not row.ready:
             continue
         if row.owner in ("", session) or row.owner in dead:
-            round_.claim.append(row)
+            decision.claim.append(row)
         else:
-            round_.verify.add((row.owner_id, row.owner))
-    return round_
+            decision.verify.add((row.owner_id, row.owner))
+    return decision
 
 
-def begins_inside(range_: Range, rows: Iterable[ShardRow]) -> bool:
+def starts_inside_shard(range_: Range, rows: Iterable[ShardRow]) -> bool:
     """Tell whether a part of a range begins inside a shard, as merges may leave it.
 
     That shard is another member's, and nobody says when a child of it lies here.
@@ -115,7 +115,7 @@ def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
     return now.owner == mine.owner and now.epoch > mine.epoch
 
 
-def covers(now: ShardRow, write: Write, position: Position | None) -> bool:
+def was_applied(now: ShardRow, write: Write, position: Position | None) -> bool:
     """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
     if "ended" in write.set:
         return now.ended

@@ -18,33 +18,38 @@ class ClockBounds:
     """
 
     def __init__(self) -> None:
-        self._least = -math.inf
-        """Kinesis's time less the monotonic time is at least this …"""
-        self._most = math.inf
-        """… and at most this, at ``_bounded_at``."""
+        self._min_offset = -math.inf
+        """Kinesis's time less the monotonic time is at min_offset this …"""
+        self._max_offset = math.inf
+        """… and at max_offset this, at ``_bounded_at``."""
         self._bounded_at = 0.0
 
-    def heard(self, service_time: float, asked_at: float, now: float) -> None:
+    def observe_date(self, service_time: float, asked_at: float, now: float) -> None:
         """Take note of an answer's Date, in whole seconds, to what was asked then."""
         self._bound(service_time - now, service_time + 1 - asked_at, now)
 
-    def saw_arrival(self, arrived_at: float, now: float) -> None:
+    def observe_arrival(self, arrived_at: float, now: float) -> None:
         """Take note of a record just read: Kinesis's clock is not behind it."""
-        least = arrived_at - now
-        if least <= self._most:
-            self._bound(least, math.inf, now)
+        min_offset = arrived_at - now
+        if min_offset <= self._max_offset:
+            self._bound(min_offset, math.inf, now)
 
     def earliest(self, now: float) -> float:
         """Return a time that Kinesis's clock has surely reached."""
-        return now + self._least - DRIFT * (now - self._bounded_at)
+        return now + self._min_offset - DRIFT * (now - self._bounded_at)
 
     def latest(self, now: float) -> float:
         """Return a time that Kinesis's clock has surely not passed."""
-        return now + self._most + DRIFT * (now - self._bounded_at)
+        return now + self._max_offset + DRIFT * (now - self._bounded_at)
 
-    def _bound(self, least: float, most: float, now: float) -> None:
+    def _bound(self, min_offset: float, max_offset: float, now: float) -> None:
         drift = DRIFT * (now - self._bounded_at)
-        low, high = max(least, self._least - drift), min(most, self._most + drift)
+        low, high = (
+            max(min_offset, self._min_offset - drift),
+            min(max_offset, self._max_offset + drift),
+        )
         # Kinesis's clock was set, or this machine slept: only the newest answer counts.
-        self._least, self._most = (low, high) if low <= high else (least, most)
+        self._min_offset, self._max_offset = (
+            (low, high) if low <= high else (min_offset, max_offset)
+        )
         self._bounded_at = now

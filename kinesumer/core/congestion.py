@@ -7,7 +7,7 @@ import math
 FULL_PAGE_BYTES = 16 * 1024 * 1024
 """Memory of a page of unknown size: 10 MiB of data as JSON, or as 10,000 records."""
 FIRST_BYTES = 4 * FULL_PAGE_BYTES
-LEAST_BYTES = 128 * 1024
+MIN_BYTES = 128 * 1024
 QUICK_SECONDS = 3.0
 """The link carries more at once if an answer takes no longer."""
 SLOW_SECONDS = 10.0
@@ -22,12 +22,12 @@ class CongestionWindow:
     All times are seconds on one clock of the caller's.
     """
 
-    __slots__ = ("_halved_at", "_most", "size")
+    __slots__ = ("_halved_at", "_max_bytes", "size")
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = max(most_bytes, FULL_PAGE_BYTES)
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max(max_bytes, FULL_PAGE_BYTES)
         self._halved_at = -math.inf
-        self.size = min(FIRST_BYTES, self._most)
+        self.size = min(FIRST_BYTES, self._max_bytes)
 
     @property
     def answer_bytes(self) -> int:
@@ -35,9 +35,9 @@ class CongestionWindow:
         return min(self.size, FULL_PAGE_BYTES)
 
     @property
-    def is_least(self) -> bool:
+    def is_smallest(self) -> bool:
         """Whether it can't become any smaller."""
-        return self.size <= LEAST_BYTES
+        return self.size <= MIN_BYTES
 
     def answered(self, answer_bytes: int, seconds: float, in_flight: int) -> None:
         """Take in an answer, how long it took, and how much was under way with it.
@@ -49,7 +49,7 @@ class CongestionWindow:
         step = answer_bytes
         if seconds >= QUICK_SECONDS:  # about one page more for a whole window
             step = min(step, FULL_PAGE_BYTES * answer_bytes // self.size)
-        self.size = min(self._most, self.size + step)
+        self.size = min(self._max_bytes, self.size + step)
 
     def timed_out(self, began: float, now: float, in_flight: int) -> None:
         """Take in an answer, asked for at ``began``, that took too long to arrive.
@@ -59,7 +59,7 @@ class CongestionWindow:
         if began < self._halved_at:
             return
         self._halved_at = now
-        self.size = max(LEAST_BYTES, min(self.size, in_flight) // 2)
+        self.size = max(MIN_BYTES, min(self.size, in_flight) // 2)
 
     def restart(self) -> None:
         """Forget a large window, since the way to Kinesis failed and may be another."""

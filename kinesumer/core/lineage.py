@@ -181,7 +181,7 @@ def _parents_ended(
     )
 
 
-def places(rows: Sequence[ShardRow]) -> list[int]:
+def open_shard_starts(rows: Sequence[ShardRow]) -> list[int]:
     """Return the starting hash keys of a stream's open shards, for a plan.
 
     Children count from the moment they have a row, though their parents may still be

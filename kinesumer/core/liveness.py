@@ -65,21 +65,21 @@ class HeartbeatWatch:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._silent: set[tuple[Value | None, Value | None]] = set()
-        self._last_look: float | None = None
+        self._last_observed_at: float | None = None
 
     def reset(self) -> None:
         """Forget what was seen: every window starts again at the next look."""
         self._seen.clear()
 
-    def look(self, members: Iterable[M], now: float, longest_gap: float) -> list[M]:
+    def observe(self, members: Iterable[M], now: float, max_gap: float) -> list[M]:
         """Take in what was read at ``now`` and return the members to fence.
 
-        After a gap between looks longer than ``longest_gap`` all windows start again:
+        After a gap between looks longer than ``max_gap`` all windows start again:
         after an outage of the store nobody healthy is fenced.
         """
-        if self._last_look is None or now - self._last_look > longest_gap:
+        if self._last_observed_at is None or now - self._last_observed_at > max_gap:
             self.reset()
-        self._last_look = now
+        self._last_observed_at = now
         seen: dict[str, _Seen] = {}
         silent, stale = set(), []
         for member in members:
@@ -102,13 +102,13 @@ class HeartbeatWatch:
             return 0.0
         return now - seen.since
 
-    def is_silent(self, member: Liveness, now: float, patience: float) -> bool:
+    def is_silent(self, member: Liveness, now: float, limit: float) -> bool:
         """Tell whether a beat has been unchanged for so long, once or now.
 
         Who was found silent stays so until it beats: when windows start again, that
         tells nothing of it, and plans would move shards to the dead and back.
         """
-        if self.unchanged_for(member, now) >= patience:
+        if self.unchanged_for(member, now) >= limit:
             self._silent.add((member.session, member.beat))
         return (member.session, member.beat) in self._silent
 

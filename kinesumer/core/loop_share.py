@@ -5,7 +5,7 @@ from __future__ import annotations
 SHORT_SECONDS = 0.25
 """After a shorter hold some steps of the loop are enough."""
 SHARE = 1 / 20
-LONGEST_SECONDS = 0.25
+MAX_YIELD_SECONDS = 0.25
 
 
 def yield_seconds(held_seconds: float) -> float:
@@ -16,4 +16,4 @@ def yield_seconds(held_seconds: float) -> float:
     """
     if held_seconds <= SHORT_SECONDS:
         return 0.0
-    return min(SHARE * held_seconds, LONGEST_SECONDS)
+    return min(SHARE * held_seconds, MAX_YIELD_SECONDS)

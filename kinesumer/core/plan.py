@@ -32,7 +32,7 @@ Plan = dict[str, Assignment]
 """By client id."""
 
 
-def alive(members: Iterable[MemberRow]) -> list[MemberRow]:
+def live_clients(members: Iterable[MemberRow]) -> list[MemberRow]:
     """Return the clients that aren't marked dead; place in the list is the index.
 
     A query takes no part in plans; it is watched and fenced like anybody.
@@ -64,39 +64,39 @@ def make_plan(
     members: Sequence[MemberRow],
     shards: Mapping[str, Sequence[int]],
     assignor: Literal["range", "sticky"],
-    kept_by_leader: frozenset[str],
+    synced_by_leader: frozenset[str],
 ) -> Plan:
     """Share the shards (starting hash keys by stream) among the live members."""
-    taking = [
+    receivers = [
         Member(m.client_id, m.weight, m.streams, m.label) for m in assignable(members)
     ]
     if assignor == "sticky":
         previous = {m.client_id: m.range or () for m in members}
-        ranges = assign_sticky(taking, shards, previous)
+        ranges = assign_sticky(receivers, shards, previous)
     else:
-        ranges = assign_range(taking, shards)
-    keeps = _keepers(members, kept_by_leader)
+        ranges = assign_range(receivers, shards)
+    syncs = _assign_syncs(members, synced_by_leader)
     return {
         member.client_id: Assignment(
             index,
             ranges.get(member.client_id, ()),
-            frozenset(keeps.get(member.client_id, ())),
+            frozenset(syncs.get(member.client_id, ())),
         )
         for index, member in enumerate(members)
     }
 
 
-def _keepers(
-    members: Sequence[MemberRow], kept_by_leader: frozenset[str]
+def _assign_syncs(
+    members: Sequence[MemberRow], synced_by_leader: frozenset[str]
 ) -> dict[str, list[str]]:
     """Give each stream that the leader can't reach to the first member that asks."""
-    keeps: dict[str, list[str]] = {}
-    given = set(kept_by_leader)
+    syncs: dict[str, list[str]] = {}
+    assigned = set(synced_by_leader)
     for member in members:
-        for arn in sorted(member.streams - given):
-            keeps.setdefault(member.client_id, []).append(arn)
-            given.add(arn)
-    return keeps
+        for arn in sorted(member.streams - assigned):
+            syncs.setdefault(member.client_id, []).append(arn)
+            assigned.add(arn)
+    return syncs
 
 
 def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
@@ -144,11 +144,11 @@ def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> b
     Who goes reads on until others have its range; it need not wait for a plan where
     nobody stays.
     """
-    taking = assignable(members)
-    asked = frozenset[str]().union(*(m.streams for m in taking))
-    going = [m for m in members if is_departing(m)]
-    parts = [part for m in [*taking, *going] for part in m.range or ()]
-    return bool(taking) and all(
+    receivers = assignable(members)
+    asked = frozenset[str]().union(*(m.streams for m in receivers))
+    departing = [m for m in members if is_departing(m)]
+    parts = [part for m in [*receivers, *departing] for part in m.range or ()]
+    return bool(receivers) and all(
         _tiles(parts, arn) for arn in asked.intersection(streams)
     )
 
@@ -173,13 +173,13 @@ def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> 
     """Tell joins, which are gathered, from changes that are answered at once."""
     if before is None:
         return Change(joined=False, other=True)
-    old = {m.client_id: _wishes(m) for m in before}
-    new = {m.client_id: _wishes(m) for m in members}
+    old = {m.client_id: _plan_inputs(m) for m in before}
+    new = {m.client_id: _plan_inputs(m) for m in members}
     known = {client_id: new[client_id] for client_id in new if client_id in old}
     return Change(joined=len(new) > len(known), other=known != old)
 
 
-def _wishes(member: MemberRow) -> tuple[object, ...]:
+def _plan_inputs(member: MemberRow) -> tuple[object, ...]:
     return member.weight, member.state, member.streams, member.label, member.drained
 
 

@@ -28,17 +28,17 @@ class RebalanceSchedule:
         self._rebalance_delay_seconds = rebalance_delay_seconds
         self._planned: Sequence[MemberRow] | None = None
         self._joined_at: float | None = None
-        self._asked = True
+        self._requested = True
         self._moving_until = -math.inf
 
-    def begin(self, moving_until: float) -> None:
+    def reset(self, moving_until: float) -> None:
         """Plan anew; the plan of a leader before may be under way until then."""
-        self._planned, self._asked = None, True
+        self._planned, self._requested = None, True
         self._moving_until = moving_until
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Make a plan though the members are the same."""
-        self._asked = True
+        self._requested = True
 
     def is_due(
         self, members: Sequence[MemberRow], streams: Iterable[str], now: float
@@ -53,7 +53,7 @@ class RebalanceSchedule:
             self._joined_at = None
         elif self._joined_at is None:
             self._joined_at = now
-        if not (changed.joined or changed.other or self._asked):
+        if not (changed.joined or changed.other or self._requested):
             return False
         if not plan.is_fully_consumed(members, streams):
             return True
@@ -63,9 +63,9 @@ class RebalanceSchedule:
             self._joined_at is not None
             and now - self._joined_at >= self._rebalance_delay_seconds
         )
-        return changed.other or self._asked or gathered
+        return changed.other or self._requested or gathered
 
-    def planned(self, members: Sequence[MemberRow], moving_until: float) -> None:
+    def record_plan(self, members: Sequence[MemberRow], moving_until: float) -> None:
         """Note a plan made for these members, and until when its shards move."""
-        self._planned, self._joined_at, self._asked = members, None, False
+        self._planned, self._joined_at, self._requested = members, None, False
         self._moving_until = max(self._moving_until, moving_until)

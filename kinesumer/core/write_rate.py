@@ -22,8 +22,8 @@ GAIN = 0.25
 """Share of the first rate by which the rate grows a second while writes wait for it."""
 CUT = 0.5
 """What is left of the rate after a refusal."""
-LEAST_PER_SECOND = 0.5
-LONGEST_PAUSE_SECONDS = 0.25
+MIN_PER_SECOND = 0.5
+MAX_PAUSE_SECONDS = 0.25
 """After a refusal, nothing is sent for up to so long."""
 FORGET_SECONDS = 5.0
 """A rate that made no write wait for so long says nothing of the table any more."""
@@ -93,13 +93,13 @@ class WriteRate:
         self._limited_at = now
         if sent_at < self._cut_at:
             return
-        self._rate = max(LEAST_PER_SECOND, CUT * self._rate)
+        self._rate = max(MIN_PER_SECOND, CUT * self._rate)
         self._cut_at, self._saved = now, 0.0
-        self._resume_at = now + jitter * LONGEST_PAUSE_SECONDS
+        self._resume_at = now + jitter * MAX_PAUSE_SECONDS
 
     @property
     def _share(self) -> float:
-        return max(LEAST_PER_SECOND, UNITS_PER_SECOND / self._writers)
+        return max(MIN_PER_SECOND, UNITS_PER_SECOND / self._writers)
 
 
 def commit_interval_seconds(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.coordination.heartbeat import Event, Heartbeater
-    from kinesumer.coordination.heartbeat_thread import MakeHeart, Notify
+    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater, Notify
     from kinesumer.ports import StateStore
     from kinesumer.runtime.context import ClientContext
     from kinesumer.simulation.event_loop import Task
@@ -36,17 +36,17 @@ class SimulatedHeart:
         self._place = copy_context()
         self._place.run(MACHINE.set, thread)
 
-    def start(self, make_heart: MakeHeart, notify: Notify) -> None:
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         """Start the heart; ``notify`` is called on the machine that calls this."""
         loop, home = self._thread.loop, copy_context()
 
         def pass_on(event: Event) -> None:
             loop.call_soon(notify, event, context=home)
 
-        self._heart = make_heart(self._context, pass_on)
+        self._heart = make_heartbeater(self._context, pass_on)
         self._task = loop.create_task(self._heart.run(), context=self._place)
 
-    def tell(self, change: Callable[[Heartbeater], None]) -> None:
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Change something of the heart, on its thread."""
         if self._heart is not None:
             self._thread.loop.call_soon(change, self._heart, context=self._place)

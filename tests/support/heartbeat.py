@@ -24,13 +24,13 @@ class Body:
         self.store = FaultyStore(world.table)
         self.events: list[tuple[float, Event]] = []
         self.busy_since: float | None = None
-        self.heart = Heartbeater(
+        self.heartbeater = Heartbeater(
             world.context(client_id, store=self.store, **config),
             streams=frozenset({ARN}),
             notify=self._notify,
             oldest_work=self._oldest_work,
         )
-        self.task = world.loop.create_task(self.heart.run())
+        self.task = world.loop.create_task(self.heartbeater.run())
 
     def _oldest_work(self) -> InFlightWork | None:
         since = self.busy_since
@@ -43,13 +43,13 @@ class Body:
     def _notify(self, event: Event) -> None:
         self.events.append((self.world.clock.now(), event))
 
-    def told(self, kind: type[Event]) -> list[Any]:
+    def events_of(self, kind: type[Event]) -> list[Any]:
         """Return the events of a kind."""
         return [event for _, event in self.events if isinstance(event, kind)]
 
     @property
     def lease(self) -> Lease:
-        lease: Lease = self.told(SessionRenewed)[-1].lease
+        lease: Lease = self.events_of(SessionRenewed)[-1].lease
         return lease
 
     @property
@@ -58,7 +58,7 @@ class Body:
 
     async def registered(self) -> MemberRow:
         """Wait for the registration, and hand it a plan so that it beats calmly."""
-        await self.world.until(lambda: self.told(SessionRenewed))
+        await self.world.until(lambda: self.events_of(SessionRenewed))
         await self.change(range="", index=0)
         return self.row
 

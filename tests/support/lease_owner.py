@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
@@ -44,7 +44,7 @@ class Owner:
         self._taken: list[tuple[OwnedShard, int]] = []
         self.stocks = 0
         self._finishes = True
-        self.rounds = LeaseCoordinator(
+        self.coordinator = LeaseCoordinator(
             self.context,
             self.lease,
             self.member,
@@ -58,9 +58,9 @@ class Owner:
         """Register, lay the baseline, and start the rounds."""
         register = writes.register(APP, self.member, None, "now")
         await self.world.table.write(register)
-        await keep(self.context, self.stream)
+        await sync_shards(self.context, self.stream)
         self.store.sent.clear()
-        self.running = self.world.loop.create_task(self.rounds.run())
+        self.running = self.world.loop.create_task(self.coordinator.run())
         self.consuming = self.world.loop.create_task(self._consume())
         return self
 
@@ -69,17 +69,17 @@ class Owner:
         self.member = self.member._replace(
             range=range_, leader_epoch=1, plan_version=version
         )
-        self.rounds.follow(self.member)
+        self.coordinator.update_member(self.member)
 
     async def owns(self, *shard_ids: str, seconds: float = 60.0) -> None:
         """Wait until it holds exactly these shards."""
         await self.world.until(lambda: self.held() == sorted(shard_ids), seconds)
 
     def held(self) -> list[str]:
-        return sorted(key.shard_id for key in self.rounds.held)
+        return sorted(key.shard_id for key in self.coordinator.held)
 
     def owned(self, shard_id: str = P) -> OwnedShard:
-        return self.rounds.held[ShardKey(ARN, shard_id)]
+        return self.coordinator.held[ShardKey(ARN, shard_id)]
 
     def row(self, shard_id: str = P) -> ShardRow:
         return self.world.shard_rows()[shard_id]

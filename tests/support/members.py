@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.coordination.leader import Leader
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import LeaderRow, MemberRow
 from kinesumer.ports import Compare, Write
@@ -110,7 +110,7 @@ class Seat:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self.leader.follow(self.fleet.row(self.member.client_id))
+            self.leader.update_member(self.fleet.row(self.member.client_id))
 
 
 async def sit(
@@ -125,7 +125,7 @@ async def lay_baseline(world: World, shards: int = 4, stream: str = "orders") ->
     """Create a stream and the rows of its shards; return its ARN."""
     world.kinesis.create_stream(stream, shards)
     opened = world.open(world.kinesis.source(stream))
-    await keep(world.context(), opened)
+    await sync_shards(world.context(), opened)
     return opened.arn
 
 

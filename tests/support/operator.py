@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin import seek
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.rows import Key, MemberRow
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import writes
@@ -33,7 +33,7 @@ class Desk:
     async def found(self) -> None:
         """Make the group, and the rows of the stream as it is."""
         await self.world.table.write(writes.create_group(APP, "g"))
-        await keep(self.context, self.stream)
+        await sync_shards(self.context, self.stream)
 
     async def join(self, client_id: str, **fields: Any) -> MemberRow:
         """Have a client register."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.consuming.owned_shard import TIP_SHARE
-from kinesumer.coordination.shard_sync import keep, write_all
+from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import claims, lineage
 from kinesumer.core.liveness import proves_death
@@ -94,7 +94,7 @@ class StreamRows:
 
     async def keep(self) -> None:
         """Prune rows of shards that Kinesis has forgotten, as a leader does."""
-        await keep(self._context, self._stream)
+        await sync_shards(self._context, self._stream)
 
     # --- which rows there are, and whose ----------------------------------------------
 
@@ -148,7 +148,7 @@ class StreamRows:
         row = await context.read(rows.stream_key(context.app, stream.arn))
         if row is not None:
             if not rows.read_stream(row).baseline:
-                await keep(context, stream)  # a client died while it laid this
+                await sync_shards(context, stream)  # a client died while it laid this
             return
         first = first_rows(stream.arn, listed, places)
         await write_all(context, [writes.create_shard(context.app, r) for r in first])
@@ -166,9 +166,9 @@ class StreamRows:
                 # Read consistently, so that no earlier state of it can be meant.
                 self._held.setdefault(row.key, row)
         session, pauses = member.session, claims.Pauses()
-        decided = claims.decide(found, self._held, self._dead, session, pauses)
+        decided = claims.decide_claims(found, self._held, self._dead, session, pauses)
         await self._verify(decided.verify)
-        decided = claims.decide(found, self._held, self._dead, session, pauses)
+        decided = claims.decide_claims(found, self._held, self._dead, session, pauses)
         return any(await self._each(partial(self._claim, member), decided.claim))
 
     async def _verify(self, owners: set[tuple[str, str]]) -> None:

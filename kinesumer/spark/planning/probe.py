@@ -246,7 +246,7 @@ class ShardProbe:
             await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
         page = await self._shared(iterator, limit)
         if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
-            self._service.saw_arrival(arrived)
+            self._service.observe_arrival(arrived)
         return page
 
     async def _shared(self, iterator: str, limit: int) -> Page:

@@ -70,7 +70,7 @@ class Watched:
     async def _describe(self) -> StreamInfo:
         asked_at = self._clock.now()
         info = await self.source.describe()
-        self._service.heard(info.now, asked_at)
+        self._service.observe_date(info.now, asked_at)
         return info
 
     async def reach_now(self) -> None:

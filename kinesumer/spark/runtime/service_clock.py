@@ -17,13 +17,13 @@ class ServiceClock:
         self._clock = clock
         self._bounds = ClockBounds()
 
-    def heard(self, service_time: float, asked_at: float) -> None:
+    def observe_date(self, service_time: float, asked_at: float) -> None:
         """Take note of an answer's Date, in whole seconds, to what was asked then."""
-        self._bounds.heard(service_time, asked_at, self._clock.now())
+        self._bounds.observe_date(service_time, asked_at, self._clock.now())
 
-    def saw_arrival(self, arrived_at: float) -> None:
+    def observe_arrival(self, arrived_at: float) -> None:
         """Take note of a record just read: Kinesis's clock is not behind it."""
-        self._bounds.saw_arrival(arrived_at, self._clock.now())
+        self._bounds.observe_arrival(arrived_at, self._clock.now())
 
     def earliest(self) -> float:
         """Return a time that Kinesis's clock has surely reached."""

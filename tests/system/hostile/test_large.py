@@ -10,8 +10,8 @@ import pytest
 
 from kinesumer.consuming.prefetch import memory_size
 from kinesumer.coordination.leader import Leader
-from kinesumer.coordination.membership import AT_ONCE, Pruner
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.membership import PRUNE_BATCH_ROWS, Pruner
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import HeartbeatWatch, Lease
 from kinesumer.model.records import Record
@@ -162,7 +162,7 @@ async def look_at(world: World, count: int) -> Leader:
     )
     gc.collect()
     tracemalloc.reset_peak()
-    await leader.look()
+    await leader.poll()
     return leader
 
 
@@ -200,8 +200,8 @@ async def test_the_long_dead_are_pruned_a_few_at_a_time(world: World) -> None:
     for turn in range(1, 9):
         before = world.table.usage.requests["get"]
         await pruner.prune(context)
-        assert world.table.usage.requests["get"] == before + AT_ONCE
-        assert len(world.table.rows(f"member#{APP}")) == 200 - turn * AT_ONCE
+        assert world.table.usage.requests["get"] == before + PRUNE_BATCH_ROWS
+        assert len(world.table.rows(f"member#{APP}")) == 200 - turn * PRUNE_BATCH_ROWS
 
 
 def test_planning_grows_with_the_members_and_not_with_their_square() -> None:
@@ -215,8 +215,8 @@ def test_planning_grows_with_the_members_and_not_with_their_square() -> None:
         watch = HeartbeatWatch()
 
         def look() -> None:
-            watch.look(members, 0.0, 10.0)
-            alive = plan.alive(members)
+            watch.observe(members, 0.0, 10.0)
+            alive = plan.live_clients(members)
             made = plan.make_plan(alive, places, "range", frozenset({ARN}))
             plan.to_assign(made, alive)
             plan.change(members, alive)
@@ -249,7 +249,7 @@ def test_repairs_grow_with_the_listing_and_not_with_its_square() -> None:
             assert lineage.is_complete(shards)
             stored = lineage.first_rows(lineage.Origin(stream), shards)
             lineage.repairs(ARN, stored[: size // 2], shards)
-            lineage.places(stored)
+            lineage.open_shard_starts(stored)
 
         return repair
 
@@ -271,14 +271,14 @@ async def test_twenty_thousand_shards_get_their_rows_in_one_go(world: World) -> 
     source = FaultySource(world.kinesis.source("orders"))
     source.listing = listing(20_000)
     context, stream = world.context(), world.open(source)
-    await keep(context, stream)
+    await sync_shards(context, stream)
     stored = world.table.rows(rows.shard_partition(APP, ARN))
     assert len(stored) == 20_000
     sent = world.table.usage.requests["write"]
     assert sent < 20_010
     for _ in range(3):
-        await keep(context, stream)
+        await sync_shards(context, stream)
     assert world.table.usage.requests["write"] == sent
     put(world, stored[0] | {"epoch": "?"})
-    await keep(context, stream)
+    await sync_shards(context, stream)
     assert world.table.usage.requests["write"] <= sent + 1

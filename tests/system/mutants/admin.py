@@ -9,7 +9,9 @@ OF_PAUSES = "tests/unit/coordination/test_pauses.py"
 control = Module("admin.seek", "tests/unit/admin/test_seek.py")
 drain_module = Module("admin.drain")
 pauses = Module("coordination.pauses")
-identity = Module("coordination.startup_checks", "tests/unit/admin/test_resetting.py")
+startup_checks = Module(
+    "coordination.startup_checks", "tests/unit/admin/test_resetting.py"
+)
 resetting = Module("admin.reset", "tests/unit/admin/test_resetting.py")
 seeking = Module("core.seek", "tests/unit/core/test_seek.py")
 
@@ -102,7 +104,7 @@ MUTANTS = (
         never("living"),
         simulated=False,
     ),
-    identity(
+    startup_checks(
         "a client starts while its app is reset",
         "Reset",
         "check_group",

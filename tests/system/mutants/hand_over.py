@@ -9,18 +9,18 @@ OF_ROUNDS = "tests/unit/coordination/test_lease_coordinator.py"
 OF_CLAIMS = "tests/unit/coordination/test_lease_coordinator_claims.py"
 KNOWN = "tests/integration/simulation/test_known_failures.py"
 buffer = Module("consuming.prefetch", "tests/unit/consuming/test_prefetch.py")
-deaths = Module("coordination.membership", OF_CLAIMS)
+membership = Module("coordination.membership", OF_CLAIMS)
 group = Module("coordination.group", "tests/unit/coordination/test_group.py")
 owned = Module("consuming.owned_shard", "tests/unit/consuming/test_owned_shard.py")
 holding_simulated = Module("consuming.owned_shard")
 ownership = Module("core.claims", "tests/unit/core/test_claims.py")
-rounds = Module("coordination.lease_coordinator", OF_ROUNDS)
+lease_coordinator = Module("coordination.lease_coordinator", OF_ROUNDS)
 shard_rows = Module(
     "coordination.store_queries", "tests/unit/coordination/test_store_queries.py"
 )
 
 MUTANTS = (
-    rounds(
+    lease_coordinator(
         "a hand-over doesn't drain",
         "7 waits for what is in user code",
         "LeaseCoordinator.release",
@@ -34,7 +34,7 @@ MUTANTS = (
         replace("seconds", "None"),
         OF_ROUNDS,
     ),
-    rounds(
+    lease_coordinator(
         "a shard is delivered while it is given up",
         "7 drops what is fetched but undelivered",
         "LeaseCoordinator.release",
@@ -52,7 +52,7 @@ MUTANTS = (
         "PrefetchBuffer.drop",
         never("batch.owned is owned"),
     ),
-    rounds(
+    lease_coordinator(
         "what was done while draining isn't stored",
         "7 releases with the last position",
         "LeaseCoordinator.release",
@@ -97,18 +97,19 @@ MUTANTS = (
     ownership(
         "a claimer believes in no death",
         "7 claim with the dead session named",
-        "decide",
+        "decide_claims",
         drop("row.owner in dead"),
     ),
     ownership(
         "a claimer takes any silence for death",
         "7 the claimer verifies the death",
-        "decide",
+        "decide_claims",
         replace(
-            "round_.verify.add((row.owner_id, row.owner))", "round_.claim.append(row)"
+            "decision.verify.add((row.owner_id, row.owner))",
+            "decision.claim.append(row)",
         ),
     ),
-    deaths(
+    membership(
         "a claimer looks for deaths in a stale read",
         "7 by a consistent read; Go 12",
         "DeadSessions.verify",
@@ -118,36 +119,39 @@ MUTANTS = (
             "rows.member_key(self._context.app, client_id), consistent=False)",
         ),
     ),
-    rounds(
+    lease_coordinator(
         "a claim without a lease",
         "5 what it owns, it proved within its lease",
-        "LeaseCoordinator.round",
+        "LeaseCoordinator.run_once",
         drop("if not self._lease.permits(...): ..."),
     ),
-    rounds(
+    lease_coordinator(
         "a dead session takes what it claimed",
         "5 told dead: drop everything",
         "LeaseCoordinator._claim",
         drop("self._lease.dead"),
         OF_CLAIMS,
     ),
-    rounds(
+    lease_coordinator(
         "the position comes from before the claim",
         "7 from the claim's answer; Go 12",
         "LeaseCoordinator._claim",
-        replace("self._take(won)", "self._take(won._replace(position=row.position))"),
+        replace(
+            "self._start_shard(won)",
+            "self._start_shard(won._replace(position=row.position))",
+        ),
         OF_CLAIMS,
     ),
-    rounds(
+    lease_coordinator(
         "a failed look is never tried again",
         "7; Go 16",
-        "LeaseCoordinator.round",
+        "LeaseCoordinator.run_once",
         replace("now + SLOW_POLL_SECONDS", "float('inf')"),
     ),
-    rounds(
+    lease_coordinator(
         "pending shards are looked for once a minute",
         "7 every 250 ms",
-        "LeaseCoordinator._claim_inside",
+        "LeaseCoordinator._claim_in_range",
         drop("self._next_read = ... + pause"),
     ),
     owned(
@@ -200,16 +204,16 @@ MUTANTS = (
         drop("self._set_state('leaving')"),
         "tests/integration/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
     ),
-    rounds(
+    lease_coordinator(
         "streams removed by refresh are still consumed",
         "Go 19",
-        "LeaseCoordinator._wanted",
+        "LeaseCoordinator._requested_parts",
         replace("tuple(...)", "range_"),
     ),
     group(
         "a refresh tells the leader nothing",
         "6; Go 19",
-        "GroupConsumer._ask",
+        "GroupConsumer._request_streams",
         drop("await self.context.write(writes.request_streams(...))"),
         "tests/unit/coordination/test_group_faults.py::test_refresh_adds_and_removes_streams",
     ),

@@ -15,8 +15,8 @@ operators = Module("wire.admin_writes", "tests/unit/wire/test_admin_writes.py")
 ownership = Module("core.claims", "tests/unit/core/test_claims.py")
 paused = Module("coordination.pauses", OF_PAUSES)
 plan = Module("core.plan", "tests/unit/core/test_plan.py")
-rounds = Module("coordination.lease_coordinator", OF_PAUSES)
-strays = Module("coordination.stale_leases", OF_CONTROL)
+lease_coordinator = Module("coordination.lease_coordinator", OF_PAUSES)
+stale_leases = Module("coordination.stale_leases", OF_CONTROL)
 writes = Module("wire.writes", "tests/unit/wire/test_writes.py")
 
 MUTANTS = (
@@ -29,10 +29,10 @@ MUTANTS = (
     paused(
         "a pause of a stream is read once",
         "a pause holds",
-        "PauseCache.look",
+        "PauseCache.refresh",
         replace("noticed or now >= self._next_read", "self._next_read < 0"),
     ),
-    rounds(
+    lease_coordinator(
         "who holds a shard goes on though it is paused",
         "a pause holds",
         "LeaseCoordinator._apply_operator_change",
@@ -47,10 +47,10 @@ MUTANTS = (
     ownership(
         "who was sought away waits for its own death",
         "a seek holds",
-        "decide",
+        "decide_claims",
         replace("row.owner in ('', session)", "not row.owner"),
     ),
-    strays(
+    stale_leases(
         "a sought shard outside the range is kept",
         "a seek holds",
         "StaleLeases.release",
@@ -60,7 +60,7 @@ MUTANTS = (
         "what is done before a seek is lost",
         "a seek holds",
         "GroupConsumer.ack",
-        drop("if ... and self.session.rounds.was_seeked_away(...): ..."),
+        drop("if ... and self.session.coordinator.was_seeked_away(...): ..."),
     ),
     writes(
         "a child is opened by what was true before the seek",

@@ -6,14 +6,16 @@ from tests.system.mutants.mutant import Module
 from tests.system.mutants.operators import always, drop, never, replace
 
 OF_LEADER = "tests/unit/coordination/test_leader.py"
-agenda = Module("core.rebalance", "tests/unit/core/test_rebalance.py")
+rebalance = Module("core.rebalance", "tests/unit/core/test_rebalance.py")
 assignment = Module("core.assignment", "tests/unit/core/test_assignment.py")
 balance = Module("core.balance", "tests/unit/core/test_labels.py")
 dynamodb = Module("aws.dynamodb")
-identity = Module(
+startup_checks = Module(
     "coordination.startup_checks", "tests/unit/coordination/test_startup_checks.py"
 )
-keeper = Module("coordination.shard_sync", "tests/unit/coordination/test_shard_sync.py")
+shard_sync = Module(
+    "coordination.shard_sync", "tests/unit/coordination/test_shard_sync.py"
+)
 kinesis = Module("aws.kinesis")
 leader = Module(
     "coordination.leader", "tests/unit/coordination/test_leader_election.py"
@@ -70,13 +72,16 @@ MUTANTS = (
         "6 each P: queries the members; Go 12",
         "Leader._read_members",
         replace(
-            "[self._with_liveness(m, now) for m in plan.alive(members)]",
+            "[self._with_liveness(m, now) for m in plan.live_clients(members)]",
             "self.members or ...",
         ),
         OF_LEADER,
     ),
     plan(
-        "the dead take part in plans", "6 deaths at once", "alive", drop("not m.dead")
+        "the dead take part in plans",
+        "6 deaths at once",
+        "live_clients",
+        drop("not m.dead"),
     ),
     plan(
         "who leaves gets shards",
@@ -102,22 +107,22 @@ MUTANTS = (
         "to_assign",
         replace("member.range != part.range", "True"),
     ),
-    agenda(
+    rebalance(
         "joins aren't gathered",
         "6 joins gathered for 2 s; K17",
         "RebalanceSchedule.is_due",
         replace("changed.other or ...", "True"),
     ),
-    agenda(
+    rebalance(
         "a join alone makes no plan", "6", "RebalanceSchedule.is_due", drop("gathered")
     ),
-    agenda(
+    rebalance(
         "a plan while the one before still moves",
         "7 the gap is short",
         "RebalanceSchedule.is_due",
         drop("if now < self._moving_until: ..."),
     ),
-    agenda(
+    rebalance(
         "a death waits for moves",
         "6 deaths at once",
         "RebalanceSchedule.is_due",
@@ -161,7 +166,7 @@ MUTANTS = (
         "sticky leaves labels as they are",
         "6 sticky; labels",
         "balance",
-        replace("claims.groups(pool.askers)", "{'': pool.askers}"),
+        replace("members.groups(pool.requesters)", "{'': pool.requesters}"),
         simulated=False,
     ),
     assignment(
@@ -206,16 +211,16 @@ MUTANTS = (
         "tests/integration/aws/test_dynamodb.py::test_a_query_follows_its_pages",
         simulated=False,
     ),
-    keeper(
+    shard_sync(
         "what a crash left in between isn't repaired",
         "8 the leader repairs; K4",
-        "_keep",
+        "_sync_shards",
         drop("*(writes.ready(...) for shard in ready)"),
     ),
-    keeper(
+    shard_sync(
         "missing children aren't made",
         "8 the leader repairs",
-        "_keep",
+        "_sync_shards",
         replace("[writes.create_shard(...) for new in repairs.create]", "[]"),
     ),
     lineage(
@@ -224,12 +229,14 @@ MUTANTS = (
         "repairs",
         drop("row.key.shard_id not in listed"),
     ),
-    keeper(
+    shard_sync(
         "a shard is pruned as soon as it isn't listed",
         "4 Prune shard; late requests",
         "_long_unlisted",
         replace(
-            "now - stream.unlisted_since[shard.key.shard_id] >= LATE_SECONDS", "True"
+            "now - stream.unlisted_since[shard.key.shard_id]"
+            " >= MAX_REQUEST_DELAY_SECONDS",
+            "True",
         ),
     ),
     lineage(
@@ -244,14 +251,14 @@ MUTANTS = (
         "repairs",
         drop("if by_id and max(by_id) > max(listed): ..."),
     ),
-    identity(
+    startup_checks(
         "a live fleet of Go isn't refused",
         "3 migration; Go 6",
         "require_no_go_clients",
         replace("if fresh: ...", "if not found: raise GroupBusyError"),
         simulated=False,
     ),
-    keeper(
+    shard_sync(
         "checkpoints of Go are left behind",
         "3 migration",
         "_go_positions",

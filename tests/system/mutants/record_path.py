@@ -268,7 +268,7 @@ MUTANTS = (
     reachability(
         "who can't reach Kinesis says so to nobody",
         "9 degraded after 30 s",
-        "Reachability._is_silent",
+        "Reachability._is_unreachable",
         replace("until - since > ...", "False"),
         f"{KNOWN}::test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others",
     ),

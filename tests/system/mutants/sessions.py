@@ -19,19 +19,19 @@ heartbeat = Module(
     "coordination.heartbeat", "tests/unit/coordination/test_heartbeat.py"
 )
 heartbeat_simulated = Module("coordination.heartbeat")
-keeper = Module(
+shard_sync = Module(
     "coordination.shard_sync", "tests/unit/coordination/test_group_faults.py"
 )
 leader = Module("coordination.leader")
 liveness = Module("core.liveness", "tests/unit/core/test_liveness.py")
-pruning = Module("coordination.membership")
+membership = Module("coordination.membership")
 
 MUTANTS = (
     # --- the holder
     heartbeat(
         "the lease counts from the retry",
         "5 Holder",
-        "Heartbeater._live",
+        "Heartbeater._beat_until_dead",
         replace(
             "first_sent + ... / 1000",
             "clock.now() + SAFE_LEASE_SHARE * trusted_ms / 1000",
@@ -70,14 +70,14 @@ MUTANTS = (
     heartbeat(
         "who is told dead goes on",
         "5 told dead: drop everything; Go 6",
-        "Heartbeater._live",
+        "Heartbeater._beat_until_dead",
         drop("not written.applied"),
     ),
     group(
         "who is told dead keeps its shards",
         "5 told dead: drop everything",
         "GroupConsumer._session_died",
-        drop("session.rounds.drop_all()"),
+        drop("session.coordinator.drop_all()"),
     ),
     heartbeat(
         "who is told dead never comes back",
@@ -119,7 +119,7 @@ MUTANTS = (
     heartbeat(
         "user code that is stuck keeps its shards",
         "5 max_processing_seconds; K3",
-        "Heartbeater._stuck",
+        "Heartbeater._stuck_work",
         replace("work if ... else None", "None"),
         "tests/integration/simulation/test_known_failures.py::test_a_shard_whose_user_code_is_stuck_goes_to_another_client",
     ),
@@ -127,19 +127,19 @@ MUTANTS = (
     liveness(
         "an observer fences too soon",
         "5 Observer",
-        "HeartbeatWatch.look",
+        "HeartbeatWatch.observe",
         replace("member.lease_ms", "0.6 * member.lease_ms"),
     ),
     liveness(
         "an observer uses its own idea of the lease",
         "5 it travels in the row",
-        "HeartbeatWatch.look",
+        "HeartbeatWatch.observe",
         replace("member.lease_ms / 1000", "8.0"),
     ),
     liveness(
         "an observer counts beats of other sessions",
         "5 (session, beat)",
-        "HeartbeatWatch.look",
+        "HeartbeatWatch.observe",
         replace(
             "before[:2] != (member.session, member.beat)", "before.beat != member.beat"
         ),
@@ -147,7 +147,7 @@ MUTANTS = (
     liveness(
         "an observer believes the member's wall clock",
         "5 no absolute times; Go 11",
-        "HeartbeatWatch.look",
+        "HeartbeatWatch.observe",
         replace(
             "_Seen(member.session, member.beat, now)",
             "_Seen(member.session, member.beat, -math.inf)",
@@ -156,14 +156,14 @@ MUTANTS = (
     liveness(
         "nobody is ever fenced",
         "5 Observer",
-        "HeartbeatWatch.look",
+        "HeartbeatWatch.observe",
         drop("stale.append(member)"),
     ),
     liveness(
         "windows go on after an outage",
         "5 all windows start again",
-        "HeartbeatWatch.look",
-        drop("now - self._last_look > longest_gap"),
+        "HeartbeatWatch.observe",
+        drop("now - self._last_observed_at > max_gap"),
         note="Its own beats lapse too in an outage of the store, which counts as well.",
     ),
     leader(
@@ -176,8 +176,8 @@ MUTANTS = (
     liveness(
         "an outage of the store is the death of all",
         "5 nobody healthy is fenced; L5",
-        "HeartbeatWatch.look",
-        drop("now - self._last_look > longest_gap")
+        "HeartbeatWatch.observe",
+        drop("now - self._last_observed_at > max_gap")
         + drop("self._watch.reset()", where="coordination.leader:Leader._read_members"),
         OUTAGE,
     ),
@@ -198,23 +198,24 @@ MUTANTS = (
     liveness(
         "a mark proves nothing", "5 death is a mark", "proves_death", drop("row.dead")
     ),
-    pruning(
+    membership(
         "dead rows are pruned at once",
         "5 pruned after an hour",
         "",
         replace(
-            "PRUNE_SECONDS = 600.0; DEAD_SECONDS = 3600.0",
-            "PRUNE_SECONDS = 1.0; DEAD_SECONDS = LATE = 0.0",
+            "PRUNE_SECONDS = 600.0; DEAD_ROW_SECONDS = 3600.0",
+            "PRUNE_SECONDS = 1.0; DEAD_ROW_SECONDS = LATE = 0.0",
         ),
         "tests/unit/coordination/test_membership.py::test_rows_of_the_long_dead_are_pruned_and_no_sooner",
-        note="LATE_SECONDS still holds: see the next one.",
+        note="MAX_REQUEST_DELAY_SECONDS still holds: see the next one.",
     ),
-    pruning(
+    membership(
         "dates alone decide on pruning",
         "5 no absolute times",
         "Pruner.prune",
         replace(
-            "self._since.get(member.session, math.inf) <= now - LATE_SECONDS",
+            "self._since.get(member.session, math.inf)"
+            " <= now - MAX_REQUEST_DELAY_SECONDS",
             "member.dead",
         ),
         "tests/unit/coordination/test_membership.py::test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says",
@@ -229,7 +230,7 @@ MUTANTS = (
     heartbeat(
         "a successor has its predecessor's incarnation",
         "5 Static ids",
-        "_following",
+        "_next_incarnation",
         replace("seen + 1", "seen"),
         "tests/unit/coordination/test_heartbeat.py::test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place",
     ),
@@ -268,7 +269,7 @@ MUTANTS = (
         "who met a fatal fault keeps its shards",
         "K3",
         "GroupConsumer._main",
-        drop("await self.retire(...)"),
+        drop("await self.release_all(...)"),
         "tests/unit/coordination/test_group_faults.py",
         simulated=False,
     ),
@@ -276,7 +277,7 @@ MUTANTS = (
         "who ended run() keeps its shards",
         "K3",
         "Kinesumer.run",
-        drop("await self._group.retire(0.0)"),
+        drop("await self._group.release_all(0.0)"),
         "tests/unit/coordination/test_release.py",
         simulated=False,
     ),
@@ -288,7 +289,7 @@ MUTANTS = (
         "tests/unit/consuming/test_watchdog.py",
         simulated=False,
     ),
-    keeper(
+    shard_sync(
         "a stream that refresh left out goes on being kept",
         "Go 19",
         "ShardSyncer.run",

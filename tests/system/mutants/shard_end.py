@@ -7,10 +7,12 @@ from tests.system.mutants.operators import drop, move, never, replace
 
 OF_ENDS = "tests/unit/coordination/test_lease_coordinator_ends.py"
 OF_FATAL = "tests/integration/simulation/test_fatal.py"
-ends = Module("coordination.shard_end", OF_ENDS)
+shard_end = Module("coordination.shard_end", OF_ENDS)
 owned = Module("consuming.owned_shard", OF_ENDS)
-identity = Module("coordination.startup_checks", OF_FATAL)
-keeper = Module("coordination.shard_sync", "tests/unit/coordination/test_shard_sync.py")
+startup_checks = Module("coordination.startup_checks", OF_FATAL)
+shard_sync = Module(
+    "coordination.shard_sync", "tests/unit/coordination/test_shard_sync.py"
+)
 leader = Module("coordination.leader")
 lineage = Module("core.lineage", "tests/unit/core/test_lineage.py")
 ownership = Module("core.claims", "tests/unit/core/test_claims.py")
@@ -23,19 +25,19 @@ MUTANTS = (
         "OwnedShard.finished",
         replace("self.revoked or self.is_finished", "True"),
     ),
-    ends(
+    shard_end(
         "a shard without news never ends",
         "K7",
-        "ShardEndHandler.reached",
+        "ShardEndHandler.wait_and_close",
         replace("owned.children is not None", "... and owned.position is not None"),
     ),
-    ends(
+    shard_end(
         "children are left to the leader",
         "8 no leader needed; L4",
-        "ShardEndHandler.reached",
+        "ShardEndHandler.wait_and_close",
         replace("await self._children(owned)", "[]"),
     ),
-    ends(
+    shard_end(
         "children are made after the end",
         "8 a crash between them loses nothing",
         "ShardEndHandler._end",
@@ -44,7 +46,7 @@ MUTANTS = (
         ),
         note="The leader's repairs make up for it within a listing; sooner is L4.",
     ),
-    ends(
+    shard_end(
         "siblings are read before the end is written",
         "8 both write End before they read the sibling",
         "ShardEndHandler._end",
@@ -70,31 +72,31 @@ MUTANTS = (
         "child_row",
         replace("Start.TRIM_HORIZON", "Start.LATEST"),
     ),
-    ends(
+    shard_end(
         "one parent is enough",
         "8 if every one has ended; async-kinesis",
         "ShardEndHandler._parents_ended",
         drop("if known is None or not known.ended: ..."),
     ),
-    ends(
+    shard_end(
         "a sibling without a row has ended",
         "8 neither the table nor Kinesis knows it",
         "ShardEndHandler._parents_ended",
         replace("if parent in ids or ...: ...", "_ = ids"),
     ),
-    ends(
+    shard_end(
         "a sibling that has expired never ends",
         "8 has expired, and counts as ended",
         "ShardEndHandler._parents_ended",
         replace("parent in ids or child.key.shard_id not in ids", "ids"),
     ),
-    ends(
+    shard_end(
         "a listing without the child proves its parents gone",
         "8; truncated ListShards",
         "ShardEndHandler._parents_ended",
         drop("child.key.shard_id not in ids"),
     ),
-    ends(
+    shard_end(
         "children aren't opened by the owner",
         "8 writes Ready; L4",
         "ShardEndHandler._end",
@@ -124,7 +126,7 @@ MUTANTS = (
     ownership(
         "a child is read before its parent has ended",
         "8; K2, Go 2",
-        "decide",
+        "decide_claims",
         drop("if not row.ready: ...")
         + drop("Compare('ready', ...)", where="wire.writes:claim"),
         "tests/unit/coordination/test_lease_coordinator.py::test_a_shard_that_is_not_ready_is_waited_for",
@@ -132,13 +134,13 @@ MUTANTS = (
     ownership(
         "what isn't ready is claimed again and again",
         "10 cost",
-        "decide",
+        "decide_claims",
         drop("if not row.ready: ..."),
     ),
     ownership(
         "what has ended is claimed again and again",
         "10 cost",
-        "decide",
+        "decide_claims",
         drop("row.ended"),
     ),
     lineage(
@@ -148,13 +150,13 @@ MUTANTS = (
         replace("shard.shard_id in ended", "... or shard.closed"),
     ),
     # --- starts
-    keeper(
+    shard_sync(
         "LATEST is resolved by each shard",
         "8 LATEST is resolved once; Go 3",
         "_create_initial_rows",
         replace("await stream.latest_start(context, info, shards)", "Start.LATEST"),
     ),
-    keeper(
+    shard_sync(
         "LATEST is the client's time",
         "8 from the Kinesis response; Go 11",
         "_create_initial_rows",
@@ -164,14 +166,14 @@ MUTANTS = (
         ),
         "tests/unit/coordination/test_shard_sync_latest.py",
     ),
-    keeper(
+    shard_sync(
         "LATEST is the time before the listing",
         "8",
         "_create_initial_rows",
         drop("info = ..."),
         "tests/unit/coordination/test_shard_sync_latest.py",
     ),
-    keeper(
+    shard_sync(
         "whoever finds a start resolved drops closed shards",
         "8 resolved once",
         "_create_initial_rows",
@@ -184,7 +186,7 @@ MUTANTS = (
         drop("s.baseline"),
         "tests/unit/coordination/test_leader.py::test_no_plan_is_made_before_a_baseline_stands",
     ),
-    keeper(
+    shard_sync(
         "a baseline that is never declared",
         "8 only then may anyone claim",
         "_create_initial_rows",
@@ -197,14 +199,14 @@ MUTANTS = (
         replace("arrived >= after.timestamp", "True"),
     ),
     # --- made anew
-    keeper(
+    shard_sync(
         "a stream made anew is simply read on",
         "8 stops the client with an error",
         "check_identity",
         never("row.created_at != info.created_at"),
         OF_FATAL,
     ),
-    identity(
+    startup_checks(
         "a state store made anew is simply used",
         "8 stops the client with an error",
         "check_group",

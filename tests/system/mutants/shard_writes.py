@@ -14,7 +14,7 @@ checkpointer = Module(
 operators = Module("wire.admin_writes", "tests/unit/wire/test_admin_writes.py")
 model_rows = Module("model.rows", "tests/unit/wire/test_rows.py")
 owned_shard = Module("consuming.owned_shard", "tests/unit/consuming/test_tips.py")
-rounds = Module(
+lease_coordinator = Module(
     "coordination.lease_coordinator",
     "tests/unit/coordination/test_lease_coordinator.py",
 )
@@ -179,19 +179,19 @@ MUTANTS = (
         "prune_shard",
         replace("Compare('ended', '=', True)", "AllOf(())"),
     ),
-    rounds(
+    lease_coordinator(
         "a claim is won only if it is answered",
         "4 a lost answer; K4",
         "LeaseCoordinator._claim",
         replace("won.claim == nonce", "written.applied"),
     ),
-    rounds(
+    lease_coordinator(
         "a claim is won whoever has it",
         "4 a lost answer",
         "LeaseCoordinator._claim",
         replace("is_mine and won.claim == nonce", "won"),
     ),
-    rounds(
+    lease_coordinator(
         "a claim in doubt is forgotten",
         "4 a lost answer; K4",
         "LeaseCoordinator._claim",

@@ -165,9 +165,9 @@ def accounts(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delete rows of the dead at once; don't wait for others when a group begins."""
-    for name in ("PRUNE_SECONDS", "DEAD_SECONDS", "LATE_SECONDS"):
+    for name in ("PRUNE_SECONDS", "DEAD_ROW_SECONDS", "MAX_REQUEST_DELAY_SECONDS"):
         monkeypatch.setattr(f"kinesumer.coordination.membership.{name}", 0.0)
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from kinesumer.admin.health import check_client
 from kinesumer.coordination import pauses
-from kinesumer.coordination.pauses import PAUSES_SECONDS
+from kinesumer.coordination.pauses import PAUSE_REFRESH_SECONDS
 from kinesumer.errors import (
     GroupBusyError,
     StateStoreRecreatedError,
@@ -178,7 +178,7 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
 async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> None:
     client = await reading(world, "a")
     await forge(world, rows.group_key(APP), paused=True, pause_reason="forged")
-    await asyncio.sleep(PAUSES_SECONDS)
+    await asyncio.sleep(PAUSE_REFRESH_SECONDS)
     world.put("b")
     await asyncio.sleep(60)
     assert client.texts == ["a"]

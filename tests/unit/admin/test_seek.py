@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.admin import seek
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import lineage
 from kinesumer.errors import (
     ConfigurationError,
@@ -212,7 +212,7 @@ async def test_children_born_since_the_plan_are_sought_with_their_parent(
     await desk.found()
     planned = await seek.plan_seek(desk.context, desk.stream, Start.TRIM_HORIZON)
     world.kinesis.split("orders", P)
-    await keep(desk.context, world.open(world.kinesis.source("orders")))
+    await sync_shards(desk.context, world.open(world.kinesis.source("orders")))
     await desk.change(P, ended=True)
     for shard_id in (LOW, HIGH):
         await desk.change(shard_id, ready=True, sequence_number="5")

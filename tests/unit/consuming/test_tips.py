@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.consuming.checkpointer import MOST_TIPS, Checkpointer
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import ShardKey, Stream
@@ -229,7 +229,7 @@ async def test_who_keeps_the_rows_of_a_stream_knows_the_time_of_kinesis(
     world: World,
 ) -> None:
     stream = world.open(world.kinesis.source("orders"))
-    await keep(world.context(), stream)
+    await sync_shards(world.context(), stream)
     now = world.clock.now()
     assert stream.service_time.earliest(now) == pytest.approx(world.clock.wall())
     assert stream.service_time.latest(now) == pytest.approx(world.clock.wall() + 1)

@@ -74,7 +74,7 @@ async def test_a_beat_whose_answer_is_lost_is_repeated_and_accepted(
     await body.registered()
     body.store.spoil("unanswered", "beat")
     await asyncio.sleep(20)
-    assert not body.told(SessionLost)
+    assert not body.events_of(SessionLost)
     assert body.lease.permits(world.clock.now())
 
 
@@ -91,18 +91,18 @@ async def test_a_beat_that_is_never_answered_is_given_up_after_h(
     body.store.latency = 0.001
     await asyncio.sleep(3)
     assert body.lease.permits(world.clock.now())
-    assert not body.told(SessionLost)
+    assert not body.events_of(SessionLost)
 
 
 @in_virtual_time
 async def test_a_throttled_beat_tells_so_until_it_is_accepted(world: World) -> None:
     body = Body(world)
     await body.registered()
-    assert not body.heart.is_throttled
+    assert not body.heartbeater.is_throttled
     body.store.spoil("throttled", "beat")
-    await world.until(lambda: body.heart.is_throttled)
+    await world.until(lambda: body.heartbeater.is_throttled)
     refused = world.clock.now()
-    await world.until(lambda: not body.heart.is_throttled)
+    await world.until(lambda: not body.heartbeater.is_throttled)
     assert world.clock.now() - refused < 1.0
     assert body.lease.permits(world.clock.now())
 
@@ -128,7 +128,7 @@ async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> N
     body.store.spoil("unanswered", "session")
     await body.registered()
     assert body.row.incarnation == 0
-    first = body.told(SessionRenewed)[0]
+    first = body.events_of(SessionRenewed)[0]
     assert first.row.session == body.row.session
     assert body.lease.deadline == pytest.approx(sent + TRUSTED, abs=0.3)
 
@@ -141,7 +141,7 @@ async def test_a_registration_fenced_before_its_answer_came_is_made_anew(
     body.store.spoil("unanswered", "session")
     await world.until(lambda: world.members())
     await world.table.write(writes.fence(APP, body.row, "now"))
-    await world.until(lambda: body.told(SessionRenewed))
+    await world.until(lambda: body.events_of(SessionRenewed))
     assert (body.row.incarnation, body.row.dead) == (1, False)
     assert body.lease.session == body.row.session
 
@@ -154,7 +154,7 @@ async def test_who_is_told_dead_registers_anew_with_another_session(
     row = await body.registered()
     lease = body.lease
     await world.table.write(writes.fence(APP, body.row, "now"))
-    await world.until(lambda: body.told(SessionLost))
+    await world.until(lambda: body.events_of(SessionLost))
     assert lease.dead
     assert not lease.permits(-1e9)
     await world.until(lambda: body.row.session != row.session)
@@ -168,7 +168,7 @@ async def test_the_next_registration_asks_for_the_streams_set_meanwhile(
 ) -> None:
     body = Body(world)
     row = await body.registered()
-    body.heart.set_streams(frozenset({"arn:other"}))
+    body.heartbeater.set_streams(frozenset({"arn:other"}))
     await world.table.write(writes.fence(APP, body.row, "now"))
     await world.until(lambda: body.row.session != row.session)
     assert body.row.streams == {"arn:other"}
@@ -202,11 +202,11 @@ async def test_a_new_state_is_told_by_a_beat_at_once(world: World) -> None:
     body = Body(world)
     await body.registered()
     await asyncio.sleep(10)
-    body.heart.set_state("leaving")
+    body.heartbeater.set_state("leaving")
     await asyncio.sleep(0.01)
     assert body.row.state == "leaving"
     beats = body.row.beat
-    body.heart.set_state("leaving")
+    body.heartbeater.set_state("leaving")
     await asyncio.sleep(0.01)
     assert body.row.beat == beats
 
@@ -216,7 +216,7 @@ async def test_who_leaves_stays_leaving_whatever_else_changes(world: World) -> N
     body = Body(world)
     await body.registered()
     for state in ("leaving", "degraded", "up"):
-        body.heart.set_state(state)
+        body.heartbeater.set_state(state)
         await asyncio.sleep(1)
         assert body.row.state == "leaving"
 
@@ -235,8 +235,8 @@ async def test_a_lost_table_is_fatal(world: World) -> None:
     body = Body(world)
     await body.registered()
     world.table.delete_table()
-    await world.until(lambda: body.told(Failed))
-    assert isinstance(body.told(Failed)[0].error, StateStoreMissingError)
+    await world.until(lambda: body.events_of(Failed))
+    assert isinstance(body.events_of(Failed)[0].error, StateStoreMissingError)
     assert body.task.done()
 
 
@@ -259,7 +259,7 @@ async def test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place(
     await end(old)
     began = world.clock.now()
     new = Body(world)
-    await world.until(lambda: new.told(SessionRenewed))
+    await world.until(lambda: new.events_of(SessionRenewed))
     assert 8 <= world.clock.now() - began < 9
     assert new.row.session != row.session
     assert (new.row.incarnation, new.row.dead) == (1, False)
@@ -273,7 +273,7 @@ async def test_a_predecessor_that_left_is_not_waited_for(world: World) -> None:
     await world.table.write(writes.leave(APP, old.row, "now"))
     began = world.clock.now()
     new = Body(world)
-    await world.until(lambda: new.told(SessionRenewed))
+    await world.until(lambda: new.events_of(SessionRenewed))
     assert world.clock.now() - began < 0.1
 
 
@@ -283,13 +283,13 @@ async def test_a_predecessor_that_leaves_while_it_is_watched_frees_its_place(
 ) -> None:
     old = Body(world)
     await old.registered()
-    old.heart.set_state("leaving")
+    old.heartbeater.set_state("leaving")
     new = Body(world)
     await asyncio.sleep(5)
     await end(old)
     await world.table.write(writes.leave(APP, old.row, "now"))
-    await world.until(lambda: new.told(SessionRenewed), seconds=1)
-    assert not new.told(Failed)
+    await world.until(lambda: new.events_of(SessionRenewed), seconds=1)
+    assert not new.events_of(Failed)
 
 
 @in_virtual_time
@@ -300,12 +300,12 @@ async def test_two_live_processes_with_one_id_are_an_error_for_the_second(
     await old.registered()
     await asyncio.sleep(10)
     new = Body(world)
-    await world.until(lambda: new.told(Failed))
-    error = new.told(Failed)[0].error
+    await world.until(lambda: new.events_of(Failed))
+    error = new.events_of(Failed)[0].error
     assert isinstance(error, ClientIdInUseError)
     assert "'c1'" in str(error)
     assert "'app'" in str(error)
-    assert not old.told(SessionLost)
+    assert not old.events_of(SessionLost)
 
 
 @in_virtual_time
@@ -320,8 +320,8 @@ async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> No
     new.store.down = False
     await asyncio.sleep(2)
     old.store.down = False
-    await world.until(lambda: new.told(Failed))
-    assert not old.told(SessionLost)
+    await world.until(lambda: new.events_of(Failed))
+    assert not old.events_of(SessionLost)
 
 
 @in_virtual_time
@@ -337,7 +337,7 @@ async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
     late = writes.heartbeat(APP, old.row, old.row.beat + 1, state="up", lease_ms=8000)
     assert (await world.table.write(late)).applied
     began = world.clock.now()
-    await world.until(lambda: new.told(SessionRenewed))
+    await world.until(lambda: new.events_of(SessionRenewed))
     assert 8 <= world.clock.now() - began < 9
 
 
@@ -352,9 +352,9 @@ async def test_user_code_without_progress_gives_its_shards_up(
     row = await body.registered()
     body.busy_since = world.clock.now()
     await asyncio.sleep(59)
-    assert not body.told(SessionLost)
+    assert not body.events_of(SessionLost)
     await asyncio.sleep(5)
-    assert len(body.told(SessionLost)) == 1
+    assert len(body.events_of(SessionLost)) == 1
     assert body.row == row._replace(
         dead=True,
         beat=body.row.beat,

@@ -24,7 +24,7 @@ async def waiting_among(world: World, others: int) -> Body:
         await fleet.join(f"d{number:04}", lease_ms=3_600_000)
     fleet.task.cancel()
     body = Body(world)
-    await world.until(lambda: body.told(SessionRenewed))
+    await world.until(lambda: body.events_of(SessionRenewed))
     leader = Leader(
         world.context("c1"),
         Lease(body.row.session, 1e9),
@@ -33,7 +33,7 @@ async def waiting_among(world: World, others: int) -> Body:
         assigned=lambda _: None,
         elected=lambda: None,
     )
-    body.heart.watch_members(leader)
+    body.heartbeater.watch_members(leader)
     await asyncio.sleep(LOOK_SECONDS)
     return body
 
@@ -82,7 +82,7 @@ async def test_a_growing_fleet_tells_its_longer_lease_before_it_trusts_it(
     await body.registered()
     await body.change(clients=1000)
     await world.until(lambda: body.row.lease_ms == 16_000)
-    await world.until(lambda: body.told(SessionRenewed)[-1].row.lease_ms == 16_000)
+    await world.until(lambda: body.events_of(SessionRenewed)[-1].row.lease_ms == 16_000)
     now = world.clock.now()
     assert body.lease.deadline == pytest.approx(now + 6, abs=0.1)
     await asyncio.sleep(30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import plan
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, Start
@@ -57,7 +57,7 @@ async def test_no_plan_is_made_before_a_baseline_stands(world: World) -> None:
     await asyncio.sleep(10)
     assert seat.leads
     assert seat.assigned == []
-    await keep(world.context(), stream)
+    await sync_shards(world.context(), stream)
     seat.leader.shards_changed()
     await world.until(lambda: seat.assigned, seconds=0.1)
 
@@ -224,7 +224,7 @@ async def test_many_splits_are_shared_anew_but_one_moves_nothing(world: World) -
         for _ in range(splits):
             lowest = world.kinesis.stream("orders").open[0].shard.shard_id
             world.kinesis.split("orders", lowest)
-        await keep(seat.world.context(), opened)
+        await sync_shards(seat.world.context(), opened)
         seat.leader.shards_changed()
         await asyncio.sleep(10)
         assert (leader_row(world).plan_version > version) is moves
@@ -244,7 +244,7 @@ async def test_splits_of_a_stream_that_others_keep_are_shared_anew_too(
     for _ in range(3):
         lowest = world.kinesis.stream("payments").open[0].shard.shard_id
         world.kinesis.split("payments", lowest)
-        await keep(seat.world.context(), opened)
+        await sync_shards(seat.world.context(), opened)
     await asyncio.sleep(45)
     assert fleet.row("c1").range
     assert fleet.row("c2").range

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.coordination.leader import GLANCE_SECONDS
+from kinesumer.coordination.leader import LEADER_POLL_SECONDS
 from kinesumer.core import plan
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.wire import writes
@@ -103,7 +103,7 @@ async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
     await asyncio.sleep(60)
     gets = table.requests["get"] - before["get"]
     queries = table.requests["query"] - before["query"]
-    assert 5 <= gets <= 60 / GLANCE_SECONDS + 1
+    assert 5 <= gets <= 60 / LEADER_POLL_SECONDS + 1
     assert queries == 0
     fleet.silence("c0", "c1", "c2")
     await asyncio.sleep(45)

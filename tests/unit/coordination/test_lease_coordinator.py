@@ -42,7 +42,7 @@ async def test_a_shard_that_is_not_ready_is_waited_for(world: World) -> None:
     owner.plan(WHOLE)
     await asyncio.sleep(10)
     assert owner.held() == []
-    assert [row.key.shard_id for row in owner.rounds.pending] == [P]
+    assert [row.key.shard_id for row in owner.coordinator.pending] == [P]
     await change(world, P, ready=True)
     await owner.owns(P, seconds=0.3)
 
@@ -92,7 +92,7 @@ async def test_a_new_session_takes_over_from_its_predecessor(world: World) -> No
     await first.die()
     second = Owner(world, session="next")
     await world.table.write(writes.register(APP, second.member, first.member, "now"))
-    second.running = world.loop.create_task(second.rounds.run())
+    second.running = world.loop.create_task(second.coordinator.run())
     second.plan(WHOLE)
     await second.owns(P, seconds=2)
 
@@ -170,8 +170,8 @@ async def test_nothing_is_claimed_while_the_lease_has_lapsed(world: World) -> No
 async def test_the_rounds_of_a_dead_session_end(world: World) -> None:
     owner = await own(world)
     owner.lease.end()
-    owner.rounds.drop_all()
-    owner.rounds.poll_now()
+    owner.coordinator.drop_all()
+    owner.coordinator.poll_now()
     await asyncio.wait_for(owner.running, 5)
     assert owner.held() == []
 
@@ -273,7 +273,7 @@ async def test_a_release_whose_answer_is_lost_is_settled(
     await owner.owns()
     assert owner.row().owner == ""
     assert owner.row().position is not None
-    assert owner.rounds.lost == set()
+    assert owner.coordinator.lost == set()
 
 
 @in_virtual_time
@@ -292,7 +292,7 @@ async def test_what_is_done_while_the_release_is_under_way_is_told_as_lost(
     owned.progress.done_through(1)
     await owner.owns()
     assert owner.row().position is None
-    assert owner.rounds.lost == {owned.key}
+    assert owner.coordinator.lost == {owned.key}
 
 
 @in_virtual_time
@@ -305,7 +305,7 @@ async def test_a_release_of_what_another_owns_by_now_tells_the_loss(
     await change(world, P, owner="thief", epoch=2)
     owner.plan((), version=2)
     await owner.owns()
-    assert owner.rounds.lost == {ShardKey(ARN, P)}
+    assert owner.coordinator.lost == {ShardKey(ARN, P)}
     assert owner.row().owner == "thief"
 
 
@@ -314,7 +314,7 @@ async def test_streams_not_asked_for_any_more_are_given_up_at_once(
     world: World,
 ) -> None:
     owner = await own(world)
-    owner.rounds.restrict(frozenset())
+    owner.coordinator.restrict(frozenset())
     await owner.owns(seconds=0.3)
     owner.plan(WHOLE, version=2)
     await asyncio.sleep(10)
@@ -329,9 +329,9 @@ async def test_a_dropped_shard_with_unstored_records_is_told_as_lost(
     world.put("a")
     await world.until(lambda: owner.texts)
     owned = owner.owned()
-    owner.rounds.drop(owned)
+    owner.coordinator.drop(owned)
     assert owned.lost
-    assert owner.rounds.lost == {ShardKey(ARN, P)}
+    assert owner.coordinator.lost == {ShardKey(ARN, P)}
     assert owner.held() == []
 
 
@@ -342,7 +342,7 @@ async def test_a_dropped_shard_gives_back_what_is_queued_of_it(world: World) -> 
     world.put("a")
     await asyncio.sleep(2)
     assert owner.buffer.used > 0
-    owner.rounds.drop(owner.owned())
+    owner.coordinator.drop(owner.owned())
     await asyncio.sleep(1)
     assert owner.buffer.used == 0
 
@@ -350,9 +350,9 @@ async def test_a_dropped_shard_gives_back_what_is_queued_of_it(world: World) -> 
 @in_virtual_time
 async def test_a_dropped_shard_with_nothing_to_store_is_no_loss(world: World) -> None:
     owner = await own(world)
-    owner.rounds.drop_all()
+    owner.coordinator.drop_all()
     assert owner.held() == []
-    assert owner.rounds.lost == set()
+    assert owner.coordinator.lost == set()
 
 
 @in_virtual_time

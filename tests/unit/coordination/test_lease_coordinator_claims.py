@@ -30,7 +30,7 @@ async def test_a_stale_read_proves_no_death(
     monkeypatch.setattr(second.store, "get", stale)
     second.plan(WHOLE)
     await asyncio.sleep(5)
-    assert second.rounds.pending
+    assert second.coordinator.pending
     assert not second.store.writes("claim")
 
 

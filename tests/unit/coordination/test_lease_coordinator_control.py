@@ -35,7 +35,7 @@ async def unmark(world: World, key: Key) -> None:
 def notice(owner: Owner) -> None:
     """Tell it of a notice, as a heartbeat's answer does."""
     owner.member = owner.member._replace(notice=owner.member.notice + 1)
-    owner.rounds.follow(owner.member)
+    owner.coordinator.update_member(owner.member)
 
 
 @pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
@@ -52,7 +52,7 @@ async def test_a_paused_shard_is_released_on_notice_with_what_is_done(
     row = owner.row()
     assert (row.owner, row.epoch) == ("", 1)
     assert row.position is not None
-    assert owner.rounds.pending == []
+    assert owner.coordinator.pending == []
 
 
 @pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
@@ -85,7 +85,7 @@ async def test_a_session_that_begins_claims_nothing_that_is_paused(
     await mark(world, key)
     second = Owner(world, "c2")
     await world.table.write(writes.register(APP, second.member, None, "now"))
-    second.running = world.loop.create_task(second.rounds.run())
+    second.running = world.loop.create_task(second.coordinator.run())
     second.plan(WHOLE)
     await asyncio.sleep(700)
     assert second.held() == []
@@ -129,7 +129,7 @@ async def test_user_code_finishes_what_it_has_before_a_pause_releases(
     await asyncio.sleep(5)
     assert owner.held() == [P]
     owner.finishes = True
-    owner.rounds._sync_progress()
+    owner.coordinator._sync_progress()
     await owner.owns(seconds=0.5)
     assert owner.row().position is not None
 
@@ -140,7 +140,7 @@ async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
 ) -> None:
     owner = await own(world)
     old = owner.row()._replace(paused=True, epoch=0, owner="")
-    owner.rounds._apply_operator_change(owner.owned(), old)
+    owner.coordinator._apply_operator_change(owner.owned(), old)
     await asyncio.sleep(1)
     assert owner.held() == [P]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Interval, Shard, ShardKey
 from kinesumer.wire import writes
@@ -91,11 +91,11 @@ async def test_a_shard_given_up_while_it_ends_isnt_called_lost(world: World) -> 
     world.kinesis.split("orders", P)
     await world.until(lambda: owner.store.writes("start"))
     await asyncio.sleep(0.1)
-    owner.rounds._begin_hand_over(owner.owned())
+    owner.coordinator._begin_hand_over(owner.owned())
     await world.until(lambda: ends(owner))
     await asyncio.sleep(1)
     assert owner.row().position is not None
-    assert owner.rounds.lost == set()
+    assert owner.coordinator.lost == set()
 
 
 @in_virtual_time
@@ -151,7 +151,7 @@ async def test_a_lost_answer_anywhere_in_the_end_is_settled(
     owner.store.spoil(how, attribute)
     world.kinesis.split("orders", P)
     await owner.owns(LOW, HIGH, seconds=3)
-    assert owner.rounds.lost == set()
+    assert owner.coordinator.lost == set()
 
 
 @in_virtual_time
@@ -165,7 +165,7 @@ async def test_an_end_that_another_owner_prevents_opens_nothing(world: World) ->
     await change(world, P, owner="thief", epoch=2)
     owner.finishes = True
     await owner.owns()
-    assert owner.rounds.lost == {ShardKey(ARN, P)}
+    assert owner.coordinator.lost == {ShardKey(ARN, P)}
     assert not owner.row().ended
     assert not owner.row(LOW).ready
 
@@ -184,10 +184,10 @@ async def test_a_release_of_a_shard_that_was_read_to_its_end_is_settled_too(
     owner.owned().progress.done_through(3)
     owner.owned().set_delivered(3)
     owner.store.spoil("unanswered", "owner")
-    await owner.rounds.release(owner.owned(), 0)
+    await owner.coordinator.release(owner.owned(), 0)
     assert owner.row().owner == ""
     assert not owner.row().ended
-    assert owner.rounds.lost == set()
+    assert owner.coordinator.lost == set()
 
 
 # --- merges ---
@@ -322,7 +322,7 @@ async def test_a_crash_after_the_end_is_repaired_by_whoever_keeps_the_rows(
     second = await Owner(world, "c2").begin()
     second.plan(WHOLE)
     await asyncio.sleep(1)
-    await keep(second.context, second.stream)
+    await sync_shards(second.context, second.stream)
     await second.owns(LOW, HIGH, seconds=2)
 
 
@@ -351,7 +351,7 @@ async def test_children_that_only_the_group_remembers_are_opened_at_once(
 ) -> None:
     owner = await own(world)
     world.kinesis.split("orders", P)
-    await keep(world.context(), world.open(world.kinesis.source("orders")))
+    await sync_shards(world.context(), world.open(world.kinesis.source("orders")))
     for shard_id in (P, LOW, HIGH):
         world.kinesis.stream("orders").shards.pop(shard_id)
     await world.until(lambda: owner.row(LOW).ended and owner.row(HIGH).ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kinesumer.coordination.membership import LATE_SECONDS
+from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.wire import writes
 from tests.support.members import fleet_of, sit
 from tests.support.world import APP, World, in_virtual_time
@@ -18,7 +18,7 @@ async def test_rows_of_the_long_dead_are_pruned_and_no_sooner(world: World) -> N
     fleet.silence("c1")
     await asyncio.sleep(3600)
     assert fleet.row("c1").dead
-    await asyncio.sleep(LATE_SECONDS + 600)
+    await asyncio.sleep(MAX_REQUEST_DELAY_SECONDS + 600)
     assert sorted(world.members()) == ["c0"]
 
 
@@ -32,7 +32,7 @@ async def test_a_death_seen_just_now_is_not_pruned_whatever_its_date_says(
     )
     fleet.silence("c1")
     await sit(fleet, "c0")
-    await asyncio.sleep(LATE_SECONDS - 10)
+    await asyncio.sleep(MAX_REQUEST_DELAY_SECONDS - 10)
     assert fleet.row("c1").dead
     await asyncio.sleep(1200)
     assert sorted(world.members()) == ["c0"]

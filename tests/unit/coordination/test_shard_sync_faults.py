@@ -15,42 +15,42 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
 from tests.support.world import World, in_virtual_time
-from tests.unit.coordination.test_shard_sync import P, ShardSyncer, shards
+from tests.unit.coordination.test_shard_sync import P, SyncedStream, shards
 
 
 @in_virtual_time
 async def test_an_unavailable_store_and_kinesis_are_waited_for(world: World) -> None:
-    keeper = ShardSyncer(world)
-    keeper.store.down = keeper.source.down = True
-    task = world.loop.create_task(keeper.keep())
+    syncer = SyncedStream(world)
+    syncer.store.down = syncer.source.down = True
+    task = world.loop.create_task(syncer.sync())
     await asyncio.sleep(60)
-    keeper.source.down = False
+    syncer.source.down = False
     await asyncio.sleep(60)
-    keeper.store.down = False
+    syncer.store.down = False
     assert await task
-    assert keeper.row.baseline
+    assert syncer.row.baseline
 
 
 @in_virtual_time
 async def test_lost_answers_change_nothing(world: World) -> None:
-    keeper = ShardSyncer(world)
+    syncer = SyncedStream(world)
     for attribute in ("start", "baseline", "baseline", "ready"):
-        keeper.store.spoil("unanswered", attribute)
-    assert await keeper.keep()
-    assert keeper.row.baseline
+        syncer.store.spoil("unanswered", attribute)
+    assert await syncer.sync()
+    assert syncer.row.baseline
     assert shards(world)[P].ready
 
 
 @in_virtual_time
 async def test_a_stream_made_anew_is_fatal(world: World) -> None:
-    keeper = ShardSyncer(world)
-    await keeper.keep()
+    syncer = SyncedStream(world)
+    await syncer.sync()
     await asyncio.sleep(60)
     world.kinesis.delete_stream("orders")
     world.kinesis.create_stream("orders")
     with pytest.raises(StreamRecreatedError) as caught:
-        await keeper.keep()
-    assert keeper.stream.arn in str(caught.value)
+        await syncer.sync()
+    assert syncer.stream.arn in str(caught.value)
     assert "2027-01-15T08:01:00" in str(caught.value)
 
 
@@ -58,7 +58,7 @@ async def test_a_stream_made_anew_is_fatal(world: World) -> None:
 async def test_a_lost_table_is_fatal(world: World) -> None:
     world.table.delete_table()
     with pytest.raises(StateStoreMissingError):
-        await ShardSyncer(world).keep()
+        await SyncedStream(world).sync()
 
 
 class Forbidden:

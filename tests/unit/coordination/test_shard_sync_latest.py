@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
@@ -51,7 +51,7 @@ def start_time(world: World) -> float | None:
 async def test_the_clients_own_clock_does_not_count(world: World) -> None:
     context = replace(world.context(), clock=FastClock(world))
     stream = world.open(world.kinesis.source("orders"), start=Start.LATEST)
-    await keep(context, stream)
+    await sync_shards(context, stream)
     assert start_time(world) == pytest.approx(world.clock.wall(), abs=0.1)
 
 
@@ -61,7 +61,7 @@ async def test_what_came_while_shards_were_listed_is_before_the_start(
 ) -> None:
     source = SlowListing(world.kinesis.source("orders"))
     stream = world.open(source, start=Start.LATEST)
-    keeping = world.loop.create_task(keep(world.context(), stream))
+    keeping = world.loop.create_task(sync_shards(world.context(), stream))
     await asyncio.sleep(1)
     world.put("while the shard was open")
     world.kinesis.split("orders", P)
@@ -91,4 +91,4 @@ async def test_a_date_that_is_minutes_ahead_is_refused(world: World) -> None:
     source = DateAhead(world.kinesis.source("orders"), 500.0)
     stream = world.open(source, start=Start.LATEST)
     with pytest.raises(ConfigurationError, match="more than 100 s ahead"):
-        await keep(world.context(), stream)
+        await sync_shards(world.context(), stream)

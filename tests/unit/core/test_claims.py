@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from kinesumer.core.claims import (
     ClaimDecision,
     Pauses,
-    begins_inside,
     contains,
-    covers,
+    decide_claims,
+    starts_inside_shard,
     to_release,
+    was_applied,
     was_seeked,
 )
-from kinesumer.core.claims import decide as decide_round
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, ShardRow
 from kinesumer.model.streams import Interval, ShardKey, Start
@@ -40,7 +40,7 @@ def decide(
     dead: Collection[str] = (),
     pauses: Pauses = NO_PAUSES,
 ) -> ClaimDecision:
-    return decide_round(rows, held, dead, "mine", pauses)
+    return decide_claims(rows, held, dead, "mine", pauses)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def decide(
 def test_a_range_begins_with_a_shard_unless_a_merge_has_joined_it_to_one_before(
     first: int, rows: list[ShardRow], *, expected: bool
 ) -> None:
-    assert begins_inside((Interval(ARN, first, 30),), rows) is expected
+    assert starts_inside_shard((Interval(ARN, first, 30),), rows) is expected
 
 
 def test_a_free_shard_is_claimed() -> None:
@@ -217,4 +217,4 @@ AT_5 = FREE._replace(position=Position("5"))
 def test_a_refusing_row_tells_whether_an_earlier_try_gave_the_shard_up(
     now: ShardRow, write: Write, position: Position | None, *, expected: bool
 ) -> None:
-    assert covers(now, write, position) is expected
+    assert was_applied(now, write, position) is expected

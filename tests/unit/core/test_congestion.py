@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kinesumer.core.congestion import (
     FIRST_BYTES,
     FULL_PAGE_BYTES,
-    LEAST_BYTES,
+    MIN_BYTES,
     QUICK_SECONDS,
     SLOW_SECONDS,
     CongestionWindow,
@@ -76,10 +76,10 @@ def test_answers_asked_for_before_a_halving_do_not_halve_it_again() -> None:
 def test_it_does_not_become_so_small_that_nothing_is_asked_for() -> None:
     window = CongestionWindow(GIB)
     for minute in range(20):
-        assert window.is_least == (window.size == LEAST_BYTES)
+        assert window.is_smallest == (window.size == MIN_BYTES)
         window.timed_out(60 * minute, 60 * minute + 30, window.size)
-    assert window.is_least
-    assert window.answer_bytes == LEAST_BYTES
+    assert window.is_smallest
+    assert window.answer_bytes == MIN_BYTES
 
 
 def test_below_a_page_it_doubles_until_answers_take_long() -> None:
@@ -142,5 +142,5 @@ def test_it_stays_within_its_bounds(
             window.answered(size, seconds, in_flight)
         else:
             window.timed_out(now - seconds, now, in_flight)
-        assert LEAST_BYTES <= window.size <= 3 * PAGE
+        assert MIN_BYTES <= window.size <= 3 * PAGE
         assert window.answer_bytes <= PAGE

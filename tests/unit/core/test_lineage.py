@@ -258,8 +258,8 @@ def test_whatever_happened_the_plan_counts_the_open_shards(
     assert lineage.is_complete(listing)
     rows = [row(shard) for shard in listing]
     starts = [leaf.first_hash for leaf in lineage.leaves(listing)]
-    assert lineage.places(rows) == starts
+    assert lineage.open_shard_starts(rows) == starts
 
 
 def test_shards_that_have_ended_count_for_no_plan() -> None:
-    assert lineage.places([row(LOW, ended=True), row(HIGH)]) == [HALF]
+    assert lineage.open_shard_starts([row(LOW, ended=True), row(HIGH)]) == [HALF]

@@ -26,7 +26,7 @@ def watch_until(
     """Look once a second, and tell whether the last look wants the member fenced."""
     stale: list[MemberRow] = []
     for now in range(first, last + 1):
-        stale = watch.look([member], now, GAP)
+        stale = watch.observe([member], now, GAP)
     return stale == [member]
 
 
@@ -53,7 +53,7 @@ def test_a_beat_unchanged_for_the_lease_is_stale() -> None:
 
 def test_the_observer_counts_from_its_own_first_sight() -> None:
     watch = HeartbeatWatch()
-    watch.look([], 0, GAP)
+    watch.observe([], 0, GAP)
     assert not watch_until(watch, MEMBER, 9, first=2)
     assert watch_until(watch, MEMBER, 10, first=10)
 
@@ -67,9 +67,9 @@ def test_the_holders_own_lease_counts() -> None:
 
 def test_a_lease_is_kept_to_the_millisecond() -> None:
     watch, member = HeartbeatWatch(), MEMBER._replace(lease_ms=2500)
-    watch.look([member], 0, GAP)
-    assert watch.look([member], 2.499, GAP) == []
-    assert watch.look([member], 2.5, GAP) == [member]
+    watch.observe([member], 0, GAP)
+    assert watch.observe([member], 2.499, GAP) == []
+    assert watch.observe([member], 2.5, GAP) == [member]
 
 
 CHANGES = [{"beat": 5}, {"beat": 3}, {"session": "s2"}, {"session": "s0"}]
@@ -87,7 +87,7 @@ def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
 def test_a_row_missing_for_a_moment_starts_the_window_again() -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5)
-    watch.look([], 6, GAP)
+    watch.observe([], 6, GAP)
     assert not watch_until(watch, MEMBER, 14, first=7)
 
 
@@ -98,28 +98,28 @@ def test_the_dead_are_not_fenced_again() -> None:
 def test_the_living_are_watched_beside_the_dead() -> None:
     watch, dead = HeartbeatWatch(), MEMBER._replace(client_id="c0", dead=True)
     for now in range(8):
-        watch.look([dead, MEMBER], now, GAP)
-    assert watch.look([dead, MEMBER], 8, GAP) == [MEMBER]
+        watch.observe([dead, MEMBER], now, GAP)
+    assert watch.observe([dead, MEMBER], 8, GAP) == [MEMBER]
 
 
 def test_after_an_outage_every_window_starts_again() -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
-    assert watch.look([MEMBER], 7 + GAP + 0.1, GAP) == []
+    assert watch.observe([MEMBER], 7 + GAP + 0.1, GAP) == []
     assert not watch_until(watch, MEMBER, 17, first=11)
 
 
 def test_a_gap_just_short_of_an_outage_changes_nothing() -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
-    assert watch.look([MEMBER], 7 + GAP, GAP) == [MEMBER]
+    assert watch.observe([MEMBER], 7 + GAP, GAP) == [MEMBER]
 
 
 def test_a_reset_forgets_what_was_seen() -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     watch.reset()
-    assert watch.look([MEMBER], 8, GAP) == []
+    assert watch.observe([MEMBER], 8, GAP) == []
 
 
 def test_how_long_a_beat_has_been_unchanged_is_told() -> None:
@@ -135,7 +135,7 @@ def test_who_was_found_silent_stays_so_though_windows_start_again() -> None:
     assert not watch.is_silent(MEMBER, 5, 6)
     assert watch.is_silent(MEMBER, 5, 4.5)
     watch.reset()
-    watch.look([MEMBER], 6, GAP)
+    watch.observe([MEMBER], 6, GAP)
     assert watch.is_silent(MEMBER, 6, 5)
 
 
@@ -143,9 +143,9 @@ def test_who_was_found_silent_is_heard_again_with_its_next_beat() -> None:
     watch, later = HeartbeatWatch(), MEMBER._replace(beat=MEMBER.beat + 1)
     watch_until(watch, MEMBER, 5)
     assert watch.is_silent(MEMBER, 5, 5)
-    watch.look([later], 6, GAP)
+    watch.observe([later], 6, GAP)
     assert not watch.is_silent(later, 6, 5)
-    watch.look([MEMBER], 7, GAP)
+    watch.observe([MEMBER], 7, GAP)
     assert not watch.is_silent(MEMBER, 7, 5)
 
 

@@ -44,13 +44,13 @@ def members_of(
 
 def test_the_living_are_ordered_by_id() -> None:
     c2, c1, dead = member("c2"), member("c1"), member("c0", dead=True)
-    assert plan.alive([c2, dead, c1]) == [c1, c2]
+    assert plan.live_clients([c2, dead, c1]) == [c1, c2]
 
 
 def test_a_query_takes_no_part_in_plans() -> None:
     c1, query = member("c1"), member("a query", kind="query")
     later = member("of a later version", kind="archiver")
-    assert plan.alive([query, c1, later]) == [c1]
+    assert plan.live_clients([query, c1, later]) == [c1]
 
 
 def ids(members: list[MemberRow]) -> str:

@@ -22,7 +22,7 @@ JOINED = member("c2")
 def agenda(*, moving_until: float = 0.0) -> RebalanceSchedule:
     """Return an agenda whose last plan, at 0, was for a reader and an idler."""
     made = RebalanceSchedule(rebalance_delay_seconds=2.0)
-    made.planned([READER, IDLER], moving_until)
+    made.record_plan([READER, IDLER], moving_until)
     return made
 
 
@@ -36,9 +36,9 @@ def test_nothing_is_due_while_nothing_changes() -> None:
 
 def test_what_is_asked_for_is_due_once() -> None:
     made = agenda()
-    made.ask()
+    made.request()
     assert made.is_due([READER, IDLER], [A], 1.0)
-    made.planned([READER, IDLER], 0.0)
+    made.record_plan([READER, IDLER], 0.0)
     assert not made.is_due([READER, IDLER], [A], 2.0)
 
 
@@ -75,13 +75,13 @@ def test_who_leaves_last_does_not_wait() -> None:
 
 def test_a_new_leader_waits_for_the_moves_of_a_plan_it_does_not_know() -> None:
     made = agenda()
-    made.begin(5.0)
+    made.reset(5.0)
     assert not made.is_due([READER, IDLER], [A], 4.9)
     assert made.is_due([READER, IDLER], [A], 5.0)
 
 
 def test_a_plan_that_moves_nothing_does_not_shorten_the_moves_of_another() -> None:
     made = agenda(moving_until=5.0)
-    made.planned([READER, IDLER], 0.0)
-    made.ask()
+    made.record_plan([READER, IDLER], 0.0)
+    made.request()
     assert not made.is_due([READER, IDLER], [A], 4.0)

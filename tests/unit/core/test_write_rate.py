@@ -6,8 +6,8 @@ import pytest
 
 from kinesumer.core.write_rate import (
     FORGET_SECONDS,
-    LEAST_PER_SECOND,
-    LONGEST_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
+    MIN_PER_SECOND,
     UNITS_PER_SECOND,
     WriteRate,
     commit_interval_seconds,
@@ -75,7 +75,7 @@ def test_after_a_refusal_nothing_goes_for_a_moment() -> None:
     rate = _shared(10)
     rate.wait_seconds(100.0)
     rate.refused(100.0, 100.0, 0.5)
-    pause = 0.5 * LONGEST_PAUSE_SECONDS
+    pause = 0.5 * MAX_PAUSE_SECONDS
     assert rate.wait_seconds(100.0) == pytest.approx(pause)
     # What was saved up before is lost: only what the pause has saved goes now.
     sent, _ = send(rate, 100.0 + pause, 0.001)
@@ -86,8 +86,8 @@ def test_a_rate_never_becomes_nothing() -> None:
     rate = _shared(1000)
     for now in range(100, 120):
         rate.refused(now, now, 1.0)
-    assert rate.per_second == LEAST_PER_SECOND
-    assert rate.wait_seconds(121.0) <= 1 / LEAST_PER_SECOND
+    assert rate.per_second == MIN_PER_SECOND
+    assert rate.wait_seconds(121.0) <= 1 / MIN_PER_SECOND
 
 
 def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:

@@ -15,7 +15,7 @@ from kinesumer.config import Config
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.shard_sync import keep
+from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError, HandlerFailedError
 from kinesumer.handlers import RetryPolicy
@@ -102,7 +102,9 @@ class Client:
         # With rows of its shards the first plan can be acted upon at once.
         source = self.kinesis.source("orders")
         info, start = source.describe_now(), Start.TRIM_HORIZON
-        await keep(self.context, OpenStream(Stream(info.arn), source, info, start))
+        await sync_shards(
+            self.context, OpenStream(Stream(info.arn), source, info, start)
+        )
         await self.group.start("orders", Start.TRIM_HORIZON)
 
     async def _open(self, stream: Stream) -> Any:
@@ -116,7 +118,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first plan doesn't wait for other clients."""
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 PLACE: ContextVar[str] = ContextVar("PLACE", default="nowhere")

@@ -46,7 +46,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         return ClaimDecision(unheld, set(), free, [])
 
     monkeypatch.setattr(writes, "claim", claim)
-    monkeypatch.setattr("kinesumer.core.claims.decide", decide)
+    monkeypatch.setattr("kinesumer.core.claims.decide_claims", decide)
 
 
 @pytest.mark.usefixtures("broken")
