@@ -52,14 +52,15 @@ class DefaultCommandGroup(click.Group):
     cls=DefaultCommandGroup,
     default="file",
     subcommand_metavar="[-o FILE] | kcl TABLE",
-)
-def export() -> None:
-    """Export an app's positions to a file, or hand them to a KCL fleet.
+    help="""Export an app's positions to a file, or hand them to a KCL fleet.
 
     \b
     kinesumer export --app APP [-o FILE]    as JSON, for `kinesumer import FILE`
     kinesumer export kcl TABLE --app APP    into the lease table of a KCL fleet
-    """
+    """,
+)
+def export() -> None:
+    """Export an app's positions."""
 
 
 @export.command("file", hidden=True)
@@ -144,14 +145,15 @@ async def _read(common: CommonOptions) -> Positions:
     cls=DefaultCommandGroup,
     default="file",
     subcommand_metavar="FILE | kcl TABLE",
-)
-def import_() -> None:
-    """Import positions for an app from a file, or from a KCL fleet.
+    help="""Import positions for an app from a file, or from a KCL fleet.
 
     \b
     kinesumer import FILE --app APP         what `kinesumer export` wrote, - for stdin
     kinesumer import kcl TABLE --app APP    the lease table of a KCL fleet
-    """
+    """,
+)
+def import_() -> None:
+    """Import positions for an app."""
 
 
 @import_.command("file", hidden=True)

@@ -1,4 +1,4 @@
-"""One stream's hash space as lines of a terminal: lag, shards, children, plan."""
+"""One stream's hash space as lines: lag, shards, children, plan."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.text import Text
 
 from kinesumer.cli.terminal_view.glyphs import (
     STATES,
-    TROUBLE,
+    TROUBLE_STYLE,
     Glyphs,
+    background,
     colour,
     height,
     letter,
-    painted,
 )
 from kinesumer.runtime.text import escape_unprintable
 
@@ -24,159 +24,161 @@ if TYPE_CHECKING:
 
     from kinesumer.dashboard.model import Part, Shard
 
-MOST_LANES = 4
-PLAN = "plan"
-NOBODY = "~"
-EDGE_COLUMNS = 3
+MAX_LANES = 4
+NO_OWNER = "~"
+MIN_COLUMNS_WITH_EDGE = 3
 
 
-class Run(NamedTuple):
-    """Neighbouring columns that show the same shards: one, or several in a column."""
+class Segment(NamedTuple):
+    """Neighbouring columns that show one shard, or shards too narrow for columns."""
 
     shards: tuple[Shard, ...]
     first: int
     columns: int
 
 
-class Brush(NamedTuple):
-    """What lines are drawn with."""
+class Canvas(NamedTuple):
+    """The width of the lines, the clients' colour slots, and the glyphs."""
 
     width: int
     slots: Mapping[str, int]
     glyphs: Glyphs = Glyphs()
 
     def slot(self, client_id: str | None) -> int | None:
-        """Return a client's colour slot; None if it is nobody who lives."""
+        """Return a client's colour slot; None if the client isn't alive."""
         return self.slots.get(client_id or "")
 
     def letter(self, client_id: str | None) -> str:
         """Return a client's letter."""
         slot = self.slot(client_id)
-        return NOBODY if slot is None else letter(slot)
+        return NO_OWNER if slot is None else letter(slot)
 
 
 def lines(
-    shards: Sequence[Shard], parts: Sequence[Part], brush: Brush
+    shards: Sequence[Shard], parts: Sequence[Part], canvas: Canvas
 ) -> list[tuple[str, Text]]:
-    """Return the lines of a band, each with its label."""
+    """Return the lines of a stream, each with its label."""
     lanes = max((shard.lane for shard in shards), default=0) + 1
-    drawn = [("lag", _lag(runs(_of(shards, 0), brush.width), brush))]
-    for lane in range(min(lanes, MOST_LANES)):
+    result = [("lag", _lag_line(segments(_in_lane(shards, 0), canvas.width), canvas))]
+    for lane in range(min(lanes, MAX_LANES)):
         label = "children" if lane else "shards"
-        drawn.append((label, shard_line(_of(shards, lane), brush)))
+        result.append((label, shard_line(_in_lane(shards, lane), canvas)))
     if parts:
-        drawn.append((PLAN, _plan(parts, brush)))
-    return drawn
+        result.append(("plan", _plan_line(parts, canvas)))
+    return result
 
 
-def shard_line(shards: Sequence[Shard], brush: Brush) -> Text:
-    """Return the line that says who has what in one lane.
+def shard_line(shards: Sequence[Shard], canvas: Canvas) -> Text:
+    """Return the line that shows the owners and states of one lane's shards.
 
-    Boundaries are drawn where shards have at least three columns on average.
+    The line has edges between shards if a shard has at least three columns on average.
     """
-    found = runs(shards, brush.width)
-    columns = sum(run.columns for run in found)
-    edge = brush.glyphs.edge if columns >= EDGE_COLUMNS * len(shards) else ""
-    return _line([(run.first, _marks(run, edge, brush)) for run in found], brush)
+    found = segments(shards, canvas.width)
+    columns = sum(segment.columns for segment in found)
+    has_edges = columns >= MIN_COLUMNS_WITH_EDGE * len(shards)
+    edge = canvas.glyphs.edge if has_edges else ""
+    return _join(
+        [(one.first, _segment_text(one, edge, canvas)) for one in found], canvas
+    )
 
 
-def runs(shards: Iterable[Shard], width: int) -> list[Run]:
-    """Return which columns show which shards; those that share a column are one run."""
-    found: list[Run] = []
+def segments(shards: Iterable[Shard], width: int) -> list[Segment]:
+    """Return the columns of each shard. Shards that share a column are one segment."""
+    result: list[Segment] = []
     for shard in sorted(shards, key=lambda shard: shard.x):
         first = min(round(shard.x * width), width - 1)
         end = max(round((shard.x + shard.width) * width), first + 1)
-        before = found[-1] if found else None
+        before = result[-1] if result else None
         if before is not None and first < before.first + before.columns:
             columns = max(before.columns, end - before.first)
-            found[-1] = Run((*before.shards, shard), before.first, columns)
+            result[-1] = Segment((*before.shards, shard), before.first, columns)
         else:
-            found.append(Run((shard,), first, end - first))
-    return found
+            result.append(Segment((shard,), first, end - first))
+    return result
 
 
-def mark_of(shard: Shard) -> str:
-    """Return the state that a shard is drawn in: a pause explains the others."""
+def displayed_state(shard: Shard) -> str:
+    """Return the state that a shard is drawn in. A pause explains other states."""
     if shard.paused and shard.state in ("unowned", "orphaned", "owned"):
         return "paused"
     return shard.state
 
 
-def _worst(shards: Iterable[Shard]) -> str:
-    found = {mark_of(shard) for shard in shards}
+def _worst_state(shards: Iterable[Shard]) -> str:
+    found = {displayed_state(shard) for shard in shards}
     return next((state for state in STATES if state in found), "owned")
 
 
-def _owner(shards: Iterable[Shard]) -> str | None:
-    """Return who has most of them."""
+def _main_owner(shards: Iterable[Shard]) -> str | None:
+    """Return the owner of most of these shards."""
     owners = Counter(shard.owner for shard in shards if shard.owner)
     return max(owners, key=lambda name: (owners[name], name)) if owners else None
 
 
-def _of(shards: Iterable[Shard], lane: int) -> list[Shard]:
+def _in_lane(shards: Iterable[Shard], lane: int) -> list[Shard]:
     return [shard for shard in shards if shard.lane == lane]
 
 
-def _marks(run: Run, edge: str, brush: Brush) -> Text:
-    edge = edge if run.columns > 1 else ""
-    return Text(
-        edge + _written(run, brush, run.columns - len(edge)), _style(run, brush)
-    )
+def _segment_text(segment: Segment, edge: str, canvas: Canvas) -> Text:
+    edge = edge if segment.columns > 1 else ""
+    marks = _marks(segment, canvas, segment.columns - len(edge))
+    return Text(edge + marks, _style(segment, canvas))
 
 
-def _written(run: Run, brush: Brush, columns: int) -> str:
-    """Return the letters and marks that fill a run of columns."""
-    state, owner = _worst(run.shards), _owner(run.shards)
-    name = brush.letter(owner)
+def _marks(segment: Segment, canvas: Canvas, columns: int) -> str:
+    """Return the letters and marks that fill a segment's columns."""
+    state, owner = _worst_state(segment.shards), _main_owner(segment.shards)
+    name = canvas.letter(owner)
+    fill = name if canvas.glyphs.fill else " "
     if state == "owned":
-        fill = name if brush.glyphs.fill else " "
         return name + fill * (columns - 1)
     if state == "moving" and columns > 2:
-        goal = brush.letter(run.shards[0].planned_owner)
-        return f"{name}>{goal}".ljust(columns, name if brush.glyphs.fill else " ")
+        target = canvas.letter(segment.shards[0].planned_owner)
+        return f"{name}>{target}".ljust(columns, fill)
     if state == "paused" and owner and columns > 1:
         return name + STATES[state] * (columns - 1)
     return STATES[state] * columns
 
 
-def _style(run: Run, brush: Brush) -> str:
-    state, slot = _worst(run.shards), brush.slot(_owner(run.shards))
+def _style(segment: Segment, canvas: Canvas) -> str:
+    state, slot = _worst_state(segment.shards), canvas.slot(_main_owner(segment.shards))
     if state in ("orphaned", "unowned"):
-        return TROUBLE
-    return "dim" if state in ("waiting", "ended") or slot is None else painted(slot)
+        return TROUBLE_STYLE
+    return "dim" if state in ("waiting", "ended") or slot is None else background(slot)
 
 
-def _lag(found: Iterable[Run], brush: Brush) -> Text:
-    return _line([(run.first, _heights(run, brush)) for run in found], brush)
+def _lag_line(found: Iterable[Segment], canvas: Canvas) -> Text:
+    return _join([(one.first, _lag_text(one, canvas)) for one in found], canvas)
 
 
-def _heights(run: Run, brush: Brush) -> Text:
-    """Return a block as high as the lag of the slowest of these shards."""
-    slot = brush.slot(_owner(run.shards))
-    known = [s.millis_behind for s in run.shards if s.millis_behind is not None]
-    block = height(max(known), brush.glyphs) if known else " "
-    return Text(block * run.columns, "red3" if slot is None else colour(slot))
+def _lag_text(segment: Segment, canvas: Canvas) -> Text:
+    """Return blocks whose height stands for the slowest shard's lag."""
+    slot = canvas.slot(_main_owner(segment.shards))
+    known = [s.millis_behind for s in segment.shards if s.millis_behind is not None]
+    block = height(max(known), canvas.glyphs) if known else " "
+    return Text(block * segment.columns, "red3" if slot is None else colour(slot))
 
 
-def _plan(parts: Iterable[Part], brush: Brush) -> Text:
-    """Return each client's contiguous range, with its name where that fits."""
+def _plan_line(parts: Iterable[Part], canvas: Canvas) -> Text:
+    """Return each client's planned range, with its name if the name fits."""
     placed = []
     for part in parts:
-        first, end = (round(x * brush.width) for x in (part.x, part.x + part.width))
-        slot, mark = brush.slots[part.client_id], brush.letter(part.client_id)
-        edge = brush.glyphs.edge if end - first >= EDGE_COLUMNS else ""
+        first, end = (round(x * canvas.width) for x in (part.x, part.x + part.width))
+        mark = canvas.letter(part.client_id)
+        edge = canvas.glyphs.edge if end - first >= MIN_COLUMNS_WITH_EDGE else ""
         text = f"{edge}{mark} {escape_unprintable(part.client_id)}"
         if end - first < cell_len(text):
             text = edge + mark * (end - first - len(edge))
-        placed.append((first, Text(set_cell_size(text, end - first), painted(slot))))
-    return _line(placed, brush)
+        style = background(canvas.slots[part.client_id])
+        placed.append((first, Text(set_cell_size(text, end - first), style)))
+    return _join(placed, canvas)
 
 
-def _line(placed: Iterable[tuple[int, Text]], brush: Brush) -> Text:
-    """Return pieces at their columns in one line of the brush's width."""
+def _join(placed: Iterable[tuple[int, Text]], canvas: Canvas) -> Text:
+    """Return pieces at their columns as one line of the canvas's width."""
     line = Text(no_wrap=True)
     for first, piece in placed:
         line.append(" " * (first - line.cell_len))
         line.append_text(piece)
-    line.truncate(brush.width)
+    line.truncate(canvas.width)
     return line

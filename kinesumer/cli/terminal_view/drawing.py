@@ -1,4 +1,4 @@
-"""The whole picture as lines: as much of a fleet as fits, the worst first."""
+"""The whole picture as lines: as much of a fleet as fits, problems first."""
 
 from __future__ import annotations
 
@@ -9,78 +9,80 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from kinesumer.cli.terminal_view import band
-from kinesumer.cli.terminal_view.band import Brush
+from kinesumer.cli.terminal_view.band import Canvas
 from kinesumer.cli.terminal_view.glyphs import (
     HEIGHT_MILLIS,
     STATES,
+    background,
     duration,
+    letter,
     sparkline,
 )
-from kinesumer.cli.terminal_view.members import member_lines
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.cli.terminal_view.glyphs import Glyphs
-    from kinesumer.dashboard.model import Band, Event, Line, State
+    from kinesumer.dashboard.model import Band, Event, Line, Member, State
 
-GUTTER = 9
-LEAST_WIDTH = 40
-MOST_PROBLEMS, MOST_EVENTS = 3, 20
+LABEL_COLUMNS = 9
+MIN_WIDTH = 40
+MAX_NAME_COLUMNS = 32
+MAX_PROBLEMS, MAX_EVENTS = 3, 20
 HOUR_SECONDS = 3600
+NORMAL_STATES = {"up", "joining", "leaving", "drained"}
 
 Lines = list[Text]
 
 
 class Frame(NamedTuple):
-    """How much room there is, and how it can be drawn in."""
+    """The space for the picture, and its glyphs."""
 
     width: int
     height: int | None
-    """None: as many lines as it takes."""
+    """None: as many lines as the picture needs."""
     glyphs: Glyphs
 
 
 def draw(state: State, frame: Frame) -> Lines:
-    """Return the picture's lines, no more than fit.
+    """Return the picture's lines, at most as many as fit.
 
-    Streams are drawn with as much detail as leaves room for all of them; members in
-    trouble come first.
+    All streams have the same detail, as much as fits. Members in trouble come first.
     """
-    width = max(frame.width, LEAST_WIDTH)
+    width = max(frame.width, MIN_WIDTH)
     slots = {member.client_id: member.slot for member in state.members}
-    brush = Brush(width - GUTTER, slots, frame.glyphs)
-    top = [_head(state), *_problems(state), *_fitted_members(state, frame)]
-    legend = [_legend(state, frame.glyphs)]
+    canvas = Canvas(width - LABEL_COLUMNS, slots, frame.glyphs)
+    max_members = None if frame.height is None else max(2, frame.height // 4)
+    top = [_head(state), *_problems(state), *_members(state.members, max_members)]
+    legend = _legend(state, frame.glyphs)
     if frame.height is None:
-        streams = [line for one in state.streams for line in _full(one, state, brush)]
-        return [*top, *streams, *legend, *_events(state.events, MOST_EVENTS)]
-    room = frame.height - len(top) - len(legend)
-    streams = _fitted(state, brush, room)
-    events = _events(state.events, min(MOST_EVENTS, room - len(streams)))
-    return [*top, *streams, *legend, *events][: frame.height]
+        streams = [line for one in state.streams for line in _full(one, state, canvas)]
+        return [*top, *streams, legend, *_events(state.events, MAX_EVENTS)]
+    left = frame.height - len(top) - 1
+    streams = _fit_streams(state, canvas, left)
+    events = _events(state.events, min(MAX_EVENTS, left - len(streams)))
+    return [*top, *streams, legend, *events][: frame.height]
 
 
 def _head(state: State) -> Text:
     totals = state.totals
-    moment = datetime.fromtimestamp(state.at, UTC)
     words = [
         *_figures(totals.millis_behind, totals.records_per_second),
         f"{totals.owned:,} of {_count(totals.shards, 'shard')} consumed",
         *(_paused(state.pause_reason) if state.paused else []),
         *([f"{totals.paused} paused"] if totals.paused and not state.paused else []),
         _count(totals.clients, "client"),
-        f"{moment:%H:%M:%S} UTC",
+        f"{datetime.fromtimestamp(state.at, UTC):%H:%M:%S} UTC",
         f"table {escape_unprintable(state.table)}",
     ]
-    return _titled(state.app, "", words)
+    return _title(state.app, "", words)
 
 
-def _titled(name: str, place: str, words: Sequence[str]) -> Text:
+def _title(name: str, account: str, words: Sequence[str]) -> Text:
     return Text.assemble(
         (escape_unprintable(name), "bold"),
-        (place, "dim"),
+        (account, "dim"),
         "  ",
         " · ".join(words),
         no_wrap=True,
@@ -104,58 +106,105 @@ def _figures(millis: int | None, rate: float | None) -> list[str]:
 
 def _problems(state: State) -> Lines:
     problems = [*([state.trouble] if state.trouble else []), *state.problems]
-    found = [
-        Text(f"! {escape_unprintable(text)}", "bold red", no_wrap=True)
-        for text in problems[:MOST_PROBLEMS]
+    texts = [escape_unprintable(text) for text in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        texts.append(f"… and {_count(len(problems) - MAX_PROBLEMS, 'more problem')}")
+    return [Text(f"! {text}", "bold red", no_wrap=True) for text in texts]
+
+
+# --- members --------------------------------------------------------------------------
+
+
+def _members(members: Sequence[Member], max_members: int | None) -> Lines:
+    """Return a title and a line for each member, at most ``max_members`` of them."""
+    if not members:
+        return [Text("no client is alive", "bold red")]
+    ordered = sorted(members, key=_member_order)
+    drawn, rest = ordered[:max_members], ordered[len(ordered[:max_members]) :]
+    names = [escape_unprintable(member.client_id) for member in drawn]
+    width = max(len("client"), min(MAX_NAME_COLUMNS, max(map(len, names))))
+    title = f"  {'client':{width}}  index  heartbeat  shards     behind  state"
+    lines = [
+        Text(title, "dim", no_wrap=True),
+        *(_member_line(member, width) for member in drawn),
     ]
-    if len(problems) > MOST_PROBLEMS:
-        more = f"! … and {_count(len(problems) - MOST_PROBLEMS, 'more problem')}"
-        found.append(Text(more, "bold red", no_wrap=True))
-    return found
-
-
-def _fitted_members(state: State, frame: Frame) -> Lines:
-    room = None if frame.height is None else max(2, frame.height // 4)
-    return member_lines(state.members, room)
-
-
-def _fitted(state: State, brush: Brush, room: int) -> Lines:
-    """Return all streams at the most detail that fits, or as many as fit."""
-    found: list[Lines] = []
-    for detail in (_full, _medium, _compact):
-        found = [detail(stream, state, brush) for stream in state.streams]
-        if sum(map(len, found)) <= room:
-            return [line for lines in found for line in lines]
-    more = len(found) - max(room - 1, 0)
-    told = Text(f"… and {_count(more, 'more stream')}: a taller terminal shows them")
-    return [*(lines[0] for lines in found[: max(room - 1, 0)]), told]
-
-
-def _full(stream: Band, state: State, brush: Brush) -> Lines:
-    lines = _medium(stream, state, brush)
-    lines += _hour(stream, state, brush)
+    if rest:
+        well = "all well" if all(map(_is_well, rest)) else "some in trouble"
+        lines.append(Text(f"  … and {len(rest)} more clients, {well}", "dim"))
     return lines
 
 
-def _medium(stream: Band, state: State, brush: Brush) -> Lines:
-    drawn = band.lines(stream.shards, stream.parts, brush)
-    return [_title(stream), *(_labelled(label, text) for label, text in drawn)]
+def _member_order(member: Member) -> tuple[bool, bool, float, str]:
+    index = float("inf") if member.index is None else member.index
+    return _is_well(member), not member.leader, index, member.client_id
 
 
-def _compact(stream: Band, state: State, brush: Brush) -> Lines:
-    line = band.shard_line([s for s in stream.shards if s.lane == 0], brush)
+def _is_well(member: Member) -> bool:
+    return NORMAL_STATES.issuperset(member.states)
+
+
+def _member_line(member: Member, width: int) -> Text:
+    age, behind = member.heartbeat_age_seconds, member.millis_behind
+    index = "-" if member.index is None else str(member.index)
+    states = [
+        *(["leader"] if member.leader else []),
+        *(["Spark query"] if member.query else []),
+        *member.states,
+        *([f"in {member.label}"] if member.label else []),
+    ]
+    return Text.assemble(
+        (letter(member.slot), background(member.slot)),
+        " ",
+        set_cell_size(escape_unprintable(member.client_id), width),
+        f"  {index:>5}  {'-' if age is None else f'{age:.1f} s':>9}",
+        f"  {member.shards:>6,}  {'-' if behind is None else duration(behind):>9}  ",
+        (escape_unprintable(", ".join(states)), "" if _is_well(member) else "bold red"),
+        no_wrap=True,
+    )
+
+
+# --- streams --------------------------------------------------------------------------
+
+
+def _fit_streams(state: State, canvas: Canvas, max_lines: int) -> Lines:
+    """Return all streams with as much detail as fits; at the least, one line each.
+
+    If not even that fits, return the first streams and the number of the others.
+    """
+    drawn: list[Lines] = []
+    for detail in (_full, _medium, _compact):
+        drawn = [detail(stream, state, canvas) for stream in state.streams]
+        if sum(map(len, drawn)) <= max_lines:
+            return [line for lines in drawn for line in lines]
+    count = max(max_lines - 1, 0)
+    more = _count(len(drawn) - count, "more stream")
+    note = Text(f"… and {more}: a taller terminal shows them")
+    return [*(lines[0] for lines in drawn[:count]), note]
+
+
+def _full(stream: Band, state: State, canvas: Canvas) -> Lines:
+    return [*_medium(stream, state, canvas), *_history(stream, state, canvas)]
+
+
+def _medium(stream: Band, state: State, canvas: Canvas) -> Lines:
+    lines = band.lines(stream.shards, stream.parts, canvas)
+    return [_stream_title(stream), *(_labelled(label, text) for label, text in lines)]
+
+
+def _compact(stream: Band, state: State, canvas: Canvas) -> Lines:
+    line = band.shard_line([s for s in stream.shards if s.lane == 0], canvas)
     name = escape_unprintable(stream.name)
-    if cell_len(name) >= GUTTER:
-        name = set_cell_size(name, GUTTER - 1)
+    if cell_len(name) >= LABEL_COLUMNS:
+        name = set_cell_size(name, LABEL_COLUMNS - 1)
     return [_labelled(name, line)]
 
 
 def _labelled(label: str, line: Text) -> Text:
-    indent = " " * (GUTTER - 1 - cell_len(label))
+    indent = " " * (LABEL_COLUMNS - 1 - cell_len(label))
     return Text.assemble((f"{indent}{label} ", "dim"), line, no_wrap=True)
 
 
-def _title(stream: Band) -> Text:
+def _stream_title(stream: Band) -> Text:
     count = sum(stream.states.values()) - stream.states.get("ended", 0)
     states = [f"{n} {state}" for state, n in stream.states.items() if state != "ended"]
     words = [
@@ -163,17 +212,17 @@ def _title(stream: Band) -> Text:
         f"{_count(count, 'shard')}{': ' if states else ''}{', '.join(states)}",
         *(_paused(stream.pause_reason) if stream.paused else []),
     ]
-    return _titled(stream.name, f" ({escape_unprintable(stream.place)})", words)
+    return _title(stream.name, f" ({escape_unprintable(stream.place)})", words)
 
 
-def _hour(stream: Band, state: State, brush: Brush) -> Lines:
-    """Return one line of sparklines, if the last hour is known."""
+def _history(stream: Band, state: State, canvas: Canvas) -> Lines:
+    """Return one line of sparklines if figures of the last hour are known."""
     history = state.history
-    columns = (brush.width - 2 * len("lag to 99.9 min  ")) // 2
+    columns = (canvas.width - 2 * len("lag to 99.9 min  ")) // 2
     pieces = [
-        f"{name} {sparkline(_columns(line, history.times, columns), brush.glyphs)}"
-        f" to {tell(max(v for v in line.values if v is not None))}"
-        for name, lines, tell in (
+        f"{name} {sparkline(_columns(line, history.times, columns), canvas.glyphs)}"
+        f" to {format_(max(v for v in line.values if v is not None))}"
+        for name, lines, format_ in (
             ("lag", history.millis_behind, duration),
             ("records/s", history.records_per_second, "{:,.0f}".format),
         )
@@ -185,28 +234,32 @@ def _hour(stream: Band, state: State, brush: Brush) -> Lines:
 
 
 def _columns(line: Line, times: Sequence[int], columns: int) -> list[float | None]:
-    """Return the largest value in each of some equal parts of the hour until now."""
-    found: list[float | None] = [None] * columns
+    """Divide the last hour into columns, and return the largest value of each."""
+    largest: list[float | None] = [None] * columns
     for at, value in zip(times, line.values, strict=True):
-        place = columns - 1 - (times[-1] - at) * columns // HOUR_SECONDS
-        if value is not None and 0 <= place:
-            found[place] = max(value, found[place] or 0)
-    return found
+        column = columns - 1 - (times[-1] - at) * columns // HOUR_SECONDS
+        if value is not None and 0 <= column:
+            largest[column] = max(value, largest[column] or 0)
+    return largest
+
+
+# --- legend and events ----------------------------------------------------------------
 
 
 def _legend(state: State, glyphs: Glyphs) -> Text:
-    """Return what the heights and those marks mean that are in the picture."""
-    met = {band.mark_of(shard) for stream in state.streams for shard in stream.shards}
+    """Return the meaning of the heights, and of the marks in the picture."""
+    shards = [shard for stream in state.streams for shard in stream.shards]
+    drawn = {band.displayed_state(shard) for shard in shards}
     limits = zip(glyphs.heights, HEIGHT_MILLIS, strict=False)
     words = [
-        *(f"{mark} {name}" for name, mark in STATES.items() if name in met),
-        *(f"{block} <{_brief(millis)}" for block, millis in limits),
+        *(f"{mark} {name}" for name, mark in STATES.items() if name in drawn),
+        *(f"{block} <{_short_duration(millis)}" for block, millis in limits),
         f"{glyphs.heights[-1]} more",
     ]
     return Text("  ".join(words), "dim", no_wrap=True)
 
 
-def _brief(millis: int) -> str:
+def _short_duration(millis: int) -> str:
     seconds = millis // 1000
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds >= size:
@@ -214,8 +267,8 @@ def _brief(millis: int) -> str:
     return f"{seconds}s"
 
 
-def _events(events: Sequence[Event], room: int) -> Lines:
-    """Return the latest events, the last one on top."""
+def _events(events: Sequence[Event], max_lines: int) -> Lines:
+    """Return the latest events, the last one first."""
     latest = sorted(events, key=lambda event: event.number, reverse=True)
     return [
         Text.assemble(
@@ -223,5 +276,5 @@ def _events(events: Sequence[Event], room: int) -> Lines:
             escape_unprintable(event.text),
             no_wrap=True,
         )
-        for event in latest[: max(room, 0)]
+        for event in latest[: max(max_lines, 0)]
     ]

@@ -1,4 +1,4 @@
-"""The marks of the picture: letters and colours of clients, heights, and states."""
+"""The picture's glyphs: client letters and colours, lag heights, and shard marks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
-"""One for each colour slot: every band can be read without colours."""
+"""One for each colour slot, so that the picture can be read without colours."""
 
-DEEP = "2f62d0 b4560c 1b7a50 b0317d 0d7490 886400 6b4fc6 54701a".split()
-PALE = "80a7ff f0a262 60cd98 ee8cc4 5bc6de dfbb52 b39df5 b0ca60".split()
-"""The page's hues in its light and its dark theme."""
-FURTHER = 0.45
-"""How far the third shade goes to black, and the fourth to white."""
-TROUBLE = "bold #ffffff on #c21f1f"
+DARK_HUES = "2f62d0 b4560c 1b7a50 b0317d 0d7490 886400 6b4fc6 54701a".split()
+LIGHT_HUES = "80a7ff f0a262 60cd98 ee8cc4 5bc6de dfbb52 b39df5 b0ca60".split()
+"""The hues of the dashboard's light and dark themes."""
+SHADE_SHARE = 0.45
+"""How far the third shade is mixed with black, and the fourth with white."""
+TROUBLE_STYLE = "bold #ffffff on #c21f1f"
 
 STATES = {
     "orphaned": "!",
@@ -25,19 +25,19 @@ STATES = {
     "waiting": "-",
     "ended": ".",
 }
-"""Marks of shards, the worst first; a shard that is consumed has its owner's letter."""
+"""The marks of shards, the worst first. A consumed shard has its owner's letter."""
 
 HEIGHT_MILLIS = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000)
-"""Where the heights of lag end, but for the last: 1 s, 5 s, 30 s, 2 min … 6 h."""
+"""The upper limits of lag for all heights but the highest: 1 s, 5 s, 30 s … 6 h."""
 
 
 class Glyphs(NamedTuple):
-    """What a terminal can show."""
+    """The characters that a terminal can show."""
 
     edge: str = "▏"
     heights: str = "▁▂▃▄▅▆▇█"
     fill: bool = False
-    """Whether letters fill what a client has, because colours can't."""
+    """Whether letters fill a client's shards, in place of colours."""
 
 
 ASCII = Glyphs("|", "12345678", fill=True)
@@ -49,29 +49,29 @@ def letter(slot: int) -> str:
 
 
 def colour(slot: int) -> str:
-    """Return the colour of a slot: the page's eight hues, then other shades of them."""
-    shade, hue = divmod(slot % len(LETTERS), len(DEEP))
-    base = (PALE if shade % 2 else DEEP)[hue]
+    """Return the colour of a slot: one of eight hues, in one of four shades."""
+    shade, hue = divmod(slot % len(LETTERS), len(DARK_HUES))
+    base = (LIGHT_HUES if shade % 2 else DARK_HUES)[hue]
     parts = [int(base[at : at + 2], 16) for at in (0, 2, 4)]
     if shade >= 2:
-        goal = 255 if shade % 2 else 0
-        parts = [round(part + (goal - part) * FURTHER) for part in parts]
+        target = 255 if shade % 2 else 0
+        parts = [round(part + (target - part) * SHADE_SHARE) for part in parts]
     return "#" + "".join(f"{part:02x}" for part in parts)
 
 
-def painted(slot: int) -> str:
+def background(slot: int) -> str:
     """Return the style of text on a slot's colour."""
-    ink = "#000000" if slot // len(DEEP) % 2 else "#ffffff"
-    return f"bold {ink} on {colour(slot)}"
+    text_colour = "#000000" if slot // len(DARK_HUES) % 2 else "#ffffff"
+    return f"bold {text_colour} on {colour(slot)}"
 
 
 def height(millis: int, glyphs: Glyphs) -> str:
-    """Return the block that is as high as a lag is long."""
+    """Return the block whose height stands for a lag."""
     return glyphs.heights[sum(millis >= limit for limit in HEIGHT_MILLIS)]
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs) -> str:
-    """Return a block for each value, up to the largest; a space where there is none."""
+    """Return a block for each value in proportion to the largest; a space for None."""
     top = max((value for value in values if value), default=0.0)
     last = len(glyphs.heights) - 1
     return "".join(
@@ -83,7 +83,7 @@ def sparkline(values: Sequence[float | None], glyphs: Glyphs) -> str:
 
 
 def duration(millis: float) -> str:
-    """Return a time as people say it: 320 ms, 1.2 s, 5 min, 3.1 h, 2.0 d."""
+    """Return a duration in a suitable unit: 320 ms, 1.2 s, 5 min, 3.1 h, 2.0 d."""
     if millis < 1000:
         return f"{millis:.0f} ms"
     seconds = millis / 1000

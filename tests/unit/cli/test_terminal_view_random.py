@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.cli.terminal_view.drawing import LEAST_WIDTH, Frame, draw
+from kinesumer.cli.terminal_view.drawing import MIN_WIDTH, Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
 from tests.unit.cli.test_terminal_view import member, seen, shard
 
@@ -80,4 +80,4 @@ def test_there_is_a_picture_of_anything_and_it_fits(
         assert "\x1b" not in line.plain
         label = line.plain.partition(" ")[0]
         if line.plain.lstrip().startswith(BANDS):
-            assert line.cell_len <= max(width, LEAST_WIDTH), label
+            assert line.cell_len <= max(width, MIN_WIDTH), label
