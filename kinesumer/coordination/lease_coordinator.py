@@ -166,9 +166,8 @@ class LeaseCoordinator:
     def drop(self, owned: OwnedShard) -> None:
         """Give up a shard that another session owns by now."""
         self._sync_progress()
-        owned.lost = True
+        owned.lose()
         self._context.telemetry.count(LOST_LEASES, owned.key.stream_arn)
-        owned.revoke()
         self._buffer.drop(owned)
         if owned.position is not None:
             self.lost.add(owned.key)
@@ -340,7 +339,7 @@ class LeaseCoordinator:
         self._begin_hand_over(owned)
 
     def _note_seek(self, owned: OwnedShard) -> None:
-        owned.seeked = True
+        owned.seek_away()
         self._seeked_epochs[owned.key] = owned.row.epoch
 
     def _decide_claims(self, found: list[ShardRow]) -> ownership.ClaimDecision:
@@ -444,7 +443,7 @@ class LeaseCoordinator:
             if owned.position is not None:  # done while the write was under way
                 self.lost.add(owned.key)
             return True
-        owned.lost = True
+        owned.lose()
         # A release and an end may be under way together: what either stored is stored.
         if position is not None and not is_stored(owned, now, position):
             self.lost.add(owned.key)

@@ -211,13 +211,15 @@ class HandlerRunner:
                 queue.end()
                 return queue
             self._queues[owned] = queue
-            owned.on_revoked = lambda: self._end(queue)
+            owned.listener = self
         return queue
 
-    def _end(self, queue: ShardQueue) -> None:
+    def shard_revoked(self, owned: OwnedShard) -> None:
+        """Give user code nothing more of this shard."""
+        queue = self._queues[owned]
         queue.end()
         if not queue.items:
-            self._queues.pop(queue.owned, None)
+            del self._queues[owned]
 
     def _start_workers(self, queue: ShardQueue) -> None:
         """Let as many work at a shard as are wanted and find something to do."""

@@ -28,7 +28,7 @@ class FakeOwner:
 
     def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
         self.row = row
-        owned.lost = True
+        owned.lose()
         self.rejected.append(owned)
 
     def commit_share(self, stream_arn: str) -> float:

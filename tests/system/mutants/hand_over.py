@@ -43,7 +43,7 @@ MUTANTS = (
     owned(
         "a shard is read while it is given up",
         "7 stops fetching",
-        "OwnedShard.revoke",
+        "OwnedShard._enter",
         drop("if self.task is not None: ..."),
     ),
     buffer(

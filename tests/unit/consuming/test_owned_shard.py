@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.consuming.owned_shard import State
 from kinesumer.model.positions import Position
 from tests.support.world import APP, ARN, World, batch_of, hold, in_virtual_time
 
@@ -136,7 +137,7 @@ async def test_what_another_session_owns_needs_no_draining(world: World) -> None
     owned = hold()
     fetch(owned, 1)
     owned.set_delivered(1)
-    owned.lost = True
+    owned.lose()
     assert await owned.drained(30)
     assert world.clock.now() == 0
 
@@ -170,3 +171,49 @@ async def test_revoking_ends_the_reading(world: World) -> None:
     await asyncio.wait([owned.task])
     assert owned.revoked
     assert owned.task.cancelled()
+
+
+STEPS = {
+    "revoke": State.RELEASING,
+    "seek_away": State.SEEKED,
+    "lose": State.LOST,
+}
+
+
+@pytest.mark.parametrize("second", STEPS)
+@pytest.mark.parametrize("first", STEPS)
+def test_a_shard_given_up_is_never_delivered_again(first: str, second: str) -> None:
+    owned = hold()
+    assert owned.can_store
+    getattr(owned, first)()
+    assert (owned.state, owned.revoked) == (STEPS[first], True)
+    assert owned.can_store == (first == "revoke")
+    getattr(owned, second)()
+    final = STEPS[first if second == "revoke" else second]
+    assert (owned.state, owned.revoked) == (final, True)
+
+
+def test_an_impossible_step_is_an_error() -> None:
+    owned = hold()
+    owned.revoke()
+    with pytest.raises(RuntimeError, match="from RELEASING to DELIVERING"):
+        owned._enter(State.DELIVERING)
+
+
+class Listener:
+    """Counts how often it is told that a shard is revoked."""
+
+    def __init__(self) -> None:
+        self.revoked: list[OwnedShard] = []
+
+    def shard_revoked(self, owned: OwnedShard) -> None:
+        self.revoked.append(owned)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_listener_is_called_once_however_a_shard_is_given_up(step: str) -> None:
+    owned, listener = hold(), Listener()
+    owned.listener = listener
+    getattr(owned, step)()
+    owned.lose()
+    assert listener.revoked == [owned]
