@@ -1,4 +1,4 @@
-"""The way to the state store and to streams, also those in other accounts."""
+"""Connect to the state store, and choose the role that reads each stream."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which role reads which stream."""
+    """The IAM role that reads each stream."""
 
     by_stream: Mapping[str, str] = field(default_factory=dict)
-    """Role by the stream's name or ARN; the empty text stands for all others."""
+    """Roles by stream name or ARN; the empty string stands for all other streams."""
     external_id: str | None = field(default=None, repr=False)
 
     def stream(self, name: str) -> Stream:
-        """Return a stream, named or given by ARN, with the role that reads it."""
-        short = stream_name(name)
-        for known in (name, short, ""):
+        """Return a stream, given by name or ARN, with its role."""
+        for known in (name, stream_name(name), ""):
             if known in self.by_stream:
                 role = self.by_stream[known]
                 return Stream(name, role_arn=role, external_id=self.external_id)
@@ -38,15 +37,19 @@ NO_ROLES = Roles()
 
 
 def parse_roles(texts: Sequence[str], external_id: str | None) -> Roles:
-    """Return what ``--role [STREAM=]ARN`` options say. Raises ConfigurationError."""
+    """Return the roles of ``--role [STREAM=]ARN`` options.
+
+    Raises ConfigurationError.
+    """
     if external_id and not texts:
-        raise ConfigurationError("--external-id is for a role: give --role too")
+        raise ConfigurationError("--external-id needs a role: give --role too")
     by_stream: dict[str, str] = {}
     for text in texts:
         stream, _, role = text.rpartition("=")
         if stream in by_stream:
             raise ConfigurationError(
-                f"--role {text}: {stream or 'all streams'} had a role already"
+                f"--role {text}: {stream or 'all streams'} already has a role; give "
+                "one role for each stream"
             )
         by_stream[stream] = role
     return Roles(by_stream, external_id)
@@ -56,8 +59,8 @@ def parse_roles(texts: Sequence[str], external_id: str | None) -> Roles:
 async def connect(
     table: str, region: str | None
 ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
-    """Open the state store, verified, and the clients that streams are read with."""
-    # Heavy, and not needed by who asks for help.
+    """Open the verified state store, and the clients that read streams."""
+    # Imported here since these modules load slowly and --help doesn't need them.
     from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import ClientFactory
 

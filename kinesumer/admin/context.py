@@ -1,4 +1,4 @@
-"""What commands that change rows act as: an engine's context, without a session."""
+"""The context in which commands change rows: that of a client without a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_live_members
-from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
+from kinesumer.errors import (
+    ConfigurationError,
+    GroupBusyError,
+    KinesumerError,
+)
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 OPERATOR = "operator"
 RETRY_SECONDS = 30.0
-"""A command ends when AWS hasn't answered for so long; somebody waits for it."""
+"""A command fails if AWS doesn't answer for this time, since a person waits for it."""
 
 
 def operator_context(app: str, store: StateStore) -> ClientContext:
@@ -47,28 +51,27 @@ def operator_context(app: str, store: StateStore) -> ClientContext:
 
 
 @contextmanager
-def report_partial_failure(left: str) -> Iterator[None]:
-    """Have a fault, or Ctrl-C, between several writes tell what is left.
+def report_partial_failure(advice: str) -> Iterator[None]:
+    """Add ``advice`` to an error or an interruption between several writes.
 
     Raises KinesumerError.
     """
     try:
         yield
     except asyncio.CancelledError:
-        logger.warning("interrupted: %s", left)
+        logger.warning("interrupted: %s", advice)
         raise
     except ConfigurationError:
         raise
     except KinesumerError as error:
-        raise KinesumerError(f"{error}; {left}") from error
+        raise KinesumerError(f"{error}; {advice}") from error
 
 
 async def require_no_clients(context: ClientContext) -> None:
-    """Raise GroupBusyError while clients or a query consume under the app.
+    """Raise GroupBusyError while clients or a Spark query consume under the app.
 
-    Those that died without a word are marked dead, which takes their lease (8 s).
+    Marks crashed clients dead, which takes their lease (8 s).
     """
-
     found: list[LivenessRow] = []
 
     async def members() -> list[LivenessRow]:
@@ -80,13 +83,12 @@ async def require_no_clients(context: ClientContext) -> None:
         return found
 
     if living := await find_live_members(context, members):
-        # The first heartbeat ends the watch: the others may live as well.
+        # The first heartbeat ends the check, so the others may be alive as well.
         rest = [p.client_id for p in found if not p.dead and p not in living]
         names = ", ".join(pulse.client_id for pulse in living)
         names += f", and perhaps {', '.join(rest)}" if rest else ""
         raise GroupBusyError(
             "clients",
             f"clients of app {context.app!r} are alive: {escape_unprintable(names)}; "
-            "stop them "
-            "first",
+            "stop them first",
         )

@@ -1,4 +1,4 @@
-"""How shards and what arrives in them are spread over clients and their clusters."""
+"""Report how shards and their traffic are spread over clients and clusters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.sampling import SHARD_ERRORS, sample_arrivals
+from kinesumer.admin.sampling import SHARD_ERRORS, ShardSampler
 from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
@@ -21,66 +21,56 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    Cluster = Callable[["Consumer"], str]
-
+    ClusterOf = Callable[["Consumer"], str]
 
 VERSION = 1
-
-
-WAYS = ("label", "zone", "prefix")
-
+CLUSTER_KINDS = ("label", "zone", "prefix")
 
 _ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]|[a-z]{3,4}[0-9]-az[0-9]")
-"""A zone's name, as us-east-1a, or its id, as use1-az2."""
-
-
+"""A zone's name, such as us-east-1a, or its id, such as use1-az2."""
 _SEPARATOR = re.compile(r"[-._/:@ ]")
 
 
 class Consumer(NamedTuple):
-    """Who consumes."""
+    """A client, as far as it determines its share of the shards."""
 
     client_id: str
     label: str = ""
     weight: int = 1
-    """Its share of the shards, relative to the others'; 0: it is to have none."""
+    """Its share of the shards relative to the others; 0 for none."""
 
 
 class ShardLoad(NamedTuple):
-    """A shard that is consumed, or should be."""
+    """A shard that is or should be consumed."""
 
     owner: str
-    """Empty: nobody."""
+    """A client id; empty if the shard has no owner."""
     bytes_per_second: float | None = None
-    """What arrives in it; None: nobody knows."""
+    """The data that arrives in it; None if unknown."""
 
 
 class Distribution(NamedTuple):
-    """Who owns what."""
+    """The clients, the shards and their owners."""
 
     clients: Sequence[Consumer]
     shards: Sequence[ShardLoad]
     problems: Sequence[str] = ()
 
 
-def cluster_by(way: str) -> Cluster:
-    """Return what names a client's cluster: its label, its zone, or how its id begins.
+def cluster_by(kind: str) -> ClusterOf:
+    """Return a function that names a client's cluster: label, zone or id prefix.
 
-    A zone is looked for in the label, then in the id. ``prefix:2`` takes the first two
-    parts of the id. Raises ConfigurationError.
+    ``zone`` searches the label for a zone, then the id. ``prefix:2`` takes the first
+    two parts of the id. Raises ConfigurationError.
     """
-    kind, _, count = way.partition(":")
-    if kind == "prefix" and re.fullmatch(r"[1-9]?", count, re.ASCII):
+    name, _, count = kind.partition(":")
+    if name == "prefix" and re.fullmatch(r"[1-9]?", count, re.ASCII):
         return lambda client: _prefix(client.client_id, int(count or 1))
-    if way == "label":
+    if kind == "label":
         return lambda client: client.label
-    if way == "zone":
+    if kind == "zone":
         return lambda client: _zone(client.label) or _zone(client.client_id)
-    raise ConfigurationError(f"--by {way}: neither label nor zone nor prefix[:1-9]")
+    raise ConfigurationError(f"--by {kind}: give label, zone or prefix[:1-9]")
 
 
 def _prefix(text: str, parts: int) -> str:
@@ -89,67 +79,69 @@ def _prefix(text: str, parts: int) -> str:
 
 
 def _zone(text: str) -> str:
-    found = _ZONE.search(text)
-    return found[0] if found else ""
+    match = _ZONE.search(text)
+    return match[0] if match else ""
 
 
-def report(found: Distribution, by: str) -> dict[str, Any]:
-    """Return the report as JSON: see docs/distribution.md. Raises ConfigurationError.
+def report(distribution: Distribution, by: str) -> dict[str, Any]:
+    """Return the report as JSON (docs/distribution.md). Raises ConfigurationError.
 
-    A cluster's fair share is that of its clients' weights.
+    The weights of a cluster's clients determine its fair share.
     """
-    cluster = cluster_by(by)
-    held: dict[str, list[ShardLoad]] = {
-        client.client_id: [] for client in found.clients
+    cluster_of = cluster_by(by)
+    owned: dict[str, list[ShardLoad]] = {
+        client.client_id: [] for client in distribution.clients
     }
-    for shard in found.shards:
-        held.setdefault(shard.owner, []).append(shard)
-    nobody = held.pop("", [])
+    for shard in distribution.shards:
+        owned.setdefault(shard.owner, []).append(shard)
+    unowned = owned.pop("", [])
     return {
         "version": VERSION,
         "by": by,
-        "shards": len(found.shards),
-        "unowned": len(nobody),
-        "bytes_per_second": _sum(found.shards),
-        "clusters": list(_clusters(found, cluster, held)),
+        "shards": len(distribution.shards),
+        "unowned": len(unowned),
+        "bytes_per_second": _total_bytes(distribution.shards),
+        "clusters": list(_clusters(distribution, cluster_of, owned)),
         "clients": [
             {
                 "client_id": client.client_id,
-                "cluster": cluster(client),
-                **_about(held[client.client_id]),
+                "cluster": cluster_of(client),
+                **_load(owned[client.client_id]),
             }
-            for client in sorted(found.clients)
+            for client in sorted(distribution.clients)
         ],
-        "problems": list(found.problems),
+        "problems": list(distribution.problems),
     }
 
 
 def _clusters(
-    found: Distribution, cluster: Cluster, held: Mapping[str, list[ShardLoad]]
+    distribution: Distribution,
+    cluster_of: ClusterOf,
+    owned: Mapping[str, list[ShardLoad]],
 ) -> Iterator[dict[str, Any]]:
     members: dict[str, list[Consumer]] = {}
-    for client in found.clients:
-        members.setdefault(cluster(client), []).append(client)
-    whole = sum(client.weight for client in found.clients) or 1
+    for client in distribution.clients:
+        members.setdefault(cluster_of(client), []).append(client)
+    total_weight = sum(client.weight for client in distribution.clients) or 1
     for name, clients in sorted(members.items()):
-        each = [held[client.client_id] for client in clients]
-        share = sum(client.weight for client in clients) / whole
+        loads = [owned[client.client_id] for client in clients]
+        share = sum(client.weight for client in clients) / total_weight
         yield {
             "cluster": name,
             "clients": len(clients),
-            **_about([shard for shards in each for shard in shards]),
-            "fair_shards": round(share * len(found.shards), 2),
-            "fewest_of_a_client": min(map(len, each)),
-            "most_of_a_client": max(map(len, each)),
+            **_load([shard for shards in loads for shard in shards]),
+            "fair_shards": round(share * len(distribution.shards), 2),
+            "fewest_of_a_client": min(map(len, loads)),
+            "most_of_a_client": max(map(len, loads)),
         }
 
 
-def _about(shards: Sequence[ShardLoad]) -> dict[str, Any]:
-    return {"shards": len(shards), "bytes_per_second": _sum(shards)}
+def _load(shards: Sequence[ShardLoad]) -> dict[str, Any]:
+    return {"shards": len(shards), "bytes_per_second": _total_bytes(shards)}
 
 
-def _sum(shards: Iterable[ShardLoad]) -> float | None:
-    """Return what arrives in all of them; None if that isn't known of one."""
+def _total_bytes(shards: Iterable[ShardLoad]) -> float | None:
+    """Return the sum of the shards' traffic; None if that of any shard is unknown."""
     total = 0.0
     for shard in shards:
         if shard.bytes_per_second is None:
@@ -166,15 +158,13 @@ async def read_distribution(
     *,
     throughput: bool = True,
 ) -> Distribution:
-    """Read an app's rows; ask Kinesis what arrived in each shard in the last seconds.
+    """Read an app's rows, and sample the current traffic of each shard.
 
-    Shards that wait for their parents, or have ended, don't count.
+    Leaves out shards that have ended or wait for their parents. Raises KinesumerError.
     """
     found = await snapshot.take(store, app)
     if not (found.streams or found.corrupt):
-        raise KinesumerError(
-            f"the table knows no app {app!r}; check --app, --table and --region"
-        )
+        raise snapshot.unknown_app(app)
     rows = {
         arn: [row for row in page if row.ready and not row.ended]
         for arn, page in found.shards.items()
@@ -182,43 +172,43 @@ async def read_distribution(
     rates: dict[ShardKey, float] = {}
     problems = list(found.corrupt)
     if throughput:
-        problems += await _measure(clients, rows, roles, rates)
+        problems += await _sample_rates(clients, rows, roles, rates)
     members = [Consumer(m.client_id, m.label, _weight(m)) for m in found.alive]
-    held = [
+    loads = [
         ShardLoad(
             row.owner_id if row.owner in found.sessions else "", rates.get(row.key)
         )
         for page in rows.values()
         for row in page
     ]
-    return Distribution(members, held, problems)
+    return Distribution(members, loads, problems)
 
 
 def _weight(member: MemberRow) -> int:
-    """Return what a client counts for in plans: nothing where it is to have none."""
+    """Return a client's weight in plans: 0 if it shall have no shards."""
     return 0 if member.drained or member.state == "leaving" else member.weight
 
 
-async def _measure(
+async def _sample_rates(
     clients: ClientFactory,
     rows: Mapping[str, Sequence[ShardRow]],
     roles: Roles,
     rates: dict[ShardKey, float],
 ) -> list[str]:
-    """Fill in the bytes a second that arrive; return which streams can't be read."""
-    asking = PacedReader()
+    """Add the bytes per second of each shard; return why streams can't be read."""
+    reader = PacedReader()
 
-    async def of_stream(arn: str, source: KinesisSource) -> None:
+    async def sample_stream(arn: str, source: KinesisSource) -> None:
         clock = ServiceClock((await source.describe()).now)
 
-        async def of_shard(row: ShardRow) -> None:
+        async def sample_shard(key: ShardKey) -> None:
             try:
-                sample = await sample_arrivals(asking, source, row.key, clock)
+                sample = await ShardSampler(reader, source, key, clock).arrivals()
             except SHARD_ERRORS:
-                return  # unknown: the others are told all the same
-            rates[row.key] = sample.bytes_per_second
+                return  # its rate remains unknown
+            rates[key] = sample.bytes_per_second
 
-        await asyncio.gather(*(of_shard(row) for row in rows[arn]))
+        await asyncio.gather(*(sample_shard(row.key) for row in rows[arn]))
 
-    faults = await for_each_stream(clients, rows, of_stream, roles)
-    return [f"stream {arn}: throughput unknown: {e}" for arn, e in faults.items()]
+    errors = await for_each_stream(clients, rows, sample_stream, roles)
+    return [f"stream {arn}: throughput unknown: {e}" for arn, e in errors.items()]

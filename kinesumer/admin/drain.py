@@ -1,8 +1,7 @@
-"""What operators change while clients run: pauses, drained clients, seeks.
+"""Drain clients of their shards while they run.
 
-Every change is conditional writes of single rows that clients find there sooner or
-later; notices have them look at once. A Spark query reads its group's rows when it
-starts only, so nothing of this is done while one lives.
+Like a seek, a drain is a conditional write of one row that the client reads sooner or
+later. A Spark query reads its group's rows only when it starts, so it can't be drained.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ async def drain(
     undo: bool = False,
     even_last: bool = False,
 ) -> MemberRow:
-    """Take a client's shards away for as long as it runs, or let it have some again.
+    """Take a client's shards away while it runs; ``undo`` lets it own shards again.
 
-    Returns its row as it was before. Raises ConfigurationError if no such client lives,
-    and, unless ``even_last``, if no other would be left to take its shards.
+    Returns its row as it was before. Raises ConfigurationError if no such client is
+    alive, and, unless ``even_last``, if no other client could take its shards.
     """
     await require_no_spark_query(context, QUERY_ADVICE)
     members = plan.live_clients(await _live_members(context))
-    found = {member.client_id: member for member in members}
-    member = found.pop(client_id, None)
+    others = {member.client_id: member for member in members}
+    member = others.pop(client_id, None)
     if member is None:
-        names = escape_unprintable(", ".join(found)) or "none"
+        names = escape_unprintable(", ".join(others)) or "none"
         raise ConfigurationError(
-            f"no client {client_id!r} of app {context.app!r} is alive; there is {names}"
+            f"no client {client_id!r} of app {context.app!r} is alive; alive: {names}"
         )
-    if not (undo or even_last or plan.assignable(list(found.values()))):
+    if not (undo or even_last or plan.assignable(list(others.values()))):
         raise ConfigurationError(
             f"{escape_unprintable(client_id)} is the last client that takes shards: "
-            "without it "
-            "nothing is consumed; start another one first, or pause the app"
+            "without it nothing is consumed; start another one first, or pause the app"
         )
     written = await context.write(
         admin_writes.drain(context.app, member, drained=not undo)
     )
     if not written.applied:
         raise KinesumerError(
-            f"{escape_unprintable(client_id)} has just died or begun anew"
+            f"{escape_unprintable(client_id)} died or registered again meanwhile; "
+            "try again"
         )
     return member

@@ -1,4 +1,4 @@
-"""What lies between a stored position and its shard's tip, and when it will be read."""
+"""Compute lags, record estimates and trends from pages and samples."""
 
 from __future__ import annotations
 
@@ -13,69 +13,67 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Start
 
 NOISE_MILLIS = 6_000
-"""A position is stored every five seconds: the lag of who keeps up goes up and down by
-so much."""
+"""Clients store positions every five seconds, so a steady lag varies by this much."""
 MAX_RECORDS_PER_SECOND = 1_000.0
-"""Kinesis takes no more records a second and shard."""
-SHORTEST_SECONDS = 0.05
+"""Kinesis accepts at most this many records per second and shard."""
+MIN_SAMPLE_SECONDS = 0.05
 
 CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
 GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
 
 
 class LagSample(NamedTuple):
-    """What Kinesis said of one shard at one moment."""
+    """The lag of one shard at one time."""
 
     at: float
-    """Seconds on a clock of this machine that never goes back."""
+    """Seconds on this machine's monotonic clock."""
     millis: int | None
-    """How far behind its tip the next record is; None if that is gone."""
+    """How far behind the tip the next record is; None if that record is gone."""
     after: Position | Start
-    """From where it was looked."""
+    """The position that was read from."""
     records: int | None = None
-    """How many records are to be read; None if nobody counted."""
+    """The number of unread records; None if they weren't counted."""
     exact: bool = False
-    """Whether they were counted, rather than estimated from samples."""
+    """Whether the records were counted rather than estimated from samples."""
     problem: str = ""
-    """Why it couldn't be looked at, or what is lost."""
+    """Why the shard couldn't be read, or what is lost."""
 
 
 class Trend(NamedTuple):
-    """Where a lag is going."""
+    """The direction in which a lag moves."""
 
     trend: str
     millis_per_second: float | None = None
-    """How fast the lag grows; 1,000 where nothing is read. None after one look."""
+    """How fast the lag grows: 1,000 if nothing is read; None after one sample."""
     seconds_to_catch_up: float | None = None
-    """None: not as it is now, or nobody knows."""
+    """None if the lag doesn't fall, or if that is unknown."""
 
 
 class ArrivalSample(NamedTuple):
-    """What arrived in a shard in a stretch of time."""
+    """The records that arrived in a shard within some time."""
 
     records: int
     size: int
-    """Bytes of their data."""
+    """The bytes of their data."""
     seconds: float
 
     @property
     def records_per_second(self) -> float:
-        """Return at most what Kinesis takes: of a burst only a part is seen."""
-        return min(
-            self.records / max(self.seconds, SHORTEST_SECONDS), MAX_RECORDS_PER_SECOND
-        )
+        """The rate, capped at Kinesis's limit: a sample may cover part of a burst."""
+        seconds = max(self.seconds, MIN_SAMPLE_SECONDS)
+        return min(self.records / seconds, MAX_RECORDS_PER_SECOND)
 
     @property
     def bytes_per_second(self) -> float:
-        """Return the bytes that go with these records."""
+        """The bytes that arrive with these records."""
         mean = self.size / self.records if self.records else 0.0
         return self.records_per_second * mean
 
 
 def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
-    """Return what a page holds that was read from a time on, at a time.
+    """Return what a page that was read at ``now`` holds from ``since`` on.
 
-    The page reaches up to as much before now as Kinesis says that it is behind.
+    The page ends as long before ``now`` as Kinesis reports it to be behind.
     """
     until = now - page.millis_behind / 1000
     size = sum(len(record.data) for record in page.records)
@@ -85,8 +83,8 @@ def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
 def page_millis_behind(page: Page, now: float) -> int:
     """Return for how many milliseconds a page's first record has waited.
 
-    Kinesis tells how far the page's last one is behind: of the only record that is to
-    be read it says 0, however old it is.
+    Kinesis reports how far the page's last record is behind: 0 for the only unread
+    record, however old that record is.
     """
     arrived = page.records[0].approximate_arrival_timestamp if page.records else None
     if arrived is None:
@@ -95,7 +93,7 @@ def page_millis_behind(page: Page, now: float) -> int:
 
 
 def is_at_tip(page: Page) -> bool:
-    """Tell whether nothing follows a page, for now or for ever."""
+    """Return whether no record follows a page, for now or forever."""
     return page.next_iterator is None or page.millis_behind == 0
 
 
@@ -104,19 +102,18 @@ def estimate_records(
 ) -> int:
     """Return about how many records lie before the tip.
 
-    ``read`` were counted; the others arrived at the rates of samples that are evenly
-    spread over the time that is left.
+    ``read`` records were counted. The others arrived at the rates of the samples,
+    which are spread evenly over the remaining time.
     """
-    rates = [sample_page.records_per_second for sample_page in samples]
-    parts = len(rates) - 1
-    mean = sum(a + b for a, b in pairwise(rates)) / (2 * parts)
+    rates = [sample.records_per_second for sample in samples]
+    mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
     return read + round(mean * millis_behind / 1000)
 
 
 def find_trend(before: LagSample | None, after: LagSample) -> Trend:
-    """Compare two looks at one shard, or at the slowest shard of a stream.
+    """Compare two samples of one shard, or of the slowest shard of a stream.
 
-    Commits move a position in steps, so a change by less than a step is none.
+    Commits move a position in steps, so a smaller change counts as steady.
     """
     if after.millis is None:
         return Trend(UNKNOWN)

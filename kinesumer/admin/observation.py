@@ -1,50 +1,81 @@
-"""One look at a fleet, with what only a series of looks can tell."""
+"""Compare snapshots of a fleet over time: heartbeats, positions and owners."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.admin.status import stall_limit_seconds, track_unchanged
+from kinesumer.admin import snapshot
+from kinesumer.model.rows import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.positions import Position
-    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey
+    from kinesumer.ports import StateStore
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 STUCK_SECONDS = 60.0
-BEHIND_MILLIS = 10_000
+STUCK_MIN_LAG_MILLIS = 10_000
+POLL_SECONDS = 0.5
+
+
+def stall_limit_seconds(member: MemberRow) -> float:
+    """Return the age from which a heartbeat is overdue: one and a half intervals."""
+    return 1.5 * member.lease_ms / 4000
+
+
+def track_unchanged(
+    before: Mapping[K, tuple[V, float]], values: Mapping[K, V], now: float
+) -> dict[K, tuple[V, float]]:
+    """Return each value with the time since which it has been the same."""
+    return {
+        key: seen
+        if (seen := before.get(key)) is not None and seen[0] == value
+        else (value, now)
+        for key, value in values.items()
+    }
 
 
 class Observation(NamedTuple):
-    """The rows at one moment, and since when what stands has stood."""
+    """A snapshot, and for how long its values have been unchanged."""
 
-    found: Snapshot
+    snapshot: Snapshot
     at: float
-    """Seconds on the looker's own clock."""
-    hearts: Mapping[str, tuple[int, float]] = {}
-    """By session: the beat, and when it was first seen."""
-    places: Mapping[ShardKey, tuple[Position | None, float]] = {}
+    """Seconds on the observer's monotonic clock."""
+    heartbeats: Mapping[str, tuple[int, float]] = {}
+    """By session: the counter, and when it was first seen."""
+    positions: Mapping[ShardKey, tuple[Position | None, float]] = {}
     """By shard: the position, and when it was first seen."""
     owners: Mapping[ShardKey, str] = {}
-    """The last client that owned each shard, also while nobody does."""
+    """The last client that owned each shard, even if it has no owner now."""
     stuck: frozenset[ShardKey] = frozenset()
-    """Owned shards that are behind and have stood for a minute."""
+    """Owned shards that lag and whose position has not moved for a minute."""
 
     def age(self, session: str) -> float:
         """Return for how long a session's heartbeat has been seen unchanged."""
-        return self.at - self.hearts[session][1]
+        return self.at - self.heartbeats[session][1]
 
-    @property
-    def silent(self) -> frozenset[str]:
-        """The sessions whose next heartbeat is overdue."""
-        return frozenset(
-            member.session
-            for member in self.found.alive
-            if self.age(member.session) > stall_limit_seconds(member)
-        )
+    def is_stalled(self, member: MemberRow) -> bool:
+        """Return whether the next heartbeat of a live member is overdue."""
+        return self.age(member.session) > stall_limit_seconds(member)
+
+    def states(self, member: MemberRow) -> list[str]:
+        """Return a member's states, the worst first; ``up`` stands alone."""
+        joining = member.range is None and member.kind == CLIENT
+        states = [
+            *(["silent"] if self.is_stalled(member) else []),
+            *([member.state] if member.state != "up" else []),
+            *(["drained"] if member.drained else []),
+            *(["joining"] if joining else []),
+        ]
+        return states or ["up"]
 
 
 def observe(
@@ -53,21 +84,55 @@ def observe(
     millis_behind: Mapping[ShardKey, int],
     now: float,
 ) -> Observation:
-    """Return what is seen now; what hasn't changed has its time from before."""
+    """Return a new observation; unchanged values keep the time from before."""
     old = before or Observation(found, now)
     rows = [row for page in found.shards.values() for row in page]
     beats = {member.session: member.beat for member in found.alive}
-    hearts = track_unchanged(old.hearts, beats, now)
-    places = track_unchanged(old.places, {row.key: row.position for row in rows}, now)
+    heartbeats = track_unchanged(old.heartbeats, beats, now)
+    positions = track_unchanged(
+        old.positions, {row.key: row.position for row in rows}, now
+    )
     owners = {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows}
     stuck = frozenset(
         row.key
         for row in rows
         if _should_advance(row, millis_behind)
-        and now - places[row.key][1] >= STUCK_SECONDS
+        and now - positions[row.key][1] >= STUCK_SECONDS
     )
-    return Observation(found, now, hearts, places, owners, stuck)
+    return Observation(found, now, heartbeats, positions, owners, stuck)
 
 
 def _should_advance(row: ShardRow, millis_behind: Mapping[ShardKey, int]) -> bool:
-    return bool(row.owner) and millis_behind.get(row.key, 0) >= BEHIND_MILLIS
+    return bool(row.owner) and millis_behind.get(row.key, 0) >= STUCK_MIN_LAG_MILLIS
+
+
+class HeartbeatObserver:
+    """Measures how long the heartbeats of an app's members stay unchanged."""
+
+    def __init__(self, app: str) -> None:
+        self._app = app
+        self._beats: dict[str, tuple[int, float]] = {}
+
+    async def watch(self, store: StateStore, found: Snapshot) -> dict[str, float]:
+        """Return each heartbeat's age in seconds, by session.
+
+        Polls until every heartbeat has changed, or is overdue.
+        """
+        first = {member.session: member.beat for member in found.alive}
+        limit = max((stall_limit_seconds(m) for m in found.alive), default=0.0)
+        ages = self._record(found.alive)
+        deadline = time.monotonic() + limit + POLL_SECONDS
+        waiting = set(first)
+        while waiting and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS)
+            members = await snapshot.read_members(store, self._app)
+            ages |= self._record(members)
+            waiting -= {m.session for m in members if m.dead}
+            waiting -= {m.session for m in members if m.beat != first.get(m.session)}
+        return ages
+
+    def _record(self, members: list[MemberRow]) -> dict[str, float]:
+        now = time.monotonic()
+        beats = {member.session: member.beat for member in members}
+        self._beats |= track_unchanged(self._beats, beats, now)
+        return {session: now - self._beats[session][1] for session in beats}

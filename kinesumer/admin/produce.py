@@ -1,4 +1,4 @@
-"""What ``kinesumer produce`` does: lines become records of one stream."""
+"""Put lines of text or JSON into a stream as records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
 
     class Target(Protocol):
-        """A stream that takes records."""
+        """A stream to put records into."""
 
         async def list_shards(self) -> Sequence[Shard]: ...
         async def put_records(
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 LINGER_SECONDS = 0.1
-"""Records that don't fill a request wait no longer than this."""
+"""Records that don't fill a request are sent after this time."""
 PACE_SECONDS = 0.05
-"""With a rate, records are let go in portions of so long."""
+"""With a rate, records are sent in portions of this duration."""
 
 
 class FailedLines(NamedTuple):
-    """Lines that aren't in the stream, or may not be, and why."""
+    """A range of lines that may not be in the stream, and the reason."""
 
     first: int
     last: int
@@ -47,13 +47,13 @@ class FailedLines(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """What became of all lines."""
+    """The result of putting all lines."""
 
     lines: int
     counts: PutCounts
     not_put: list[FailedLines]
     failure: str | None
-    """Why it ended before the input did."""
+    """Why it ended before the end of the input."""
     seconds: float
 
 
@@ -63,36 +63,36 @@ NULL = b"null"
 
 
 class RecordLine(msgspec.Struct):
-    """A record as a line of JSON: what ``consume`` writes."""
+    """A record as a line of JSON, as ``consume`` writes it."""
 
     partition_key: str | None = None
     explicit_hash_key: str | None = None
     data: msgspec.Raw = msgspec.Raw(NULL)
-    """Text is put as UTF-8, any other JSON as it is written."""
+    """A string is put as UTF-8 text, any other JSON value unchanged."""
     data_base64: str | None = None
 
 
 class KeySource(NamedTuple):
-    """Where partition keys come from: ``random``, ``field:NAME``, ``constant:TEXT``."""
+    """The source of partition keys: ``random``, ``field:NAME`` or ``constant:TEXT``."""
 
     kind: str
     text: str = ""
 
 
 def parse_key(text: str) -> KeySource:
-    """Return what ``--key`` says. Raises ConfigurationError."""
+    """Return the key source of ``--key``. Raises ConfigurationError."""
     kind, _, rest = text.partition(":")
     if not text.isprintable():
-        raise ConfigurationError(f"--key {text!r} can't be printed")
+        raise ConfigurationError(
+            f"--key {text!r} contains characters that can't be printed: remove them"
+        )
     if (kind == "random" and not rest) or (kind in ("field", "constant") and rest):
         return KeySource(kind, rest)
-    raise ConfigurationError(
-        f"--key {text}: neither random nor field:NAME nor constant:TEXT"
-    )
+    raise ConfigurationError(f"--key {text}: give random, field:NAME or constant:TEXT")
 
 
 class LineParser:
-    """Turns a line into a record, or into the reason why it can't be one."""
+    """Parses lines into records."""
 
     def __init__(
         self,
@@ -108,24 +108,26 @@ class LineParser:
         self._chance = chance
 
     def parse(self, line: bytes) -> Entry | str | None:
-        """Return a record, a reason, or None for an empty line between JSON."""
+        """Return a record, an error text, or None for an empty line between JSON."""
         if len(line) > MAX_LINE_BYTES:
             return f"the line is longer than {MAX_LINE_BYTES:,} bytes"
         if self._jsonl and not line.strip():
             return None
         try:
-            given = _decode(line) if self._jsonl else RecordLine()
-            data = _data(given) if self._jsonl else line
-            key = given.partition_key if self._key is None else self._made(data)
+            record = _decode(line) if self._jsonl else RecordLine()
+            data = _data(record) if self._jsonl else line
+            key = (
+                record.partition_key if self._key is None else self._partition_key(data)
+            )
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             return str(error)
-        reason = refusal(data, key, given.explicit_hash_key, self._record_bytes)
+        reason = refusal(data, key, record.explicit_hash_key, self._record_bytes)
         if reason is not None:
             return reason
         assert data is not None and key is not None
-        return Entry(data, key, given.explicit_hash_key)
+        return Entry(data, key, record.explicit_hash_key)
 
-    def _made(self, data: bytes | None) -> str:
+    def _partition_key(self, data: bytes | None) -> str:
         assert self._key is not None
         if self._key.kind == "random":
             return f"{self._chance.getrandbits(64):016x}"
@@ -134,16 +136,16 @@ class LineParser:
         return _field(data or b"", self._key.text)
 
 
-def _data(given: RecordLine) -> bytes | None:
-    """Return the data. Raises ValueError if it isn't base64 or is given twice."""
-    data = bytes(given.data)
-    if given.data_base64 is not None:
+def _data(record: RecordLine) -> bytes | None:
+    """Return the data. Raises ValueError for invalid or ambiguous data."""
+    data = bytes(record.data)
+    if record.data_base64 is not None:
         if data != NULL:
-            raise ValueError("both data and data_base64 are there")
+            raise ValueError("data and data_base64 are both set: set one of them")
         try:
-            return b64decode(given.data_base64, validate=True)
+            return b64decode(record.data_base64, validate=True)
         except binascii.Error as error:
-            raise ValueError(f"data_base64 is no base64: {error}") from None
+            raise ValueError(f"data_base64 isn't valid base64: {error}") from None
     if data.startswith(b'"'):
         return msgspec.json.decode(data, type=str).encode()
     return None if data == NULL else data
@@ -154,7 +156,7 @@ def _field(data: bytes, name: str) -> str:
     try:
         value: Any = msgspec.json.decode(data)
     except (ValueError, msgspec.DecodeError) as error:
-        raise ValueError(f"no key: the data is no JSON ({error})") from None
+        raise ValueError(f"no key: the data isn't valid JSON ({error})") from None
     if not isinstance(value, dict) or name not in value:
         raise ValueError(f"no key: the data has no field {name}")
     found = value[name]
@@ -165,15 +167,15 @@ _decode = msgspec.json.Decoder(RecordLine).decode
 
 
 class LineAggregator:
-    """Makes units of numbered records: each its own, or many in an aggregate."""
+    """Groups records by aggregate, and remembers their line numbers."""
 
     def __init__(self, shards: Sequence[Shard] | None) -> None:
         self._packer = None if shards is None else Aggregator(shards)
         self._numbers: dict[object, deque[int]] = {}
-        """Lines that wait in aggregates, by the shard of these."""
+        """Line numbers in unfinished aggregates, by shard."""
 
     def add(self, number: int, entry: Entry) -> Iterator[PendingRecord]:
-        """Take a record over; yield what is ready to be put."""
+        """Add a record; yield the units that are ready to be put."""
         if self._packer is None:
             key = entry.partition_key
             yield PendingRecord(entry, entry.size, order_key=key, origin=(number,))
@@ -183,19 +185,19 @@ class LineAggregator:
         yield from self._numbered(self._packer.pack([entry]))
 
     def flush(self) -> Iterator[PendingRecord]:
-        """Yield what waits."""
+        """Yield the unfinished aggregates."""
         if self._packer is not None:
             yield from self._numbered(self._packer.flush())
 
     def waiting(self) -> list[int]:
-        """Return the lines that wait."""
+        """Return the line numbers in unfinished aggregates."""
         return [number for waiting in self._numbers.values() for number in waiting]
 
     def _numbered(self, units: Iterable[PendingRecord]) -> Iterator[PendingRecord]:
         for unit in units:
             waiting = self._numbers[unit.order_key]
-            taken = tuple(waiting.popleft() for _ in range(unit.rows))
-            yield unit._replace(origin=taken)
+            lines = tuple(waiting.popleft() for _ in range(unit.rows))
+            yield unit._replace(origin=lines)
 
 
 class Producer:
@@ -205,16 +207,16 @@ class Producer:
         self,
         target: Target,
         parser: LineParser,
-        packing: LineAggregator,
+        aggregator: LineAggregator,
         *,
         chance: random.Random,
         rate: float | None = None,
         give_up_seconds: float = 300.0,
-        say: Callable[[FailedLines], None] = lambda _: None,
+        on_failed: Callable[[FailedLines], None] = lambda _: None,
     ) -> None:
-        self._parser, self._packing = parser, packing
+        self._parser, self._aggregator = parser, aggregator
         self._rate = rate
-        self._say = say
+        self._on_failed = on_failed
         self._stopped = asyncio.Event()
         self._putter = RecordProducer(
             target.put_records,
@@ -228,7 +230,7 @@ class Producer:
         self._started = self._now()
 
     async def run(self, lines: AsyncIterable[Sequence[bytes]]) -> ProduceResult:
-        """Put all lines; return what became of them, also where putting failed."""
+        """Put all lines; return the result, even if putting fails."""
         tasks = [
             asyncio.create_task(self._put(lines)),
             asyncio.create_task(self._linger()),
@@ -244,7 +246,7 @@ class Producer:
         if failure is not None:
             if not isinstance(failure, KinesumerError):
                 raise failure
-            self._failed(str(failure))
+            self._fail_unacknowledged(str(failure))
         return ProduceResult(
             self._lines,
             self._putter.counts,
@@ -254,7 +256,7 @@ class Producer:
         )
 
     def stop(self) -> None:
-        """Take no other line; those that were taken are still put."""
+        """Read no more lines; put those that were read."""
         self._stopped.set()
 
     async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
@@ -263,20 +265,20 @@ class Producer:
                 await self._pace()
                 if self._stopped.is_set():
                     break
-                await self._take(line)
+                await self._put_line(line)
             if self._stopped.is_set():
                 break
-        await self._putter.add(self._packing.flush())
+        await self._putter.add(self._aggregator.flush())
         await self._putter.finish()
 
-    async def _take(self, line: bytes) -> None:
+    async def _put_line(self, line: bytes) -> None:
         self._lines += 1
         entry = self._parser.parse(line)
         if isinstance(entry, str):
-            self._note(FailedLines(self._lines, self._lines, entry))
+            self._fail(FailedLines(self._lines, self._lines, entry))
         elif entry is not None:
             self._records += 1
-            await self._putter.add(self._packing.add(self._lines, entry))
+            await self._putter.add(self._aggregator.add(self._lines, entry))
 
     async def _pace(self) -> None:
         if self._rate is None:
@@ -289,18 +291,17 @@ class Producer:
     async def _linger(self) -> None:
         while True:
             await asyncio.sleep(LINGER_SECONDS)
-            await self._putter.add(self._packing.flush())
+            await self._putter.add(self._aggregator.flush())
             await self._putter.send()
 
-    def _failed(self, reason: str) -> None:
-        """Note the lines that Kinesis hasn't said to have taken."""
+    def _fail_unacknowledged(self, reason: str) -> None:
         left = [n for unit in self._putter.unacknowledged() for n in _numbers(unit)]
-        for first, last in number_ranges([*left, *self._packing.waiting()]):
-            self._note(FailedLines(first, last, reason))
+        for first, last in number_ranges([*left, *self._aggregator.waiting()]):
+            self._fail(FailedLines(first, last, reason))
 
-    def _note(self, part: FailedLines) -> None:
-        self._not_put.append(part)
-        self._say(part)
+    def _fail(self, lines: FailedLines) -> None:
+        self._not_put.append(lines)
+        self._on_failed(lines)
 
 
 def _numbers(unit: PendingRecord) -> tuple[int, ...]:
@@ -309,10 +310,10 @@ def _numbers(unit: PendingRecord) -> tuple[int, ...]:
 
 def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last of each run of consecutive numbers, sorted."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1] = found[-1][0], number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
         else:
-            found.append((number, number))
-    return found
+            ranges.append((number, number))
+    return ranges

@@ -1,7 +1,7 @@
-"""What ``kinesumer dlq`` does: look into a target, and put records back.
+"""List the dead letters of a target, and put their records back into Kinesis.
 
-At least once: a letter is taken out when Kinesis has its record, so that a crash in
-between leaves both.
+Delivery is at least once: a letter is removed after Kinesis has accepted its record, so
+a crash in between leaves both.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
 
-AT_ONCE = 500
-"""Letters that are put before they are taken out: what a crash may repeat."""
+BATCH_LETTERS = 500
+"""The number of letters removed together; a crash may repeat their records."""
 GIVE_UP_SECONDS = 60.0
 
 
 class Filter(NamedTuple):
-    """Which letters are meant; what is None means all."""
+    """Conditions that select dead letters; None selects all."""
 
     app: str | None = None
     stream: str | None = None
     """A name or an ARN."""
     error: str | None = None
-    """A part of the error's text, in upper or lower case."""
+    """A part of the error's text; case is ignored."""
     since: datetime | None = None
-    """Failed then or later."""
+    """The earliest time of the failure."""
 
-    def fits(self, letter: DeadLetter) -> bool:
-        """Tell whether a letter is meant."""
+    def matches(self, letter: DeadLetter) -> bool:
+        """Return whether the filter selects a letter."""
         return (
             self.app in (None, letter.app)
             and self.stream in (None, letter.stream, letter.stream_arn)
@@ -52,59 +52,59 @@ class Filter(NamedTuple):
 
 
 class StoredLetter(NamedTuple):
-    """A letter, and everything in the target that is one of this record."""
+    """A dead letter, and all its copies in the target."""
 
     letter: DeadLetter
-    """The one that failed last."""
+    """The copy that failed last."""
     copies: list[StoredEntry]
 
 
 class Contents(NamedTuple):
-    """What is in a target."""
+    """The selected letters of a target."""
 
     letters: list[StoredLetter]
-    """In the order in which they failed."""
+    """The letters in the order of their failures."""
     unreadable: list[str]
 
 
 class RedriveResult(NamedTuple):
-    """What became of the letters."""
+    """The letters that were put back, and those that weren't."""
 
     put: list[DeadLetter]
     failed: list[tuple[DeadLetter, str]]
-    """With the reason; they stay where they are."""
+    """Letters that remain in the target, each with the reason."""
 
 
-async def read_letters(stored: AsyncIterable[StoredEntry], wanted: Filter) -> Contents:
-    """Read everything, and return what is meant."""
-    held: dict[str, StoredLetter] = {}
+async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> Contents:
+    """Return the letters that a filter selects."""
+    by_id: dict[str, StoredLetter] = {}
     unreadable = []
-    async for one in stored:
-        if one.letter is None:
-            unreadable.append(one.problem)
-        elif wanted.fits(one.letter):
-            known = held.setdefault(one.letter.id, StoredLetter(one.letter, []))
-            known.copies.append(one)
-            if one.letter.failed_at > known.letter.failed_at:
-                held[one.letter.id] = known._replace(letter=one.letter)
-    letters = sorted(held.values(), key=lambda found: found.letter.failed_at)
+    async for copy in stored:
+        if copy.letter is None:
+            unreadable.append(copy.problem)
+        elif filter_.matches(copy.letter):
+            known = by_id.setdefault(copy.letter.id, StoredLetter(copy.letter, []))
+            known.copies.append(copy)
+            if copy.letter.failed_at > known.letter.failed_at:
+                by_id[copy.letter.id] = known._replace(letter=copy.letter)
+    letters = sorted(by_id.values(), key=lambda stored: stored.letter.failed_at)
     return Contents(letters, unreadable)
 
 
 def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
-    """Return a key that sorts letters as their records stood in their shards."""
+    """Return a sort key: the order of the letters' records in their shards."""
     number, sub = letter.sequence_number, letter.sub_sequence_number
     return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
 
 
 def to_entry(letter: DeadLetter) -> Entry:
-    """Return the record to put; one without a partition key gets the letter's id."""
+    """Return the record to put; the letter's id replaces a missing partition key."""
     key = letter.id if letter.partition_key is None else letter.partition_key
     return Entry(letter.data, key, letter.explicit_hash_key)
 
 
 class Redrive:
-    """Puts records back, in the order of each partition key, and takes letters out."""
+    """Puts records back, in the order of each partition key, and removes letters."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Redrive:
         self._outcome = RedriveResult([], [])
 
     async def run(self, letters: Sequence[StoredLetter]) -> RedriveResult:
-        """Put every letter's record; a stream that fails fails its own letters only."""
+        """Put the records of letters; a failing stream affects only its own letters."""
         ordered = sorted(letters, key=lambda held: shard_order(held.letter))
         if self._to_stream is not None:
             await self._into(self._to_stream, ordered)
@@ -134,18 +134,18 @@ class Redrive:
     async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
         try:
             source = await open_source(self._clients, self._roles.stream(stream))
-            longest = (await source.describe()).max_record_bytes
+            max_bytes = (await source.describe()).max_record_bytes
         except KinesumerError as error:
             self._fail(letters, str(error))
             return
-        fitting = [held for held in letters if self._can_be_put(held, longest)]
-        for start in range(0, len(fitting), AT_ONCE):
-            await self._put(source, fitting[start : start + AT_ONCE])
+        fitting = [held for held in letters if self._can_be_put(held, max_bytes)]
+        for start in range(0, len(fitting), BATCH_LETTERS):
+            await self._put(source, fitting[start : start + BATCH_LETTERS])
 
-    def _can_be_put(self, held: StoredLetter, longest: int) -> bool:
+    def _can_be_put(self, held: StoredLetter, max_bytes: int) -> bool:
         entry = to_entry(held.letter)
         key, hash_key = entry.partition_key, entry.explicit_hash_key
-        reason = refusal(entry.data, key, hash_key, longest)
+        reason = refusal(entry.data, key, hash_key, max_bytes)
         if reason is not None:
             self._fail([held], reason)
         return reason is None
@@ -170,11 +170,12 @@ class Redrive:
         try:
             await self._target.remove([one for held in letters for one in held.copies])
         except KinesumerError as error:
-            # It ends here: what can't be taken out would be put back twice.
+            # Going on could put the records of the remaining letters back twice.
+            ids = ", ".join(held.letter.id for held in letters)
             raise FatalError(
-                f"{len(letters)} records are back in their stream, but letters of "
-                f"theirs may still be there, and to put these back would repeat their "
-                f"records: {', '.join(held.letter.id for held in letters)}: {error}"
+                f"{len(letters)} records were put back, but their letters couldn't be "
+                f"removed; remove these letters, since putting them back again repeats "
+                f"their records: {ids}: {error}"
             ) from error
 
     def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:

@@ -1,7 +1,7 @@
-"""Deletes what an app has stored, so that its clients begin as if they were new.
+"""Delete everything that an app has stored, so that its clients begin anew.
 
-The group's row is marked first, and deleted last: a client that starts in between is
-refused, and what a crash left half done is done by the next try.
+The group's row is marked first and deleted last: a client can't start in between, and
+after a crash the next reset completes the work.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class StreamRows(NamedTuple):
-    """What is stored of one stream."""
+    """The rows of one stream."""
 
     arn: str
     shards: list[Row]
     go: list[Row]
-    """Positions that Kinesumer for Go left."""
+    """Positions that Kinesumer for Go stored."""
 
     @property
     def positions(self) -> int:
-        """How many shards have a position."""
+        """The number of shards that have a position."""
         return sum("sequence_number" in row for row in self.shards)
 
 
 class Inventory(NamedTuple):
-    """All rows of an app, whatever stands in them."""
+    """All rows of an app, unparsed."""
 
     streams: list[StreamRows]
     group: list[Row]
@@ -50,22 +50,22 @@ class Inventory(NamedTuple):
 
     @property
     def shards(self) -> int:
-        """How many shard rows there are."""
+        """The number of shard rows."""
         return sum(len(stream.shards) for stream in self.streams)
 
     @property
     def go_positions(self) -> int:
-        """How many positions Kinesumer for Go left of these streams."""
+        """The number of positions that Kinesumer for Go stored for these streams."""
         return sum(len(stream.go) for stream in self.streams)
 
     @property
     def rows(self) -> int:
-        """How many rows a reset deletes, Go's not counted."""
+        """The number of rows that a reset deletes, not counting Kinesumer for Go's."""
         return self.shards + sum(map(len, (self.group, self.members, self.leader)))
 
 
 async def read_inventory(context: ClientContext) -> Inventory:
-    """Read all that an app has stored."""
+    """Read everything that an app has stored."""
     app = context.app
     group, members, leader = await asyncio.gather(
         _query(context, rows.group_key(app).pk),
@@ -96,9 +96,9 @@ async def _query(context: ClientContext, partition: str) -> list[Row]:
 
 
 async def require_idle(context: ClientContext, *, with_go: bool) -> None:
-    """Raise GroupBusyError while anybody uses the rows.
+    """Raise GroupBusyError while a client uses the rows.
 
-    Clients that died without a word are marked dead, which takes their lease (8 s).
+    Marks crashed clients dead, which takes their lease (8 s).
     """
     await require_no_clients(context)
     if with_go:
@@ -106,20 +106,20 @@ async def require_idle(context: ClientContext, *, with_go: bool) -> None:
 
 
 async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
-    """Delete all rows of an app at rest, and return what they were.
+    """Delete all rows of an idle app, and return them.
 
-    Raises GroupBusyError, with nothing deleted, if a client has started since
-    ``check_rest()``. ``with_go`` deletes the positions that Kinesumer for Go left of
-    the app's streams, too.
+    ``with_go`` also deletes the positions that Kinesumer for Go stored for the app's
+    streams. Raises GroupBusyError, with nothing deleted, if a client has started
+    since ``require_idle()``.
     """
     app = context.app
-    left = (
-        f"the reset of app {app!r} isn't complete, and its clients don't start before "
+    advice = (
+        f"the reset of app {app!r} isn't complete, and its clients can't start before "
         "it is: run it again"
     )
-    # Where somebody deleted the group's row, there is none to mark.
+    # A deleted group row couldn't be marked.
     await context.write(writes.create_group(app, context.new_id()))
-    with report_partial_failure(left):
+    with report_partial_failure(advice):
         await context.write(admin_writes.begin_reset(app))
         found = await read_inventory(context)
     living = [p for p in map(rows.read_liveness, found.members) if not p.dead]
@@ -128,9 +128,10 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
         names = escape_unprintable(", ".join(pulse.client_id for pulse in living))
         raise GroupBusyError(
             "clients",
-            f"clients of app {app!r} have just started: {names}; nothing was deleted",
+            f"clients of app {app!r} have just started: {names}; nothing was deleted: "
+            "stop them, then run it again",
         )
-    with report_partial_failure(left):
+    with report_partial_failure(advice):
         await _delete_all(context, found, with_go=with_go)
     return found
 

@@ -1,4 +1,4 @@
-"""Looks at shards: how far a position is behind, and what arrives there."""
+"""Sample shards: lags, arrival rates, and the records at stored positions."""
 
 from __future__ import annotations
 
@@ -28,21 +28,18 @@ from kinesumer.wire.aggregation import open_records
 
 if TYPE_CHECKING:
     from kinesumer.admin.shard_reads import PacedReader, ServiceClock
-    from kinesumer.errors import KinesumerError
     from kinesumer.model.records import Record
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
 
-
 SAMPLE_BYTES = 256 * 1024
-"""Read for one sample: a small part of the 2 MB/s that a shard's readers share."""
-
-
+"""The size of one sample: a small part of the 2 MB/s that a shard's readers share."""
 SAMPLE_RECORDS = 1_000
-
-
-USUAL_BYTES = 1024
-
+DEFAULT_RECORD_BYTES = 1024
+TIP_SECONDS = 10.0
+"""The records of the last seconds show the current rate."""
+MAX_EMPTY_PAGES = 50
+"""Pages may be empty although records follow."""
 
 SHARD_ERRORS = (
     InvalidPositionError,
@@ -50,164 +47,158 @@ SHARD_ERRORS = (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-"""What is wrong with one shard only."""
+"""Errors that concern one shard only."""
 
 
-TIP_SECONDS = 10.0
-"""What arrived within the last seconds tells what arrives now."""
+class ShardSampler:
+    """Reads of one shard."""
 
+    def __init__(
+        self,
+        reader: PacedReader,
+        source: StreamSource,
+        key: ShardKey,
+        clock: ServiceClock,
+    ) -> None:
+        self._reader, self._source, self._key = reader, source, key
+        self.clock = clock
 
-async def sample_lag(
-    asking: PacedReader, source: StreamSource, row: ShardRow, clock: ServiceClock
-) -> LagSample:
-    """Read one record after a row's position."""
-    after = row.position or row.start
-    try:
-        page = await asking.read(source, row.key, after, 1)
-    except SHARD_ERRORS as error:
-        return _failed(after, error)
-    exact = is_at_tip(page)
-    records = len(page.records) if exact else None
-    return LagSample(
-        time.monotonic(), page_millis_behind(page, clock.now()), after, records, exact
-    )
+    async def read(self, after: Position | Start, limit: int = 1) -> Page:
+        """Return the page after a position. Raises as ``PacedReader.read``."""
+        return await self._reader.read(self._source, self._key, after, limit)
 
+    async def read_first(self, after: Position | Start) -> Page:
+        """Return the first page that has a record, or is at the tip."""
+        return await read_first(self._reader, self._source, self._key, after)
 
-def _failed(after: Position | Start, error: KinesumerError) -> LagSample:
-    return LagSample(time.monotonic(), None, after, problem=str(error))
+    async def read_more(self, first: Page) -> Page:
+        """Return the next page, limited by the size of the records before it."""
+        assert first.next_iterator is not None
+        sizes = (len(record.data) for record in first.records)
+        size = max(sizes, default=DEFAULT_RECORD_BYTES)
+        limit = min(max(SAMPLE_BYTES // max(size, 1), 1), SAMPLE_RECORDS)
+        try:
+            return await self._reader.read_on(
+                self._source, self._key, first.next_iterator, limit
+            )
+        except ExpiredIteratorError:
+            return Page([], first.next_iterator, first.millis_behind)
 
-
-async def count_lag(
-    asking: PacedReader, source: StreamSource, row: ShardRow, clock: ServiceClock
-) -> LagSample:
-    """Look at a shard, and estimate how many records there are to read.
-
-    One record tells how large records are; so the samples stay small.
-    """
-    after = row.position or row.start
-    try:
-        first = await asking.read(source, row.key, after, 1)
-        at, millis = time.monotonic(), page_millis_behind(first, clock.now())
+    async def since(self, timestamp: float) -> ArrivalSample:
+        """Return a sample of the records that arrived from a time on."""
+        first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
         if is_at_tip(first):
-            return LagSample(at, millis, after, len(first.records), True)
-        more = await read_more(asking, source, row.key, first)
-        read = len(first.records) + len(more.records)
-        if is_at_tip(more):
-            return LagSample(at, millis, after, read, True)
-        now = clock.now()
-        here = sample_page(more, now - millis / 1000, now)
-        middle = now - more.millis_behind / 2000
-        between = await sample_since(asking, source, row.key, middle, clock)
-        there = await sample_arrivals(asking, source, row.key, clock)
-    except SHARD_ERRORS as error:
-        return _failed(after, error)
-    records = estimate_records(read, more.millis_behind, [here, between, there])
-    return LagSample(at, millis, after, records)
+            return sample_page(first, timestamp, self.clock.now())
+        more = await self.read_more(first)
+        both = more._replace(records=[*first.records, *more.records])
+        return sample_page(both, timestamp, self.clock.now())
 
+    async def arrivals(self) -> ArrivalSample:
+        """Return the records that arrived in the last seconds."""
+        return await self.since(self.clock.now() - TIP_SECONDS)
 
-async def sample_arrivals(
-    asking: PacedReader, source: StreamSource, key: ShardKey, clock: ServiceClock
-) -> ArrivalSample:
-    """Return what arrived in a shard in the last seconds."""
-    return await sample_since(asking, source, key, clock.now() - TIP_SECONDS, clock)
+    async def lag(self, row: ShardRow) -> LagSample:
+        """Read one record after a row's position."""
+        after = row.position or row.start
+        try:
+            page = await self.read(after)
+        except SHARD_ERRORS as error:
+            return LagSample(time.monotonic(), None, after, problem=str(error))
+        exact = is_at_tip(page)
+        records = len(page.records) if exact else None
+        millis = page_millis_behind(page, self.clock.now())
+        return LagSample(time.monotonic(), millis, after, records, exact)
 
+    async def count_lag(self, row: ShardRow) -> LagSample:
+        """Sample the lag, and estimate the number of unread records.
 
-async def sample_since(
-    asking: PacedReader,
-    source: StreamSource,
-    key: ShardKey,
-    moment: float,
-    clock: ServiceClock,
-) -> ArrivalSample:
-    """Return a sample of what arrived in a shard from a moment on."""
-    start = Start(type="AT_TIMESTAMP", timestamp=moment)
-    first = await asking.read(source, key, start, 1)
-    if is_at_tip(first):
-        return sample_page(first, moment, clock.now())
-    more = await read_more(asking, source, key, first)
-    both = more._replace(records=[*first.records, *more.records])
-    return sample_page(both, moment, clock.now())
-
-
-async def read_more(
-    asking: PacedReader, source: StreamSource, key: ShardKey, first: Page
-) -> Page:
-    """Return the next page, of a size that fits what was seen."""
-    assert first.next_iterator is not None
-    size = max((len(record.data) for record in first.records), default=USUAL_BYTES)
-    most = min(max(SAMPLE_BYTES // max(size, 1), 1), SAMPLE_RECORDS)
-    try:
-        return await asking.read_on(source, key, first.next_iterator, most)
-    except ExpiredIteratorError:
-        return Page([], first.next_iterator, first.millis_behind)
-
-
-MOST_PAGES = 50
-"""Pages may be empty where there are records further on."""
+        The first record shows how large records are, which keeps the samples small.
+        """
+        after = row.position or row.start
+        try:
+            first = await self.read(after)
+            at = time.monotonic()
+            millis = page_millis_behind(first, self.clock.now())
+            if is_at_tip(first):
+                return LagSample(at, millis, after, len(first.records), True)
+            more = await self.read_more(first)
+            read = len(first.records) + len(more.records)
+            if is_at_tip(more):
+                return LagSample(at, millis, after, read, True)
+            now = self.clock.now()
+            samples = [
+                sample_page(more, now - millis / 1000, now),
+                await self.since(now - more.millis_behind / 2000),
+                await self.arrivals(),
+            ]
+        except SHARD_ERRORS as error:
+            return LagSample(time.monotonic(), None, after, problem=str(error))
+        records = estimate_records(read, more.millis_behind, samples)
+        return LagSample(at, millis, after, records)
 
 
 class Presence(Enum):
-    """What became of a position."""
+    """Whether the record of a position is still in its shard."""
 
     THERE = "there"
     EXPIRED = "expired"
-    """Retention has passed it."""
+    """The record is older than the retention."""
     GONE = "gone"
-    """Retention has passed the whole shard."""
+    """The whole shard is older than the retention."""
     FOREIGN = "foreign"
-    """Kinesis says that it was never in this shard."""
+    """Kinesis reports that the position was never in this shard."""
 
 
 class Peek(NamedTuple):
-    """An answer about one sequence number."""
+    """The result of looking up one sequence number."""
 
-    found: Presence
-    parts: int | None = None
-    """How many user records the aggregate at it holds; None: it is none."""
+    presence: Presence
+    user_records: int | None = None
+    """The number of records in the KPL aggregate; None if it isn't an aggregate."""
     first: str | None = None
-    """The first sequence number that isn't before it; None: nothing follows."""
+    """The first sequence number from there on; None if no record follows."""
 
 
 async def peek(
-    asking: PacedReader, source: StreamSource, key: ShardKey, number: str
+    reader: PacedReader, source: StreamSource, key: ShardKey, number: str
 ) -> Peek:
-    """Look at the record with a sequence number. Raises KinesumerError."""
+    """Look up the record with a sequence number. Raises KinesumerError."""
     try:
-        record = await _first(asking, source, key, Position(number, 0))
+        page = await read_first(reader, source, key, Position(number, 0))
     except ShardMissingError:
         return Peek(Presence.GONE)
     except TrimmedPositionError:
         return Peek(Presence.EXPIRED)
     except InvalidPositionError:
         return Peek(Presence.FOREIGN)
-    if record is None:
+    if not page.records:
         return Peek(Presence.THERE)
-    first = record.sequence_number
-    return Peek(Presence.THERE, _parts(record) if first == number else None, first)
+    first = page.records[0].sequence_number
+    count = _count_user_records(page.records[0]) if first == number else None
+    return Peek(Presence.THERE, count, first)
 
 
 async def oldest_sequence_number(
-    asking: PacedReader, source: StreamSource, key: ShardKey
+    reader: PacedReader, source: StreamSource, key: ShardKey
 ) -> str | None:
-    """Return the first sequence number that a shard has left. Raises KinesumerError."""
-    record = await _first(asking, source, key, Start.TRIM_HORIZON)
-    return record.sequence_number if record else None
+    """Return the first sequence number left in a shard. Raises KinesumerError."""
+    page = await read_first(reader, source, key, Start.TRIM_HORIZON)
+    return page.records[0].sequence_number if page.records else None
 
 
-async def _first(
-    asking: PacedReader, source: StreamSource, key: ShardKey, place: Position | Start
-) -> Record | None:
-    page = await asking.read(source, key, place, 1)
-    for _ in range(MOST_PAGES):
-        if page.records:
-            return page.records[0]
-        if page.next_iterator is None or not page.millis_behind:
-            return None
-        page = await asking.read_on(source, key, page.next_iterator, 1)
-    return None
+async def read_first(
+    reader: PacedReader, source: StreamSource, key: ShardKey, after: Position | Start
+) -> Page:
+    """Return the first page that has a record after a position, or is at the tip."""
+    page = await reader.read(source, key, after, 1)
+    for _ in range(MAX_EMPTY_PAGES):
+        if page.records or page.next_iterator is None or is_at_tip(page):
+            break
+        page = await reader.read_on(source, key, page.next_iterator, 1)
+    return page
 
 
-def _parts(record: Record) -> int | None:
+def _count_user_records(record: Record) -> int | None:
     fence = Fence(ShardKey("", ""), 0)
     opened = open_records([record], Source(fence, 0, HASH_KEYS - 1)).records
     if opened and opened[0].sub_sequence_number is None:

@@ -1,8 +1,8 @@
 """Move the positions of shards while clients run.
 
-Every change is conditional writes of single rows that clients find there sooner or
-later; notices have them look at once. A Spark query reads its group's rows when it
-starts only, so nothing of this is done while one lives.
+Each change is a conditional write of one row that clients read sooner or later;
+notices make them read at once. A Spark query reads its group's rows only when it
+starts, so a seek requires that no query is alive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.streams import open_streams
-from kinesumer.coordination import store_queries
 from kinesumer.coordination.pauses import QUERY_ADVICE, notify
 from kinesumer.coordination.shard_sync import check_identity, write_all
 from kinesumer.coordination.startup_checks import require_no_spark_query
@@ -19,6 +18,7 @@ from kinesumer.coordination.store_queries import (
     find_shard,
     find_stream,
     read_all,
+    read_streams,
     read_with_listing,
 )
 from kinesumer.core import lineage
@@ -29,34 +29,33 @@ from kinesumer.model.streams import Start
 from kinesumer.wire import admin_writes, rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.core.seek import Step
     from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
 
 class SeekPlan(NamedTuple):
-    """What a seek of one stream, or of one shard of it, will do."""
+    """The steps of a seek of one stream, or of one shard of it."""
 
     stream: OpenStream
     to: Position | Start
-    """LATEST has become a time."""
+    """A position, or a start that is not LATEST: LATEST becomes a time."""
     generations: list[list[Step]]
-    """Parents come before their children."""
+    """The steps, parents before their children."""
     reopens: bool
-    """Shards that have ended are read again."""
+    """Whether shards that have ended are read again."""
     ended: frozenset[str] = frozenset()
-    """Ids of shards that have ended, and are to stay so."""
+    """The ids of shards that have ended and remain so."""
 
     @property
     def stream_arn(self) -> str:
-        """The stream's ARN."""
+        """The ARN of the stream."""
         return self.stream.arn
 
     @property
@@ -65,29 +64,28 @@ class SeekPlan(NamedTuple):
         return [step for generation in self.generations for step in generation]
 
 
-# --- seeks ---------------------------------------------------------------------------
-
-
 async def plan_seek(
     context: ClientContext,
     stream: OpenStream,
     to: Position | Start,
     shard_id: str | None = None,
 ) -> SeekPlan:
-    """Return what a seek of a stream, or of one of its shards, will do; write nothing.
+    """Return the steps of a seek of a stream, or of one of its shards; write nothing.
 
-    A stream's shards all go to the same time; those that have ended are read again,
-    except for LATEST. A shard that has ended can't be sought alone, since its children
-    come after it. Raises ConfigurationError, InvalidPositionError and
-    TrimmedPositionError for a place that there isn't, StreamRecreatedError, and
-    GroupBusyError while a Spark query lives.
+    All shards of a stream are seeked to the same time. Ended shards are read again,
+    except for LATEST. An ended shard can't be seeked alone, since its children
+    follow it.
+
+    Raises ConfigurationError, StreamRecreatedError, GroupBusyError while a Spark query
+    is alive, and, for a position that doesn't exist, InvalidPositionError or
+    TrimmedPositionError.
     """
     await require_no_spark_query(context, QUERY_ADVICE)
     row = await find_stream(context, stream.arn)
     if not row.baseline:
         raise ConfigurationError(
-            f"{stream.label}: its shards haven't been listed yet; clients that start "
-            "begin at its start"
+            f"{stream.label}: its shards haven't been listed yet; start a client, "
+            "which lists them, then seek"
         )
     reopens = shard_id is None and to != Start.LATEST
     info = await context.until_available(stream.source.describe, stream.label)
@@ -100,8 +98,10 @@ async def plan_seek(
         await _check_shard(context, stream, find_shard(known, stream.arn, shard_id), to)
         return SeekPlan(stream, to, steps(known, (), {shard_id}), reopens)
     if isinstance(to, Position):
-        raise ConfigurationError(f"position {to.sequence_number}: say of which shard")
-    # Listed after that time: who isn't listed holds later records only.
+        raise ConfigurationError(
+            f"position {to.sequence_number}: name the shard that it is in"
+        )
+    # Listed after that time, so shards that aren't listed hold later records only.
     return await _plan_stream(context, stream, to, reopens=reopens)
 
 
@@ -110,18 +110,12 @@ async def _plan_stream(
 ) -> SeekPlan:
     known, listed = await read_with_listing(context, stream)
     new = lineage.repairs(stream.arn, known, listed).create
-    wanted = _wanted([*known, *new], listed, reopens=reopens)
-    ended = frozenset(row.key.shard_id for row in known if row.ended) - wanted
-    return SeekPlan(stream, to, steps(known, new, wanted), reopens, ended)
-
-
-def _wanted(
-    shards: Sequence[ShardRow], listed: Sequence[Shard], *, reopens: bool
-) -> set[str]:
-    """Return the ids of the shards that a seek of all is for: those still listed."""
-    ids = {shard.shard_id for shard in listed}
-    found = {row.key.shard_id for row in shards if reopens or not row.ended}
-    return found & ids
+    # Shards that Kinesis no longer lists can't be read again.
+    seeked = {shard.shard_id for shard in listed} & {
+        row.key.shard_id for row in [*known, *new] if reopens or not row.ended
+    }
+    ended = frozenset(row.key.shard_id for row in known if row.ended) - seeked
+    return SeekPlan(stream, to, steps(known, new, seeked), reopens, ended)
 
 
 async def _check_shard(
@@ -130,8 +124,8 @@ async def _check_shard(
     shard_id = row.key.shard_id
     if row.ended:
         raise ConfigurationError(
-            f"{stream.label}: shard {shard_id} has ended, and its children come after "
-            "it: seek the whole stream"
+            f"{stream.label}: shard {shard_id} has ended, and its children follow it: "
+            "seek the whole stream"
         )
     if isinstance(to, Position):
         await context.until_available(
@@ -140,14 +134,14 @@ async def _check_shard(
 
 
 async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
-    """Do what ``plan_seek()`` said, and return the rows of the shards sought.
+    """Carry out a plan, and return the rows of the seeked shards.
 
-    Shards that ended meanwhile stay so where the plan reopens none, and aren't
-    returned. May be repeated after a crash in the middle.
+    Shards that ended meanwhile remain ended, and aren't returned, if the plan reopens
+    none. It is safe to repeat a seek after a crash.
     """
     found, has_ended = await _seek_all(context, planned)
     while has_ended and planned.reopens:
-        # Children of it that the plan doesn't know may be read already.
+        # Its children, which the plan doesn't contain, may be read already.
         planned = await _plan_stream(
             context, planned.stream, planned.to, reopens=planned.reopens
         )
@@ -158,13 +152,14 @@ async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
 
 
 async def conflicting_seeks(
-    context: ClientContext, plans: Iterable[SeekPlan], sought: Iterable[ShardRow]
+    context: ClientContext, plans: Iterable[SeekPlan], seeked: Iterable[ShardRow]
 ) -> list[ShardRow]:
-    """Return the shards that another seek has moved or opened meanwhile, as they are.
+    """Return the current rows of the shards that another seek moved or reopened.
 
-    Of two seeks at a time each shard follows the last one: who ends last is told here.
+    Of two concurrent seeks, each shard follows the last write; the seek that ends last
+    finds the difference.
     """
-    then = {row.key: row.start for row in sought}
+    then = {row.key: row.start for row in seeked}
     return [
         row
         for plan in plans
@@ -177,27 +172,28 @@ async def conflicting_seeks(
 async def _seek_all(
     context: ClientContext, planned: SeekPlan
 ) -> tuple[list[ShardRow], bool]:
-    """Return the rows sought, and whether a shard has ended since the plan was made."""
-    met: list[ShardRow] = []
+    """Return the seeked rows, and whether a shard has ended since the plan was made."""
+    written: list[ShardRow] = []
     for generation in planned.generations:
-        sought = await asyncio.gather(
+        results = await asyncio.gather(
             *(_seek_one(context, planned.to, step) for step in generation)
         )
-        met += [row for row in sought if row is not None]
-        if planned.reopens and any(row.ended for row in met):
+        written += [row for row in results if row is not None]
+        if planned.reopens and any(row.ended for row in written):
             break
-    return [row for row in met if not row.ended], any(row.ended for row in met)
+    seeked = [row for row in written if not row.ended]
+    return seeked, len(seeked) < len(written)
 
 
 async def _seek_one(
     context: ClientContext, to: Position | Start, step: Step
 ) -> ShardRow | None:
-    """Seek a shard unless it has ended since; return its row, if there is one still."""
+    """Seek a shard unless it has ended since; return its row if it still exists."""
     write = _first_write(context.app, to, step)
     while True:
         written = await context.write(write)
         if written.row is None:
-            return None  # deleted, as Kinesis had forgotten it
+            return None  # deleted, since Kinesis no longer lists the shard
         row = rows.read_shard(written.row)
         if written.applied or (row.ended and not step.row.ended):
             return row
@@ -213,10 +209,11 @@ def _first_write(app: str, to: Position | Start, step: Step) -> Write:
 
 
 async def _open_children(context: ClientContext, arn: str) -> None:
-    """Open shards whose parents have ended again before they were sought themselves.
+    """Open shards whose parents ended again before the shards themselves were seeked.
 
-    Their parents are read after them: what a seek beside this one reopens meanwhile
-    refuses the write. Where a parent has no row, a keeper knows more.
+    Reads the parents after the children: if a concurrent seek reopens a parent
+    meanwhile, the condition of the write fails. A parent without a row is left to the
+    shard sync of the leader.
     """
     children = await read_all(context, arn)
     pending = {parent for row in children for parent in row.parents}
@@ -225,29 +222,29 @@ async def _open_children(context: ClientContext, arn: str) -> None:
 
 
 class SeekTarget(NamedTuple):
-    """What to seek, and where to."""
+    """The shards to seek, and the position to seek to."""
 
     to: Position | Start
     stream: str | None = None
-    """A name or an ARN; None: all streams that the app has consumed."""
+    """A name or an ARN; None for all streams that the app has consumed."""
     shard_id: str | None = None
 
 
 async def plan_seeks(
-    context: ClientContext, clients: ClientFactory, place: SeekTarget, roles: Roles
+    context: ClientContext, clients: ClientFactory, target: SeekTarget, roles: Roles
 ) -> list[SeekPlan]:
-    """Return what a seek will do in each stream; write nothing.
+    """Return the plan of a seek for each stream; write nothing.
 
-    Raises as ``plan_seek`` does, StreamMissingError, and ConfigurationError for
-    a time that lies in the future.
+    Raises as ``plan_seek``, StreamMissingError, and ConfigurationError for a time in
+    the future.
     """
     from kinesumer.aws.kinesis import open_source
 
-    if place.stream is None:
-        arns = [row.arn for row in await store_queries.read_streams(context)]
+    if target.stream is None:
+        arns = [row.arn for row in await read_streams(context)]
     else:
-        arns = [(await store_queries.find_stream(context, place.stream)).arn]
-    start = place.to if isinstance(place.to, Start) else Start.LATEST
+        arns = [(await find_stream(context, target.stream)).arn]
+    start = target.to if isinstance(target.to, Start) else Start.LATEST
     opened = await open_streams(
         context,
         [roles.stream(arn) for arn in arns],
@@ -255,6 +252,6 @@ async def plan_seeks(
         lambda stream: open_source(clients, stream),
     )
     return [
-        await plan_seek(context, stream, place.to, place.shard_id)
+        await plan_seek(context, stream, target.to, target.shard_id)
         for stream in opened.values()
     ]

@@ -1,4 +1,4 @@
-"""All rows of one app, read at about the same moment: what others can see of it."""
+"""Read all rows of one app at about the same time."""
 
 from __future__ import annotations
 
@@ -26,42 +26,27 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Interval, ShardKey
     from kinesumer.ports import StateStore
 
-
-def state(row: ShardRow, found: Snapshot) -> str:
-    """Return owned, moving, orphaned, unowned, waiting or ended."""
-    if row.ended:
-        return "ended"
-    if not row.ready:
-        return "waiting"
-    if not row.owner:
-        return "unowned"
-    if row.owner not in found.sessions:
-        return "orphaned"
-    planned = found.planned.get(row.key, row.owner_id)
-    return "owned" if planned == row.owner_id else "moving"
-
-
 T = TypeVar("T")
 
 
 class Pause(NamedTuple):
-    """What an operator asked for."""
+    """A pause that an operator requested."""
 
-    of: str
-    """all, stream or shard: what was paused."""
+    scope: str
+    """``all``, ``stream`` or ``shard``."""
     reason: str
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Members (dead ones included), the leader, and each stream's shard rows."""
+    """The members (dead ones included), the leader, and each stream's shard rows."""
 
     members: list[MemberRow]
     leader: LeaderRow | None
     streams: list[StreamRow]
     shards: dict[str, list[ShardRow]]
     corrupt: tuple[str, ...] = ()
-    """What is wrong with rows that can't be read: they are in none of the others."""
+    """Errors of the rows that can't be parsed; the other fields leave these out."""
     group: GroupRow | None = None
 
     @cached_property
@@ -86,26 +71,39 @@ class Snapshot:
 
     @cached_property
     def owned(self) -> Counter[str]:
-        """How many shards each session owns."""
+        """The number of shards that each session owns."""
         return Counter(row.owner for page in self.shards.values() for row in page)
 
     @cached_property
     def planned(self) -> dict[ShardKey, str]:
-        """Who is to own each shard; where ranges overlap, the lowest client id."""
+        """The planned owner of each shard; the lowest client id if ranges overlap."""
         parts: dict[str, list[tuple[Interval, int]]] = {}
-        for place, member in enumerate(self.alive):
+        for number, member in enumerate(self.alive):
             for interval in member.range or ():
-                parts.setdefault(interval.stream_arn, []).append((interval, place))
+                parts.setdefault(interval.stream_arn, []).append((interval, number))
         return {
-            key: self.alive[place].client_id
+            key: self.alive[number].client_id
             for arn, page in self.shards.items()
-            for key, place in _places(page, parts.get(arn, []))
+            for key, number in _first_covering(page, parts.get(arn, []))
         }
 
     @property
     def resetting(self) -> bool:
-        """Whether a reset has begun that isn't complete: nobody may start."""
+        """Whether a reset has begun and isn't complete: clients can't start."""
         return self.group is not None and self.group.resetting
+
+    def state(self, row: ShardRow) -> str:
+        """Return owned, moving, orphaned, unowned, waiting or ended."""
+        if row.ended:
+            return "ended"
+        if not row.ready:
+            return "waiting"
+        if not row.owner:
+            return "unowned"
+        if row.owner not in self.sessions:
+            return "orphaned"
+        planned = self.planned.get(row.key, row.owner_id)
+        return "owned" if planned == row.owner_id else "moving"
 
     def pause(self, row: ShardRow) -> Pause | None:
         """Return the widest of the pauses that keep a shard from being claimed."""
@@ -116,37 +114,45 @@ class Snapshot:
             return Pause("stream", stream.pause_reason)
         return Pause("shard", row.pause_reason) if row.paused else None
 
+    def unconsumed(self, arn: str) -> dict[ShardKey, ShardRow]:
+        """Return a stream's shards without a living owner that aren't paused."""
+        return {
+            row.key: row
+            for row in self.shards.get(arn, [])
+            if self.state(row) in ("unowned", "orphaned") and self.pause(row) is None
+        }
+
     @cached_property
     def _streams(self) -> dict[str, StreamRow]:
         return {stream.arn: stream for stream in self.streams}
 
 
-def _places(
+def _first_covering(
     page: Iterable[ShardRow], parts: list[tuple[Interval, int]]
 ) -> Iterator[tuple[ShardKey, int]]:
-    """Yield the first of the members in whose range each shard lies, if there is one.
+    """Yield each covered shard with the lowest member number whose range covers it.
 
-    Goes once over both: many members' ranges over many shards are too many pairs.
+    Sweeps once over both: comparing each range with each shard would be too slow.
     """
-    waiting = sorted(parts, reverse=True)
-    open_: list[tuple[int, int]] = []
+    upcoming = sorted(parts, reverse=True)
+    current: list[tuple[int, int]] = []
     for row in sorted(page, key=lambda row: row.first_hash):
-        while waiting and waiting[-1][0].first <= row.first_hash:
-            interval, place = waiting.pop()
-            heappush(open_, (place, interval.last))
-        while open_ and open_[0][1] < row.first_hash:
-            heappop(open_)
-        if open_ and not row.ended:
-            yield row.key, open_[0][0]
+        while upcoming and upcoming[-1][0].first <= row.first_hash:
+            interval, number = upcoming.pop()
+            heappush(current, (number, interval.last))
+        while current and current[0][1] < row.first_hash:
+            heappop(current)
+        if current and not row.ended:
+            yield row.key, current[0][0]
 
 
 async def take(store: StateStore, app: str) -> Snapshot:
     """Read everything that an app has stored."""
     corrupt: list[str] = []
 
-    def said(read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
-        values, wrong = rows.parse_rows(read, found)
-        corrupt.extend(str(error) for _, error in wrong)
+    def parse(read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
+        values, failures = rows.parse_rows(read, found)
+        corrupt.extend(str(error) for _, error in failures)
         return values
 
     members, leader, group = await asyncio.gather(
@@ -156,21 +162,21 @@ async def take(store: StateStore, app: str) -> Snapshot:
     )
     named = [row for row in group if str(row["sk"]).startswith(rows.STREAM_PREFIX)]
     own = [row for row in group if row["sk"] == rows.GROUP_SK]
-    streams = said(rows.read_stream, named)
-    groups = said(rows.read_group, own)
+    streams = parse(rows.read_stream, named)
+    groups = parse(rows.read_group, own)
     pages = await asyncio.gather(
         *(
             store.query(rows.shard_partition(app, stream.arn), consistent=True)
             for stream in streams
         )
     )
-    leaders = said(rows.read_leader, [leader] if leader else [])
+    leaders = parse(rows.read_leader, [leader] if leader else [])
     return Snapshot(
-        said(rows.read_member, members),
+        parse(rows.read_member, members),
         leaders[0] if leaders else None,
         streams,
         {
-            stream.arn: said(rows.read_shard, page)
+            stream.arn: parse(rows.read_shard, page)
             for stream, page in zip(streams, pages, strict=True)
         },
         tuple(corrupt),
@@ -178,18 +184,26 @@ async def take(store: StateStore, app: str) -> Snapshot:
     )
 
 
-async def take_known(store: StateStore, app: str, table: str) -> Snapshot:
-    """Read everything that an app has stored. Raises KinesumerError for nothing."""
+async def take_known(store: StateStore, app: str, table: str | None = None) -> Snapshot:
+    """Read everything that an app has stored.
+
+    Raises KinesumerError if nothing is stored.
+    """
     found = await take(store, app)
     if not (found.members or found.streams or found.corrupt):
-        raise KinesumerError(
-            f"table {table} knows no app {app!r}: nobody has consumed under this name "
-            "there; check --app, --table and --region"
-        )
+        raise unknown_app(app, table)
     return found
 
 
+def unknown_app(app: str, table: str | None = None) -> KinesumerError:
+    """Return the error for an app of which a table has no rows."""
+    where = f"table {table}" if table else "the table"
+    return KinesumerError(
+        f"{where} knows no app {app!r}; check --app, --table and --region"
+    )
+
+
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:
-    """Read the member rows only, without those that can't be read."""
+    """Return the member rows that can be parsed."""
     partition = rows.member_key(app, "").pk
     return rows.parse_rows(rows.read_member, await store.query(partition))[0]

@@ -1,16 +1,15 @@
-"""What ``kinesumer status`` asks: the rows, whose heart beats, and the lags."""
+"""Build the report of ``kinesumer status``: members, streams, shards and lags."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import Lags, read_lags
-from kinesumer.admin.snapshot import state
+from kinesumer.admin.observation import HeartbeatObserver, stall_limit_seconds
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.wire import rows as wire
@@ -24,9 +23,15 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Range
     from kinesumer.ports import StateStore
 
+VERSION = 1
+RESETTING = (
+    "a reset of the app isn't complete, and clients can't start: if no other operator "
+    "runs it now, run kinesumer reset again"
+)
+
 
 class StatusQuery:
-    """What is asked, and what was seen of the heartbeats so far."""
+    """A status query that remembers the heartbeats between its reads."""
 
     def __init__(
         self, app: str, table: str, roles: Roles = NO_ROLES, *, lag: bool = True
@@ -34,26 +39,20 @@ class StatusQuery:
         self.app, self.table = app, table
         self._roles = roles
         self._lag = lag
-        self._hearts = HeartbeatObserver(app)
+        self._heartbeats = HeartbeatObserver(app)
 
-    async def answer(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
-        """Read the rows, watch the hearts, ask for lags; return it as JSON."""
+    async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
+        """Read the rows, observe the heartbeats and read the lags; return the report.
+
+        Raises KinesumerError.
+        """
         found = await snapshot.take_known(store, self.app, self.table)
-        lags = Lags({}, {})
-        silent, lags = await asyncio.gather(
-            self._hearts.watch(store, found),
-            read_lags(clients, found.shards, self._roles)
-            if self._lag
-            else _nothing(lags),
+        shards = found.shards if self._lag else {}
+        ages, lags = await asyncio.gather(
+            self._heartbeats.watch(store, found),
+            read_lags(clients, shards, self._roles),
         )
-        return report(self.app, self.table, found, lags, silent)
-
-
-async def _nothing(value: Lags) -> Lags:
-    return value
-
-
-VERSION = 1
+        return report(self.app, self.table, found, lags, ages)
 
 
 def report(
@@ -61,25 +60,26 @@ def report(
     table: str,
     found: Snapshot,
     lags: Lags,
-    silent_seconds: Mapping[str, float],
+    heartbeat_ages: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return everything; ``silent_seconds`` tells, by session, how long a heartbeat
-    was seen unchanged."""
+    """Return the report as JSON (docs/status-json.md).
+
+    ``heartbeat_ages`` holds, by session, for how many seconds a heartbeat was seen
+    unchanged.
+    """
     streams = [_stream(stream, found, lags) for stream in found.streams]
-    members = [_member(member, found, silent_seconds) for member in found.alive]
+    members = [_member(member, found, heartbeat_ages) for member in found.alive]
     return {
         "version": VERSION,
         "app": app,
         "table": table,
         "leader": found.leader_id,
-        **_paused(found.group),
+        **_pause(found.group),
         "members": members,
         "streams": streams,
         "problems": [
             *found.corrupt,
-            *([RESETTING] if found.resetting else []),
-            *(["nobody leads"] if _lacks_leader(found) else []),
-            *(["all clients are drained: nobody may consume"] if _idle(found) else []),
+            *_group_problems(found),
             *(
                 f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
                 f"{member['heartbeat_unchanged_seconds']:.1f} s"
@@ -91,43 +91,32 @@ def report(
                 for member in members
                 if member["state"] == "degraded"
             ),
-            *(problem for stream in streams for problem in _problems(stream)),
+            *(problem for stream in streams for problem in _stream_problems(stream)),
         ],
     }
 
 
-def _lacks_leader(found: Snapshot) -> bool:
-    """A query needs none: it has the group for itself."""
-    clients = [member for member in found.alive if member.kind == CLIENT]
-    return bool(clients) and not found.leader_id
+def _group_problems(found: Snapshot) -> list[str]:
+    # A Spark query has the group for itself and needs no leader.
+    has_clients = any(member.kind == CLIENT for member in found.alive)
+    all_drained = bool(found.alive) and all(member.drained for member in found.alive)
+    return [
+        *([RESETTING] if found.resetting else []),
+        *(["no client leads"] if has_clients and not found.leader_id else []),
+        *(["all clients are drained: no client may consume"] if all_drained else []),
+    ]
 
 
-def _idle(found: Snapshot) -> bool:
-    return bool(found.alive) and all(member.drained for member in found.alive)
-
-
-def _paused(row: GroupRow | StreamRow | None) -> dict[str, Any]:
-    """Return what an operator asked for of the whole app, or of a stream."""
+def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
     is_paused = row is not None and row.paused
     reason = row.pause_reason if row is not None and is_paused else None
     return {"paused": is_paused, "pause_reason": reason}
 
 
-RESETTING = (
-    "the app is being reset, and clients that start are refused: if nobody is at it, "
-    "run kinesumer reset again"
-)
-
-
-def stall_limit_seconds(member: MemberRow) -> float:
-    """Return for how long a heartbeat may be unchanged: one and a half intervals."""
-    return 1.5 * member.lease_ms / 4000
-
-
 def _member(
-    member: MemberRow, found: Snapshot, silent_seconds: Mapping[str, float]
+    member: MemberRow, found: Snapshot, heartbeat_ages: Mapping[str, float]
 ) -> dict[str, Any]:
-    silent = silent_seconds.get(member.session)
+    age = heartbeat_ages.get(member.session)
     return {
         "client_id": member.client_id,
         "kind": member.kind,
@@ -137,8 +126,8 @@ def _member(
         "state": member.state,
         "drained": member.drained,
         "heartbeat": member.beat,
-        "heartbeat_unchanged_seconds": None if silent is None else round(silent, 1),
-        "stalled": silent is not None and silent > stall_limit_seconds(member),
+        "heartbeat_unchanged_seconds": None if age is None else round(age, 1),
+        "stalled": age is not None and age > stall_limit_seconds(member),
         "last_update": member.last_update,
         "weight": member.weight,
         "label": member.label,
@@ -162,20 +151,18 @@ def _range(range_: Range | None) -> list[dict[str, str]] | None:
 
 
 def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
-    rows = found.shards[stream.arn]
-    shards = [_shard(row, found, lags) for row in rows]
+    shards = [_shard(row, found, lags) for row in found.shards[stream.arn]]
+    millis = [shard["millis_behind_latest"] for shard in shards]
     return {
         "stream_arn": stream.arn,
         "start": wire.start_text(stream.start),
         "baseline": stream.baseline,
-        **_paused(stream),
+        **_pause(stream),
         "retention_hours": lags.retention_hours.get(stream.arn),
         "lag_problem": lags.problems.get(stream.arn),
         "millis_behind_latest": max(
-            (s["millis_behind_latest"] or 0 for s in shards), default=0
-        )
-        if any(s["millis_behind_latest"] is not None for s in shards)
-        else None,
+            (known for known in millis if known is not None), default=None
+        ),
         "states": dict(sorted(Counter(s["state"] for s in shards).items())),
         "shards": shards,
     }
@@ -188,8 +175,8 @@ def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
         "first_hash": wire.hash_text(row.first_hash),
         "last_hash": wire.hash_text(row.last_hash),
         "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
-        "state": state(row, found),
-        "paused": pause.of if pause else None,
+        "state": found.state(row),
+        "paused": pause.scope if pause else None,
         "pause_reason": pause.reason if pause else None,
         "owner": row.owner_id or None,
         "planned_owner": found.planned.get(row.key),
@@ -201,86 +188,23 @@ def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
     }
 
 
-def _problems(stream: dict[str, Any]) -> list[str]:
+def _stream_problems(stream: dict[str, Any]) -> list[str]:
     name = stream_name(stream["stream_arn"])
-    found = []
+    problems = []
     if stream["lag_problem"]:
-        found.append(f"stream {name}: lag unknown: {stream['lag_problem']}")
+        problems.append(f"stream {name}: lag unknown: {stream['lag_problem']}")
     if not stream["baseline"]:
-        found.append(f"stream {name}: its shards haven't been listed completely yet")
-    found += [
-        f"stream {name}: {_named(shards)} {state}{owner}; planned for {planned}"
-        for (state, owner, planned), shards in _neglected(stream).items()
-    ]
-    return found
-
-
-def _neglected(stream: dict[str, Any]) -> dict[tuple[str, str, str], list[str]]:
-    """Return the shards that nobody consumes, by what is to be said of them."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+        problems.append(f"stream {name}: its shards haven't been listed completely yet")
+    # Shards with the same state and owners share one line.
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for shard in stream["shards"]:
         if shard["state"] in ("unowned", "orphaned") and not shard["paused"]:
             owner = f" (owner {shard['owner']} is dead)" if shard["owner"] else ""
-            planned = shard["planned_owner"] or "nobody"
-            key = shard["state"], owner, planned
-            found.setdefault(key, []).append(shard["shard_id"])
-    return found
-
-
-def _named(shards: list[str]) -> str:
-    if len(shards) == 1:
-        return f"{shards[0]} is"
-    return f"{len(shards)} shards ({shards[0]}, …) are"
-
-
-BEAT_LOOK_SECONDS = 0.5
-
-
-class HeartbeatObserver:
-    """What was seen of an app's heartbeats so far."""
-
-    def __init__(self, app: str) -> None:
-        self._app = app
-        self._beats: dict[str, tuple[int, float]] = {}
-
-    async def watch(self, store: StateStore, found: Snapshot) -> dict[str, float]:
-        """Return since when each heart was seen not to beat, by session.
-
-        Looks until all have beaten, or for as long as a heart may need.
-        """
-        first = {member.session: member.beat for member in found.alive}
-        patience = max((stall_limit_seconds(m) for m in found.alive), default=0.0)
-        silent = self._note(found.alive)
-        deadline = time.monotonic() + patience + BEAT_LOOK_SECONDS
-        waiting = set(first)
-        while waiting and time.monotonic() < deadline:
-            await asyncio.sleep(BEAT_LOOK_SECONDS)
-            members = await snapshot.read_members(store, self._app)
-            silent |= self._note(members)
-            waiting -= {m.session for m in members if m.dead}
-            waiting -= {m.session for m in members if m.beat != first.get(m.session)}
-        return silent
-
-    def _note(self, members: list[MemberRow]) -> dict[str, float]:
-        now = time.monotonic()
-        beats = {member.session: member.beat for member in members}
-        self._beats |= track_unchanged(self._beats, beats, now)
-        return {session: now - self._beats[session][1] for session in beats}
-
-
-K = TypeVar("K")
-
-
-V = TypeVar("V")
-
-
-def track_unchanged(
-    before: Mapping[K, tuple[V, float]], values: Mapping[K, V], now: float
-) -> dict[K, tuple[V, float]]:
-    """Return each value with the moment of the first of the looks that showed it."""
-    return {
-        key: seen
-        if (seen := before.get(key)) is not None and seen[0] == value
-        else (value, now)
-        for key, value in values.items()
-    }
+            planned = shard["planned_owner"] or "no client"
+            groups[shard["state"], owner, planned].append(shard["shard_id"])
+    for (state, owner, planned), ids in groups.items():
+        which = (
+            f"{ids[0]} is" if len(ids) == 1 else f"{len(ids)} shards ({ids[0]}, …) are"
+        )
+        problems.append(f"stream {name}: {which} {state}{owner}; planned for {planned}")
+    return problems

@@ -1,4 +1,4 @@
-"""Which shards may be read by now: a child after all its parents."""
+"""Read a stream's records as they arrive, children after their parents."""
 
 from __future__ import annotations
 
@@ -22,16 +22,25 @@ from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import random
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from kinesumer.model.streams import Shard
+    from kinesumer.model.records import Record
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.ports import Clock, StreamSource
+
+    HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
+
+PAGE_RECORDS = 10_000
+MAX_PAGES = 16
+"""A page holds up to 10 MB, so the number of held pages bounds the memory."""
 
 
 class ParentFirstOrder:
-    """The shards of one stream, those that were begun, and those that have ended.
+    """The order in which a stream's shards are read: a child after all its parents.
 
-    From the latest record on, only shards that are open at the start and their
-    descendants count. What is born later is read from its beginning.
+    With ``Start.LATEST``, only the shards open at the start and their descendants are
+    read. Shards that are created later are read from their beginning.
     """
 
     def __init__(self, listing: Iterable[Shard], start: Start) -> None:
@@ -44,7 +53,7 @@ class ParentFirstOrder:
         self._ended: set[str] = set()
 
     def ready(self) -> list[tuple[Shard, Start]]:
-        """Return the shards that may be begun now, each once, and where to begin."""
+        """Return each shard that may be read now, once, with its start."""
         known = {shard.shard_id for shard in self._starts}
         found = [
             (shard, start)
@@ -56,7 +65,7 @@ class ParentFirstOrder:
         return found
 
     def end(self, shard_id: str, children: Iterable[Shard]) -> None:
-        """Note that a shard was read to its end, and which children it has."""
+        """Record that a shard was read to its end, and its children."""
         self._ended.add(shard_id)
         known = {shard.shard_id for shard in self._starts}
         for child in children:
@@ -64,81 +73,62 @@ class ParentFirstOrder:
                 self._starts[child] = Start.TRIM_HORIZON
 
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Clock, StreamSource
-
-    Take = Callable[[Sequence[Record]], Awaitable[None]]
-
-
-PAGE_RECORDS = 10_000
-
-
-PAGES_AT_ONCE = 16
-"""A page holds up to 10 MB: memory is bounded by how many are held."""
-
-
 class Tail:
-    """Hands a stream's records on as they arrive, in order for each shard.
+    """Passes a stream's records to ``handle`` as they arrive, in order for each shard.
 
-    ``take`` gets a page's records and may take its time; ``say`` gets what a person
-    should know.
+    Reading waits while ``handle`` runs. ``report`` receives messages for the user.
     """
 
     def __init__(
         self,
         source: StreamSource,
         info: StreamInfo,
-        take: Take,
+        handle: HandleRecords,
         *,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        self._source, self._info, self._take = source, info, take
-        self._say, self._clock, self._chance = say, clock, chance
-        self._room = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._source, self._info, self._handle = source, info, handle
+        self._report, self._clock, self._chance = report, clock, chance
+        self._held_pages = asyncio.Semaphore(MAX_PAGES)
 
     async def run(self, start: Start) -> None:
-        """Read until every shard has ended. Raises what ``take`` raises."""
-        descent = ParentFirstOrder(await self._source.list_shards(), start)
+        """Read until every shard has ended. Raises what ``handle`` raises."""
+        order = ParentFirstOrder(await self._source.list_shards(), start)
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._begin(descent, tasks)
+                self._start_ready(order, tasks)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
-    def _begin(self, descent: ParentFirstOrder, tasks: asyncio.TaskGroup) -> None:
-        for shard, start in descent.ready():
-            tasks.create_task(self._follow(shard, start, descent, tasks))
+    def _start_ready(self, order: ParentFirstOrder, tasks: asyncio.TaskGroup) -> None:
+        for shard, start in order.ready():
+            tasks.create_task(self._follow(shard, start, order, tasks))
 
     async def _follow(
         self,
         shard: Shard,
         start: Start,
-        descent: ParentFirstOrder,
+        order: ParentFirstOrder,
         tasks: asyncio.TaskGroup,
     ) -> None:
         children = await self._read(shard, start)
-        descent.end(shard.shard_id, children or await self._children(shard))
-        self._begin(descent, tasks)
+        order.end(shard.shard_id, children or await self._children(shard))
+        self._start_ready(order, tasks)
 
     async def _children(self, shard: Shard) -> list[Shard]:
-        """Look children up that the last page didn't name."""
+        """List the children of a shard whose last page didn't name them."""
         while True:
             try:
                 listing = await self._source.list_shards()
             except SourceUnavailableError as error:
-                await self._complain(error)
+                await self._report_retry(error)
             else:
                 return [s for s in listing if shard.shard_id in s.parents]
 
-    async def _complain(self, error: SourceUnavailableError) -> None:
-        self._say(f"{error}; trying again")
+    async def _report_retry(self, error: SourceUnavailableError) -> None:
+        self._report(f"{error}; trying again")
         await asyncio.sleep(1.0)
 
     async def _read(self, shard: Shard, start: Start) -> list[Shard]:
@@ -149,15 +139,15 @@ class Tail:
         while True:
             began = self._clock.now()
             try:
-                async with self._room:
+                async with self._held_pages:
                     page = await reader.next(pacing.page_records(PAGE_RECORDS))
                     if page.records:
-                        await self._take(page.records)
+                        await self._handle(page.records)
             except ShardMissingError as error:
-                self._say(str(error))
+                self._report(str(error))
                 return []
             except TrimmedPositionError as error:
-                self._say(f"records were lost to retention: {error}")
+                self._report(f"records older than the retention were lost: {error}")
                 reader.restart()
                 continue
             except ShardThrottledError:
@@ -166,7 +156,7 @@ class Tail:
                 following = pacing.after_throttle(now, wall, jitter)
             except SourceUnavailableError as error:
                 if not failing and not isinstance(error, SourceThrottledError):
-                    self._say(f"{error}; trying again")
+                    self._report(f"{error}; trying again")
                     failing = True
                 jitter = self._chance.random()
                 following = pacing.after_failure(self._clock.now(), jitter)
@@ -184,38 +174,38 @@ class Tail:
 
 
 class TailReader:
-    """A place in one shard, and the iterator there."""
+    """Reads the pages of one shard."""
 
     def __init__(
         self, source: StreamSource, shard: Shard, start: Start, info: StreamInfo
     ) -> None:
         self._source, self._shard_id = source, shard.shard_id
         fence = Fence(ShardKey(info.arn, shard.shard_id), 0)
-        self._of = Source(fence, shard.first_hash, shard.last_hash)
-        self._place: Position | Start = start
-        self._began = info.now
+        self._page_source = Source(fence, shard.first_hash, shard.last_hash)
+        self._position: Position | Start = start
+        self._started_at = info.now
         self._iterator: str | None = None
 
     async def next(self, limit: int) -> Page:
-        """Return the next page, its aggregates opened. Raises what the source does."""
+        """Return the next page, aggregates opened. Raises what the source raises."""
         if self._iterator is None:
             self._iterator = await self._source.get_iterator(
-                self._shard_id, self._place
+                self._shard_id, self._position
             )
-            if self._place == Start.LATEST:
-                # Whoever asks again for the latest would leave out what came since.
-                self._place = Start(type="AT_TIMESTAMP", timestamp=self._began)
+            if self._position == Start.LATEST:
+                # A new iterator at LATEST would skip the records that arrived since.
+                self._position = Start(type="AT_TIMESTAMP", timestamp=self._started_at)
         try:
             page = await self._source.get_records(self._iterator, limit)
         except ExpiredIteratorError:
             self._iterator = None
             return Page([], "", 1)
         self._iterator = page.next_iterator
-        opened = open_records(page.records, self._of)
+        opened = open_records(page.records, self._page_source)
         if opened.last is not None:
-            self._place = Position(opened.last)
+            self._position = Position(opened.last)
         return page._replace(records=opened.records)
 
     def restart(self) -> None:
-        """Go on with the oldest record that is left."""
-        self._place, self._iterator = Start.TRIM_HORIZON, None
+        """Continue with the oldest record left."""
+        self._position, self._iterator = Start.TRIM_HORIZON, None

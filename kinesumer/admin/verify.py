@@ -1,4 +1,4 @@
-"""Rows against the listing of their stream: hash keys, parents, ends."""
+"""Verify stored rows and positions against what Kinesis lists and holds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Contradiction(NamedTuple):
-    """What contradicts what, and how bad that is."""
+    """A row that contradicts the listing or another row."""
 
     shard_id: str
     severity: Severity
@@ -43,7 +43,7 @@ class Contradiction(NamedTuple):
 def contradictions(
     rows: Sequence[ShardRow], listing: Sequence[Shard]
 ) -> Iterator[Contradiction]:
-    """Tell where rows don't agree with a listing, or with each other."""
+    """Yield where rows contradict a listing, or each other."""
     listed = {shard.shard_id: shard for shard in listing}
     by_id = {row.key.shard_id: row for row in rows}
     for row in rows:
@@ -53,27 +53,26 @@ def contradictions(
         yield from _too_early(row, by_id)
     if rows and is_complete(listing):
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
-            if missing.ready:  # children of what is still read get theirs in time
+            # Children of shards that are still read get their rows later.
+            if missing.ready:
                 yield Contradiction(
                     missing.key.shard_id,
                     Severity.WARNING,
-                    "has no row: a leader makes it at its next listing (30 s)",
+                    "has no row: the leader creates it at its next listing (30 s)",
                 )
 
 
 def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
     shard_id = shard.shard_id
     if (row.first_hash, row.last_hash) != (shard.first_hash, shard.last_hash):
-        text = "its row has other hash keys than the shard: positions may be of another"
+        text = "its row has other hash keys than the shard: it may be of another stream"
         yield Contradiction(shard_id, Severity.CRITICAL, text)
     lacking = sorted(set(shard.parents) - row.parents)
     if lacking:
-        text = f"its row doesn't name its parent {lacking[0]}: it may begin before that"
+        text = f"its row lacks its parent {lacking[0]}: it may begin before the parent"
         yield Contradiction(shard_id, Severity.CRITICAL, text)
     if row.ended and not shard.closed:
-        text = (
-            "its row says that it is read to its end, but it is open: nobody reads it"
-        )
+        text = "its row says that it is read to its end, but it is open: it isn't read"
         yield Contradiction(shard_id, Severity.CRITICAL, text)
 
 
@@ -82,18 +81,18 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradi
     for parent in sorted(row.parents):
         before = rows.get(parent)
         if begun and before is not None and not before.ended:
-            text = f"has begun, though its parent {parent} isn't read to its end"
+            text = f"has begun, but its parent {parent} isn't read to its end"
             yield Contradiction(row.key.shard_id, Severity.CRITICAL, text)
 
 
 async def check_position(
-    asking: PacedReader,
+    reader: PacedReader,
     source: StreamSource,
     row: ShardRow,
     listing: Sequence[Shard],
     info: StreamInfo,
 ) -> Verdict:
-    """Return what is to be said of a row's position, also if it can't be asked."""
+    """Return the verdict on a row's position; ``UNCHECKED`` if it can't be read."""
     if row.ended:
         return ENDED
     if row.position is None:
@@ -101,20 +100,20 @@ async def check_position(
         return NOT_STARTED if listed else GONE
     number = row.position.sequence_number
     try:
-        seen = await peek(asking, source, row.key, number)
+        seen = await peek(reader, source, row.key, number)
         first = None
-        if seen.found is Presence.THERE and seen.first != number:
-            first = await oldest_sequence_number(asking, source, row.key)
+        if seen.presence is Presence.THERE and seen.first != number:
+            first = await oldest_sequence_number(reader, source, row.key)
     except SourceUnavailableError as error:
         return Verdict(UNCHECKED, Severity.WARNING, str(error))
     verdict = decide_verdict(row.position, seen, first)
-    kept_since = info.now + 1 - info.retention_hours * 3600
-    is_whole = verdict == EXPIRED and row.read_until > kept_since
-    return QUIET if is_whole else verdict
+    retained_since = info.now + 1 - info.retention_hours * 3600
+    is_quiet = verdict == EXPIRED and row.read_until > retained_since
+    return QUIET if is_quiet else verdict
 
 
 class Verdict(NamedTuple):
-    """A name for what was found, how bad it is, and the same in words."""
+    """The result for one position, its severity, and an explanation."""
 
     name: str
     severity: Severity
@@ -143,65 +142,67 @@ QUIET = Verdict(
 EXPIRED = Verdict(
     "expired",
     Severity.WARNING,
-    "retention has passed its record: unless the shard was quiet then, records after "
-    "it are lost; clients go on with the oldest that is left",
+    "its record is older than the retention: records after it are lost unless none "
+    "arrived then; clients continue with the oldest record left",
 )
 
 
 UNKNOWN = Verdict(
     "unknown",
     Severity.WARNING,
-    "no record has this number, though older ones are there: it wasn't stored by "
-    "reading; clients go on with the next one",
+    "the shard has older records but none with this number: a client didn't store it; "
+    "clients continue with the next record",
 )
 
 
 BEYOND = Verdict(
     "beyond the tip",
     Severity.CRITICAL,
-    "it lies after all records of the shard: what arrives up to it won't be read; seek "
-    "to where reading shall go on",
+    "it lies after all records of the shard: clients skip the records up to it; seek "
+    "to the position where reading shall continue",
 )
 
 
 FOREIGN = Verdict(
     "refused",
     Severity.CRITICAL,
-    "Kinesis says that it was never in this shard: clients stop there; seek to where "
-    "reading shall go on",
+    "Kinesis reports that it was never in this shard: clients stop there; seek to the "
+    "position where reading shall continue",
 )
 
 
 GONE = Verdict(
     "gone",
     Severity.CRITICAL,
-    "retention has passed the whole shard before it was read to its end",
+    "the whole shard became older than the retention before it was read to its end",
 )
 
 
 PARTS = Verdict(
     "beyond the aggregate",
     Severity.CRITICAL,
-    "its sub-sequence number is more than the aggregate at it holds",
+    "its sub-sequence number is larger than the number of records in its aggregate",
 )
 
 
 def decide_verdict(
     position: Position, seen: Peek, oldest_sequence_number: str | None
 ) -> Verdict:
-    """Return what a look at a position means.
+    """Return the verdict on a position from what was read there.
 
-    ``oldest`` is the first sequence number that the shard has left.
+    ``oldest`` is the first sequence number left in the shard.
     """
-    if seen.found is Presence.GONE:
+    if seen.presence is Presence.GONE:
         return GONE
-    if seen.found is Presence.FOREIGN:
+    if seen.presence is Presence.FOREIGN:
         return FOREIGN
-    if seen.found is Presence.EXPIRED:
+    if seen.presence is Presence.EXPIRED:
         return EXPIRED
     if seen.first == position.sequence_number:
         part = position.sub_sequence_number
-        outside = part is not None and (seen.parts is None or part >= seen.parts)
+        outside = part is not None and (
+            seen.user_records is None or part >= seen.user_records
+        )
         return PARTS if outside else THERE
     if oldest_sequence_number is None:
         return QUIET
@@ -214,20 +215,20 @@ def decide_verdict(
 VERSION = 1
 
 
-AGAIN_SECONDS = 1.0
-"""Rows aren't read in one moment: a contradiction has to last."""
+RECHECK_SECONDS = 1.0
+"""Rows are read one after the other, so a contradiction must be found twice."""
 
 
 class Verification:
-    """What is compared, and what was found so far."""
+    """The verification of all positions of an app."""
 
     def __init__(self, app: str, table: str, roles: Roles) -> None:
         self._app, self._table, self._roles = app, table, roles
-        self._asking = PacedReader()
+        self._reader = PacedReader()
         self._streams: dict[str, dict[str, Any]] = {}
 
     async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
-        """Compare all positions, and return the report. Raises KinesumerError."""
+        """Check all positions; return the report as JSON. Raises KinesumerError."""
         found = await snapshot.take_known(store, self._app, self._table)
         rows = {stream.arn: stream for stream in found.streams}
 
@@ -260,13 +261,13 @@ class Verification:
         rows = found.shards[stream.arn]
         listing = await source.list_shards()
         verdicts = await asyncio.gather(
-            *(check_position(self._asking, source, row, listing, info) for row in rows)
+            *(check_position(self._reader, source, row, listing, info) for row in rows)
         )
-        told = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
-        problems = await self._lasting(stream.arn, rows, listing, store)
-        return _stream(stream.arn, shards=told, problems=problems)
+        shards = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
+        problems = await self._lasting_contradictions(stream.arn, rows, listing, store)
+        return _stream(stream.arn, shards=shards, problems=problems)
 
-    async def _lasting(
+    async def _lasting_contradictions(
         self,
         arn: str,
         rows: Sequence[ShardRow],
@@ -276,15 +277,15 @@ class Verification:
         problems = list(contradictions(rows, listing))
         if not problems:
             return []
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RECHECK_SECONDS)
         later = (await snapshot.take(store, self._app)).shards.get(arn, [])
         again = set(contradictions(later, listing))
         return [problem for problem in problems if problem in again]
 
 
 def _severity(error: KinesumerError) -> Severity:
-    void = isinstance(error, StreamMissingError | StreamRecreatedError)
-    return Severity.CRITICAL if void else Severity.WARNING
+    is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
+    return Severity.CRITICAL if is_gone else Severity.WARNING
 
 
 def _stream(

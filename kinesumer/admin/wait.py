@@ -1,4 +1,4 @@
-"""Wait until clients have done what an operator asked."""
+"""Wait until clients have carried out what an operator changed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ if TYPE_CHECKING:
 
     FindHeld = Callable[[Snapshot], list[ShardRow]]
 
-
 POLL_SECONDS = 0.5
 
 
 def still_held_in(target: Target) -> FindHeld:
-    """Tell which shards of what was paused clients still consume."""
+    """Find the shards of a paused target that clients still consume."""
     return lambda found: [
         row for row in _owned(found) if target.covers(row) and not row.ended
     ]
 
 
 def still_held_by(member: MemberRow) -> FindHeld:
-    """Tell which shards a drained client still consumes."""
+    """Find the shards that a drained client still consumes."""
     return lambda found: [row for row in _owned(found) if row.owner == member.session]
 
 
-def still_held_since(sought: Sequence[ShardRow]) -> FindHeld:
-    """Tell which of the shards sought are still consumed from where they were."""
-    then = {row.key: row for row in sought}
+def still_held_since(seeked: Sequence[ShardRow]) -> FindHeld:
+    """Find the seeked shards that are still consumed from their old positions."""
+    then = {row.key: row for row in seeked}
     return lambda found: [
         row
         for row in _owned(found)
@@ -48,15 +47,18 @@ def still_held_since(sought: Sequence[ShardRow]) -> FindHeld:
 
 
 def _owned(found: Snapshot) -> list[ShardRow]:
-    """Return the shards of sessions that live: the dead consume nothing."""
+    """Return the shards of live sessions, since dead clients consume nothing."""
     rows = (row for page in found.shards.values() for row in page)
     return [row for row in rows if row.owner in found.sessions]
 
 
 async def wait_until_free(
-    context: ClientContext, held: FindHeld, seconds: float
+    context: ClientContext, find_held: FindHeld, seconds: float
 ) -> list[ShardRow]:
-    """Look until no shard is held any more; return those that are when time is over."""
+    """Poll until no shard is held; return the shards held when the time is over.
+
+    Raises KinesumerError.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -65,9 +67,10 @@ async def wait_until_free(
             )
         except TransientError as error:
             raise KinesumerError(
-                f"it is stored, but whether clients have done it can't be seen: {error}"
+                "stored, but its effect couldn't be confirmed (see kinesumer status): "
+                f"{error}"
             ) from error
-        left = held(found)
-        if not left or time.monotonic() >= deadline:
-            return left
+        held = find_held(found)
+        if not held or time.monotonic() >= deadline:
+            return held
         await asyncio.sleep(POLL_SECONDS)

@@ -47,8 +47,7 @@ async def _serve(
     from kinesumer.cli.signals import run_until_signal
     from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.auth import Guard
-    from kinesumer.dashboard.fleet import StoreFleetSource
-    from kinesumer.dashboard.poller import Poller
+    from kinesumer.dashboard.poller import Poller, StoreFleetSource
     from kinesumer.dashboard.server import Server, listen, serving
     from kinesumer.dashboard.view_model import DashboardInfo
     from kinesumer.runtime.clock import SystemClock

@@ -109,7 +109,7 @@ def _pauses_text(shards: list[ShardRow], snapshot: Snapshot) -> str:
             "all": "all streams",
             "stream": f"stream {stream_name(row.key.stream_arn)}",
             "shard": row.key.shard_id,
-        }[pause.of]
+        }[pause.scope]
         + (f" ({pause.reason})" if pause.reason else "")
         for row in shards
         if (pause := snapshot.pause(row)) is not None

@@ -136,7 +136,7 @@ async def _produce(request: Request, region: str | None) -> ProduceResult:
             chance=chance,
             rate=request.rate,
             give_up_seconds=request.give_up_seconds,
-            say=_print_not_put,
+            on_failed=_print_not_put,
         )
         return await _run_until_stopped(producer, lines)
 

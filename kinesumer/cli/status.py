@@ -55,10 +55,10 @@ def status(common: CommonOptions, watch: bool) -> None:
         return
 
     async def run() -> None:
-        question = StatusQuery(common.app, common.table, roles, lag=common.lag)
+        query = StatusQuery(common.app, common.table, roles, lag=common.lag)
         async with common.connect() as (clients, store):
             await _print_reports(
-                lambda: question.answer(clients, store),
+                lambda: query.read(clients, store),
                 show,
                 STATUS_INTERVAL_SECONDS if watch else None,
             )
@@ -94,14 +94,14 @@ def lag(common: CommonOptions, interval: float, watch: bool) -> None:
     """
     from kinesumer.admin.lag import LagMonitor
 
-    question = LagMonitor(common.app, common.table, common.roles())
+    monitor = LagMonitor(common.app, common.table, common.roles())
 
     async def run() -> None:
         async with common.connect() as (clients, store):
-            await question.begin(clients, store)
+            await monitor.start(clients, store)
             await asyncio.sleep(interval)
             await _print_reports(
-                lambda: question.answer(clients, store),
+                lambda: monitor.read(clients, store),
                 show,
                 interval if watch else None,
             )

@@ -106,7 +106,7 @@ async def _read(source: Source, writer: Writer) -> None:
                 opened,
                 await opened.describe(),
                 writer.write,
-                say=lambda text: click.echo(escape_unprintable(text), err=True),
+                report=lambda text: click.echo(escape_unprintable(text), err=True),
                 clock=SystemClock(),
                 chance=random.Random(),
             )

@@ -1,1 +1,1 @@
-"""A page on 127.0.0.1 that shows a fleet: who consumes which part of every stream."""
+"""Serve a page on 127.0.0.1 that shows which client consumes which shards."""

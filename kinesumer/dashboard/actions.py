@@ -1,4 +1,4 @@
-"""What the page may change: told before it is done, and done as the commands do it."""
+"""Preview and apply the changes that the page offers, as the commands do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kinesumer.admin import drain, seek, snapshot
 from kinesumer.admin.arguments import (
     describe_count,
     describe_seek,
+    first_lines,
     parse_position,
     shards_text,
 )
@@ -35,42 +36,40 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StateStore
 
-MOST_NAMED = 10
+
+class _Action(msgspec.Struct, tag_field="do", forbid_unknown_fields=True):
+    """A change that a request with the token asks for."""
 
 
-class _Change(msgspec.Struct, tag_field="do", forbid_unknown_fields=True):
-    """What is asked for by whoever has the token."""
-
-
-class Pause(_Change, tag="pause"):
-    """Have nobody read everything, a stream, or a shard of it."""
+class Pause(_Action, tag="pause"):
+    """Stop all clients from reading everything, a stream, or one shard of it."""
 
     stream: str | None = None
     shard: str | None = None
     reason: str = ""
 
 
-class Resume(_Change, tag="resume"):
-    """End that pause."""
+class Resume(_Action, tag="resume"):
+    """End a pause."""
 
     stream: str | None = None
     shard: str | None = None
 
 
-class Drain(_Change, tag="drain"):
-    """Keep a client free of shards."""
+class Drain(_Action, tag="drain"):
+    """Take a client's shards away while it runs."""
 
     client: str
 
 
-class Undrain(_Change, tag="undrain"):
-    """Let it have shards again."""
+class Undrain(_Action, tag="undrain"):
+    """Let a client own shards again."""
 
     client: str
 
 
-class Seek(_Change, tag="seek"):
-    """Read everything, a stream, or a shard of it on from elsewhere."""
+class Seek(_Action, tag="seek"):
+    """Continue everything, a stream, or one shard of it at another position."""
 
     to: str
     stream: str | None = None
@@ -81,15 +80,15 @@ Action = Pause | Resume | Drain | Undrain | Seek
 
 
 class Preview(NamedTuple):
-    """What a change will do."""
+    """The effect of an action."""
 
     lines: list[str]
     summary: str = ""
-    """What a seek skips and repeats altogether."""
+    """The total number of records that a seek skips and repeats."""
 
 
 class ActionHandler:
-    """Takes changes for one app."""
+    """Previews and applies changes for one app."""
 
     def __init__(
         self, app: str, clients: ClientFactory, store: StateStore, roles: Roles
@@ -97,18 +96,15 @@ class ActionHandler:
         self._context = operator_context(app, store)
         self._clients, self._roles = clients, roles
 
-    async def foretell(self, change: Action) -> Preview:
-        """Return what a change will do; change nothing.
+    async def preview(self, action: Action) -> Preview:
+        """Return what a change will do; change nothing. Raises KinesumerError."""
+        if isinstance(action, Seek):
+            return await self._preview_seek(action)
+        return Preview(await self._lines(action))
 
-        Raises ConfigurationError and other KinesumerErrors.
-        """
-        if isinstance(change, Seek):
-            return await self._foretell_seek(change)
-        return Preview(await self._lines(change))
-
-    async def _foretell_seek(self, change: Seek) -> Preview:
-        plans, asking = await self._plans(change), PacedReader(READ_INTERVAL_SECONDS)
-        counts = await gather_or_cancel(count_seek(plan, asking) for plan in plans)
+    async def _preview_seek(self, action: Seek) -> Preview:
+        plans, reader = await self._plans(action), PacedReader(READ_INTERVAL_SECONDS)
+        counts = await gather_or_cancel(count_seek(plan, reader) for plan in plans)
         found = [
             line
             for plan, count in zip(plans, counts, strict=True)
@@ -117,57 +113,57 @@ class ActionHandler:
         every = [count for each in counts for count in each.values()]
         return Preview(found, describe_count(total(every)))
 
-    async def _lines(self, change: Pause | Resume | Drain | Undrain) -> list[str]:
+    async def _lines(self, action: Pause | Resume | Drain | Undrain) -> list[str]:
         context = self._context
         found = await snapshot.take(context.store, context.app)
-        if isinstance(change, Drain | Undrain):
-            return _draining(change, found)
+        if isinstance(action, Drain | Undrain):
+            return _draining(action, found)
         target, _, _ = await pauses.find_pause_target(
-            context, change.stream, change.shard
+            context, action.stream, action.shard
         )
-        if isinstance(change, Resume):
+        if isinstance(action, Resume):
             return ["clients may read it again, unless another pause covers it"]
         return _pausing(still_held_in(target)(found))
 
-    async def carry_out(self, change: Action) -> str:
-        """Do it, and return what was done. Raises as ``foretell()``."""
+    async def apply(self, action: Action) -> str:
+        """Apply a change, and return its result in words. Raises KinesumerError."""
         context = self._context
-        if isinstance(change, Seek):
-            plans = await self._plans(change)
+        if isinstance(action, Seek):
+            plans = await self._plans(action)
             rows = [row for plan in plans for row in await seek.seek(context, plan)]
-            said = f"sought {shards_text(len(rows))} to {change.to}"
+            text = f"seeked {shards_text(len(rows))} to {action.to}"
             if moved := await seek.conflicting_seeks(context, plans, rows):
-                said += f"; another seek has moved {shards_text(len(moved))} since"
-            return said
-        if isinstance(change, Drain | Undrain):
-            undo = isinstance(change, Undrain)
-            await drain.drain(context, change.client, undo=undo)
-            said = "may have shards again" if undo else "is drained"
-            return f"{escape_unprintable(change.client)} {said}"
-        if isinstance(change, Resume):
-            marked = await pauses.resume(context, change.stream, change.shard)
+                text += f"; another seek has moved {shards_text(len(moved))} since"
+            return text
+        if isinstance(action, Drain | Undrain):
+            undo = isinstance(action, Undrain)
+            await drain.drain(context, action.client, undo=undo)
+            text = "may own shards again" if undo else "is drained"
+            return f"{escape_unprintable(action.client)} {text}"
+        if isinstance(action, Resume):
+            marked = await pauses.resume(context, action.stream, action.shard)
             return f"{marked.target}: resumed"
-        marked = await pauses.pause(context, change.stream, change.shard, change.reason)
+        marked = await pauses.pause(context, action.stream, action.shard, action.reason)
         return f"{marked.target}: paused"
 
-    async def _plans(self, change: Seek) -> list[SeekPlan]:
-        to = parse_position(change.to, change.shard)
-        place = SeekTarget(to, change.stream, change.shard)
+    async def _plans(self, action: Seek) -> list[SeekPlan]:
+        to = parse_position(action.to, action.shard)
+        place = SeekTarget(to, action.stream, action.shard)
         return await plan_seeks(self._context, self._clients, place, self._roles)
 
 
-def _draining(change: Drain | Undrain, found: Snapshot) -> list[str]:
+def _draining(action: Drain | Undrain, found: Snapshot) -> list[str]:
     members = {member.client_id: member for member in found.alive}
-    if change.client not in members:
+    if action.client not in members:
         raise ConfigurationError(
-            f"no client {escape_unprintable(change.client)} is alive"
+            f"no client {escape_unprintable(action.client)} is alive; reload the page"
         )
-    if isinstance(change, Undrain):
-        return ["it gets a part of every stream again, at the next plan"]
-    count = found.owned[members[change.client].session]
+    if isinstance(action, Undrain):
+        return ["the next plan assigns it a part of every stream again"]
+    count = found.owned[members[action.client].session]
     return [
         f"its {shards_text(count)} move to the other clients",
-        "it stays in the group without shards, until that is undone or it is restarted",
+        "it remains in the group without shards until it is undrained or restarted",
     ]
 
 
@@ -176,11 +172,10 @@ def _pausing(held: Iterable[ShardRow]) -> list[str]:
     lines = [
         f"{escape_unprintable(owner)} gives up {shards_text(count)} of "
         f"{escape_unprintable(stream_name(arn))}"
-        for (owner, arn), count in sorted(owners.items())[:MOST_NAMED]
+        for (owner, arn), count in sorted(owners.items())
     ]
-    left = len(owners) - MOST_NAMED
     return [
-        *(lines or ["nobody reads any of it now"]),
-        *([f"… and {left} more"] if left > 0 else []),
-        "nobody reads it until it is resumed, restarts or not; lag grows meanwhile",
+        *first_lines(lines or ["no client reads any of it now"]),
+        "no client reads it until it is resumed, even after restarts; the lag grows "
+        "meanwhile",
     ]

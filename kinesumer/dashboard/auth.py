@@ -1,10 +1,10 @@
-"""Who may ask: this machine's browser, from our own page, and to change with a token.
+"""Accept requests only from the server's own page, and changes only with a token.
 
-The server listens on 127.0.0.1, where any page of the internet that the user has open
-can send requests to. So the Host has to be ours (another name may have been pointed at
-127.0.0.1 after it was allowed), and the Origin that of our page where there is one.
-Pictures and scripts of other pages are asked for without an Origin: browsers tell of
-them by Sec-Fetch-Site. Only the page itself may be come to from elsewhere, by a link.
+The server listens on 127.0.0.1, to which any web page open in the user's browser can
+send requests. So the Host header must be the server's, since another name may resolve
+to 127.0.0.1, and an Origin header must name the server's page. Browsers request images
+and scripts for other pages without an Origin, but with Sec-Fetch-Site. Only the page
+itself may be opened by a link from elsewhere.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses what doesn't come from the page, and knows the tokens."""
+    """Rejects requests from other pages, and issues the token."""
 
-    def __init__(self, port: int, make: Callable[[], str] | None = None) -> None:
-        make = make or secrets.token_urlsafe
+    def __init__(self, port: int, new_token: Callable[[], str] | None = None) -> None:
+        new_token = new_token or secrets.token_urlsafe
         self._url = f"http://127.0.0.1:{port}/"
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._invitation: str | None = make()
-        self._token = make()
+        self._invitation: str | None = new_token()
+        self._token = new_token()
 
     def link(self, control: bool) -> str:
-        """Return where the page is, with the invitation if changes are allowed.
+        """Return the page's URL, with the invitation if changes are allowed.
 
-        It stands in the fragment, which no browser sends to a server.
+        The invitation is in the fragment, which browsers don't send to servers.
         """
         return self._url + (f"#token={self._invitation}" if control else "")
 
     def exchange(self, invitation: str) -> str | None:
-        """Return the token for the invitation, the first time only."""
+        """Return the token for the invitation, once."""
         known = self._invitation
         if known is None or not _equal(known, invitation):
             return None
@@ -60,26 +60,26 @@ class Guard:
         return self._token
 
     def may_change(self, request: web.Request) -> bool:
-        """Tell whether a request has the token."""
+        """Return whether a request has the token."""
         return _equal(self._token, request.headers.get(TOKEN_HEADER, ""))
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer what comes from the page, with headers that keep others out."""
+        """Handle requests from the page; reject all others."""
         if problem := self._problem(request):
             raise web.HTTPForbidden(text=problem)
         return await handler(request)
 
     def _problem(self, request: web.Request) -> str | None:
         if request.headers.get("Host") not in self._hosts:
-            return "this server answers under 127.0.0.1 only\n"
+            return "this server answers only at 127.0.0.1: open the printed link\n"
         if not _is_ours(request):
-            return "this server answers its own page only\n"
+            return "this server answers only its own page: open the printed link\n"
         return None
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Tell whether our page asks, or somebody who comes to it, or no browser at all."""
+    """Return whether a request comes from the page, opens it, or is from no browser."""
     origin = request.headers.get("Origin")
     if origin is None and request.method == "POST":
         return False
@@ -90,10 +90,10 @@ def _is_ours(request: web.Request) -> bool:
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:
-    """Set the headers of every answer, errors and streams too, before it is sent."""
+    """Set the security headers of every response, including errors and streams."""
     response.headers.update(HEADERS)
 
 
 def _equal(one: str, other: str) -> bool:
-    # Headers may hold bytes that are no text.
+    # Header values may contain bytes that aren't valid text.
     return compare_digest(one.encode(), other.encode(errors="surrogateescape"))

@@ -1,4 +1,4 @@
-"""What happened to a stream's shards between two looks; like events are one."""
+"""Find events between two observations; similar events are merged into one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 Pairs = list[tuple["ShardRow", "ShardRow"]]
-"""Rows of one shard, before and after."""
+"""The rows of one shard, before and after."""
 
 
 def shard_events(arn: str, before: Observation, after: Observation) -> Iterator[Event]:
-    """Yield what happened in one stream, the cause before what follows from it."""
-    known = {row.key: row for row in before.found.shards.get(arn, [])}
-    rows = after.found.shards[arn]
+    """Yield the events of one stream, causes before effects."""
+    known = {row.key: row for row in before.snapshot.shards.get(arn, [])}
+    rows = after.snapshot.shards[arn]
     pairs = [(known[row.key], row) for row in rows if row.key in known]
-    if any(s.arn == arn and s.baseline for s in before.found.streams):
+    if any(s.arn == arn and s.baseline for s in before.snapshot.streams):
         yield from _reshards(arn, [row for row in rows if row.key not in known])
     ended = [row for old, row in pairs if row.ended and not old.ended]
     if ended:
@@ -39,19 +39,19 @@ def shard_events(arn: str, before: Observation, after: Observation) -> Iterator[
 
 
 def _of_operators(arn: str, pairs: Pairs) -> Iterator[Event]:
-    """Yield pauses of single shards, and what was sought to be read again."""
+    """Yield pauses and seeks of single shards."""
     paused = [row for old, row in pairs if row.paused and not old.paused]
     resumed = [row for old, row in pairs if old.paused and not row.paused]
-    sought = [row for old, row in pairs if _went_back(old, row)]
+    seeked = [row for old, row in pairs if _went_back(old, row)]
     for kind, found in (("paused", paused), ("resumed", resumed)):
         if found:
             yield _event(arn, kind, f"{_named(found)} {kind}")
-    if sought:
-        yield _event(arn, "sought", f"{_named(sought)} sought")
+    if seeked:
+        yield _event(arn, "sought", f"{_named(seeked)} seeked")
 
 
 def _went_back(old: ShardRow, new: ShardRow) -> bool:
-    """Tell a seek: nothing else takes a position back."""
+    """Return whether a shard was seeked: only seeks move a position back."""
     if old.ended and not new.ended:
         return True
     if old.position is None or new.ended:
@@ -80,10 +80,10 @@ def _moved(arn: str, rows: Sequence[ShardRow], before: Observation) -> Iterator[
         if row.owner_id and row.owner_id != old:
             moves[old, row.owner_id].append(row)
     for (old, new), moved in moves.items():
-        owners = f"from {escape_unprintable(old)} to {escape_unprintable(new)}"
-        text = f"{_named(moved)} moved {owners}"
+        target = escape_unprintable(new)
+        text = f"{_named(moved)} moved from {escape_unprintable(old)} to {target}"
         if not old:
-            text = f"{escape_unprintable(new)} took {_named(moved)}"
+            text = f"{target} took {_named(moved)}"
         yield _event(arn, "moved" if old else "taken", text, new)
 
 
@@ -95,9 +95,11 @@ def _stuck(
         if row.key in after.stuck and row.key not in before.stuck:
             stuck[row.owner_id].append(row)
     for owner, found in stuck.items():
-        shown = escape_unprintable(owner)
-        text = f"{_named(found)} stalled at {shown}: behind, and no progress"
-        yield _event(arn, "stalled", f"{text} for a minute", owner)
+        text = (
+            f"{_named(found)} stalled at {escape_unprintable(owner)}: behind, and no "
+            "progress for a minute"
+        )
+        yield _event(arn, "stalled", text, owner)
 
 
 def _event(arn: str, kind: str, text: str, client_id: str | None = None) -> Event:
@@ -113,21 +115,21 @@ def _named(rows: Sequence[ShardRow]) -> str:
 
 
 def _short(shard_id: str) -> str:
-    """Return a shard's number: shardId-000000000012 is 12."""
+    """Return a shard's number: 12 for shardId-000000000012."""
     number = shard_id.rpartition("-")[2]
     return number.lstrip("0") or "0" if number.isdigit() else shard_id
 
 
 def find_events(before: Observation, after: Observation) -> list[Event]:
-    """Return what happened, without times and numbers, causes before what follows."""
-    arns = [stream.arn for stream in after.found.streams]
+    """Return the events, without times and numbers, causes before effects."""
+    arns = [stream.arn for stream in after.snapshot.streams]
     return list(
         chain(
             _joined(before, after),
             _gone(before, after),
             _changed(before, after),
             _led(before, after),
-            _paused("everything", None, before.found.group, after.found.group),
+            _paused("everything", None, before.snapshot.group, after.snapshot.group),
             _streams(before, after),
             chain.from_iterable(shard_events(arn, before, after) for arn in arns),
         )
@@ -135,9 +137,9 @@ def find_events(before: Observation, after: Observation) -> list[Event]:
 
 
 def _joined(before: Observation, after: Observation) -> Iterator[Event]:
-    known = {member.session for member in before.found.members}
-    names = {member.client_id for member in before.found.members}
-    for member in after.found.alive:
+    known = {member.session for member in before.snapshot.members}
+    names = {member.client_id for member in before.snapshot.members}
+    for member in after.snapshot.alive:
         if member.session not in known:
             again = " again, in a new session" if member.client_id in names else ""
             yield _of(
@@ -148,25 +150,25 @@ def _joined(before: Observation, after: Observation) -> Iterator[Event]:
 
 
 def _gone(before: Observation, after: Observation) -> Iterator[Event]:
-    for member in before.found.alive:
-        if member.session in after.found.sessions:
+    for member in before.snapshot.alive:
+        if member.session in after.snapshot.sessions:
             continue
         name = escape_unprintable(member.client_id)
         if member.state == "leaving":
             yield _of(member, "left", f"{name} left")
-        elif member.session in before.silent:
-            yield _of(member, "fenced", f"{name} was fenced: its heart had stopped")
+        elif before.is_stalled(member):
+            yield _of(member, "fenced", f"{name} was fenced: its heartbeat had stopped")
         elif after.at - before.at < member.lease_ms / 1000:
-            # Too little time for others to give it up: it marked itself.
+            # Fencing takes longer than this, so the client marked itself dead.
             yield _of(member, "left", f"{name} left")
         else:
-            text = f"{name} left or was fenced, while nobody looked"
+            text = f"{name} left or was fenced, while no page was open"
             yield _of(member, "fenced", text)
 
 
 def _changed(before: Observation, after: Observation) -> Iterator[Event]:
-    earlier = {member.session: member for member in before.found.alive}
-    for member in after.found.alive:
+    earlier = {member.session: member for member in before.snapshot.alive}
+    for member in after.snapshot.alive:
         old = earlier.get(member.session)
         if old is None:
             continue
@@ -177,13 +179,13 @@ def _changed(before: Observation, after: Observation) -> Iterator[Event]:
             kind = "drained" if member.drained else "undrained"
             said = "is drained" if member.drained else "may have shards again"
             yield _of(member, kind, f"{name} {said}")
-        was, is_ = (member.session in seen.silent for seen in (before, after))
+        was, is_ = before.is_stalled(old), after.is_stalled(member)
         if is_ and not was:
             age = after.age(member.session)
             text = f"{name} stalled: no heartbeat for {age:.0f} s"
             yield _of(member, "stalled", text)
         elif was and not is_:
-            yield _of(member, "recovered", f"{name} beats again")
+            yield _of(member, "recovered", f"{name} sends heartbeats again")
 
 
 def _state(name: str, state: str) -> tuple[str, str]:
@@ -195,27 +197,27 @@ def _state(name: str, state: str) -> tuple[str, str]:
 
 
 def _led(before: Observation, after: Observation) -> Iterator[Event]:
-    then, now = before.found.leader, after.found.leader
-    if after.found.leader_id is None:
-        if before.found.leader_id is not None:
-            name = escape_unprintable(before.found.leader_id)
-            text = f"nobody leads: {name} no longer does"
+    then, now = before.snapshot.leader, after.snapshot.leader
+    if after.snapshot.leader_id is None:
+        if before.snapshot.leader_id is not None:
+            name = escape_unprintable(before.snapshot.leader_id)
+            text = f"no client leads: {name} no longer does"
             yield Event(kind="leaderless", text=text)
         return
     assert now is not None
-    if then is None or before.found.leader_id is None or then.session != now.session:
+    if then is None or before.snapshot.leader_id is None or then.session != now.session:
         name = escape_unprintable(now.client_id)
         yield Event(kind="led", text=f"{name} leads", client_id=now.client_id)
 
 
 def _streams(before: Observation, after: Observation) -> Iterator[Event]:
-    known = {stream.arn: stream for stream in before.found.streams}
-    for stream in after.found.streams:
+    known = {stream.arn: stream for stream in before.snapshot.streams}
+    for stream in after.snapshot.streams:
         name = f"stream {stream_name(stream.arn)}"
         yield from _paused(name, stream.arn, known.get(stream.arn), stream)
         if stream.arn not in known:
-            count = len(after.found.shards[stream.arn])
-            text = f"stream {stream_name(stream.arn)} is new here, with {count} shards"
+            count = len(after.snapshot.shards[stream.arn])
+            text = f"stream {stream_name(stream.arn)} is new, with {count} shards"
             yield Event(kind="joined", text=text, stream=stream.arn)
 
 

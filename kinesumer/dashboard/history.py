@@ -1,4 +1,4 @@
-"""The last hour, kept in memory: lag and throughput of each stream."""
+"""Keep the last hour's lag and throughput of each stream in memory."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from kinesumer.model.streams import stream_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-KEPT_SECONDS = 3600
+RETAINED_SECONDS = 3600
 STEP_SECONDS = 10
-"""As close as a person can tell on a chart of an hour."""
-MOST_STREAMS = 12
-"""Lines that a person can tell apart: of more streams those with most to show."""
+"""The resolution that is visible on a chart of one hour."""
+MAX_STREAMS = 12
+"""The number of distinguishable lines; the streams with the highest peaks are shown."""
 
 Values = defaultdict[str, list[float]]
-"""By stream what was found within one step."""
+"""The values of each stream within one step."""
 
 
 class Step(NamedTuple):
-    """What the looks within ten seconds found; what isn't known isn't there."""
+    """The known values of ten seconds."""
 
     at: float
-    """When the step began, in seconds since 1970."""
+    """The start of the step, in seconds since 1970."""
     millis_behind: Values
     records_per_second: Values
 
 
 class LagHistory:
-    """Steps of the last hour, oldest first."""
+    """The steps of the last hour, oldest first."""
 
     def __init__(self) -> None:
         self._steps: deque[Step] = deque()
@@ -42,7 +42,7 @@ class LagHistory:
         millis_behind: Mapping[str, float],
         records_per_second: Mapping[str, float],
     ) -> None:
-        """Keep what a look found, by ARN, and drop what is older than an hour."""
+        """Add the values of a poll, by ARN, and drop steps older than an hour."""
         if not self._steps or at >= self._steps[-1].at + STEP_SECONDS:
             self._steps.append(Step(at, defaultdict(list), defaultdict(list)))
         step = self._steps[-1]
@@ -50,13 +50,13 @@ class LagHistory:
             step.millis_behind[arn].append(millis)
         for arn, rate in records_per_second.items():
             step.records_per_second[arn].append(rate)
-        while self._steps[0].at < at - KEPT_SECONDS:
+        while self._steps[0].at < at - RETAINED_SECONDS:
             self._steps.popleft()
 
     def lines(self) -> History:
-        """Return it as the page wants it: a list of values for each line.
+        """Return a list of values for each line of the page's charts.
 
-        Of a step the largest lag and the mean throughput.
+        A step's value is the largest lag or the mean throughput.
         """
         steps = list(self._steps)
         return History(
@@ -74,14 +74,16 @@ def _mean(values: Sequence[float]) -> float:
 
 def _lines(
     steps: Sequence[Mapping[str, list[float]]],
-    sum_up: Callable[[list[float]], float],
+    summarize: Callable[[list[float]], float],
 ) -> list[Line]:
-    points = [{arn: sum_up(found) for arn, found in step.items()} for step in steps]
+    points = [
+        {arn: summarize(values) for arn, values in step.items()} for step in steps
+    ]
     peaks: dict[str, float] = {}
     for point in points:
         for arn, value in point.items():
             peaks[arn] = max(value, peaks.get(arn, 0))
-    busiest = sorted(peaks, key=lambda arn: (-peaks[arn], arn))[:MOST_STREAMS]
+    busiest = sorted(peaks, key=lambda arn: (-peaks[arn], arn))[:MAX_STREAMS]
     return [
         Line(
             stream_arn=arn,

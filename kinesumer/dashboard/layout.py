@@ -1,11 +1,10 @@
-"""Where each shard lies in its stream's band: children beneath unfinished parents."""
+"""Place each shard in its stream's band, children below their unfinished parents."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.snapshot import state
 from kinesumer.dashboard.model import Band, Part, Shard
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.wire.rows import hash_text
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:
-    """Return the band of every stream, in the order of the rows."""
+    """Return the band of every stream, in the order of the stream rows."""
     return [_band(stream, found, lags, rates) for stream in found.streams]
 
 
@@ -40,7 +39,7 @@ def _band(
         baseline=stream.baseline,
         shards=[_shard(row, lane, found, lags) for row, lane in placed],
         parts=_parts(stream.arn, found.alive),
-        states=dict(sorted(Counter(state(row, found) for row in rows).items())),
+        states=dict(sorted(Counter(found.state(row) for row in rows).items())),
         millis_behind=max(behind, default=None),
         records_per_second=rates.get(stream.arn),
         lag_problem=lags.problems.get(stream.arn),
@@ -54,12 +53,12 @@ def _shard(row: ShardRow, lane: int, found: Snapshot, lags: Lags) -> Shard:
         x=share(row.first_hash),
         width=share(row.last_hash - row.first_hash + 1),
         lane=lane,
-        state=state(row, found),
+        state=found.state(row),
         owner=row.owner_id or None,
         planned_owner=found.planned.get(row.key),
         epoch=row.epoch,
         millis_behind=lags.millis.get(row.key),
-        paused=pause.of if pause else None,
+        paused=pause.scope if pause else None,
         pause_reason=pause.reason if pause else "",
         parents=sorted(row.parents),
         first_hash=hash_text(row.first_hash),
@@ -83,16 +82,16 @@ def _parts(arn: str, members: Iterable[MemberRow]) -> list[Part]:
 
 
 def share(hash_keys: int) -> float:
-    """Return a number of hash keys as a part of all, 0 to 1."""
+    """Return a number of hash keys as a share of all, 0 to 1."""
     return round(hash_keys / HASH_KEYS, 9)
 
 
 def assign_lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
-    """Return the shards to show and the lane of each, in hash-key order.
+    """Return the visible shards and their lanes, in hash-key order.
 
-    What is being read lies in lane 0. A child that waits lies one lane beneath the
-    lowest of its parents, which stay where they were until no child waits for them.
-    What overlaps all the same, as after a repair, goes further down.
+    Shards that are read are in lane 0. A waiting child is one lane below the lowest of
+    its parents, which remain visible until no child waits for them. Shards that still
+    overlap, as after a repair, are placed in lower lanes.
     """
     awaited = {
         (row.key.stream_arn, parent)
@@ -101,8 +100,8 @@ def assign_lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
         for parent in row.parents
     }
     depths = _depths(rows)
-    shown = [row for row in rows if not row.ended or row.key in awaited]
-    order = sorted(shown, key=lambda row: (row.first_hash, row.key.shard_id))
+    visible = [row for row in rows if not row.ended or row.key in awaited]
+    order = sorted(visible, key=lambda row: (row.first_hash, row.key.shard_id))
     places: dict[ShardKey, int] = {}
     filled: dict[int, int] = {}
     for row in sorted(order, key=lambda row: depths[row.key]):
@@ -114,10 +113,10 @@ def assign_lanes(rows: Sequence[ShardRow]) -> list[tuple[ShardRow, int]]:
 
 
 def _depths(rows: Sequence[ShardRow]) -> dict[ShardKey, int]:
-    """Return how many generations above each shard are still to be read.
+    """Return the number of unfinished generations above each shard.
 
-    Who waits behind rows that name each other in a ring, which only a hand can write,
-    is counted as far as can be told.
+    Rows that name each other as parents, which only a manual edit can cause, count as
+    far as their order is known.
     """
     depths = {row.key: 0 for row in rows}
     below: dict[ShardKey, list[ShardKey]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What the page is given, as JSON: docs/dashboard.md describes each field."""
+"""The page's model, sent as JSON; docs/dashboard.md describes each field."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ VERSION = 1
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened between two looks."""
+    """An event between two polls."""
 
     kind: str
     text: str
     client_id: str | None = None
     stream: str | None = None
     at: float = 0.0
-    """Seconds since 1970 of the look that showed it."""
+    """The time of the poll that found it, in seconds since 1970."""
     number: int = 0
-    """Counts up while the server runs."""
+    """A counter that increases while the server runs."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,32 +25,32 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     slot: int
-    """Its colour and pattern: kept for as long as the server runs."""
+    """The number of its colour and pattern, fixed while the server runs."""
     index: int | None
     leader: bool
     states: list[str]
-    """Of up, joining, leaving, degraded, drained, silent; ``up`` stands alone."""
+    """Of silent, degraded, leaving, drained, joining; or ``up`` alone."""
     heartbeat_age_seconds: float | None
     heartbeat_late_seconds: float
-    """From this age on a heart is late."""
+    """The age from which a heartbeat is overdue."""
     weight: int
     label: str
-    """The zone or cluster that it says it is in."""
+    """The zone or cluster that the client was configured with."""
     shards: int
     millis_behind: int | None
     query: bool
-    """A Spark query, which has the group for itself."""
+    """Whether it is a Spark query, which has the group for itself."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard that somebody consumes or is to consume, and its place in the band."""
+    """A shard that is or should be consumed, and its place in the band."""
 
     shard_id: str
     x: float
-    """Where it begins in the hash space, 0 to 1."""
+    """Its start in the hash space, 0 to 1."""
     width: float
     lane: int
-    """0 is the band; children that wait for their parents lie beneath them."""
+    """0 is the band; waiting children are below their parents."""
     state: str
     """owned, moving, unowned, orphaned, waiting or ended, as in status --json."""
     owner: str | None
@@ -58,7 +58,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     millis_behind: int | None
     paused: str | None
-    """Who asked for the pause: shard, stream or all; null if it isn't paused."""
+    """The scope of the pause: shard, stream or all; null if it isn't paused."""
     pause_reason: str
     parents: list[str]
     first_hash: str
@@ -67,7 +67,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A contiguous range that the plan gives to a client."""
+    """A contiguous range that the plan assigns to a client."""
 
     client_id: str
     x: float
@@ -80,12 +80,12 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     stream_arn: str
     name: str
     place: str
-    """Account and region, to tell streams of one name apart."""
+    """Account and region, to distinguish streams with the same name."""
     lanes: int
     paused: bool
     pause_reason: str
     baseline: bool
-    """All shards that existed at the start are known: none is claimed before."""
+    """Whether all shards that existed at the start are known; claims begin then."""
     shards: list[Shard]
     parts: list[Part]
     states: dict[str, int]
@@ -99,17 +99,17 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     clients: int
     shards: int
-    """Those that could be read now: neither ended nor waiting for their parents."""
+    """The shards that neither have ended nor wait for their parents."""
     owned: int
     neglected: int
-    """Those that nobody reads though nobody paused them."""
+    """The shards without a living owner that aren't paused."""
     paused: int
     millis_behind: int | None
     records_per_second: float | None
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one stream over the last hour, a value for each time."""
+    """The values of one stream over the last hour, one for each time."""
 
     stream_arn: str
     name: str
@@ -117,7 +117,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """The last hour: what was seen at which second since 1970."""
+    """The values of the last hour; times are in seconds since 1970."""
 
     times: list[int]
     millis_behind: list[Line]
@@ -132,18 +132,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     region: str
     at: float
-    """Seconds since 1970 when the rows were read."""
+    """When the rows were read, in seconds since 1970."""
     every_seconds: float
-    """How long until they are read again."""
+    """The time between two polls."""
     control: bool
-    """Whether the server takes commands, from whoever has the token."""
+    """Whether the server accepts changes from requests with the token."""
     leader: str | None
     paused: bool
     """Whether all streams of the app are paused together."""
     pause_reason: str
     problems: list[str]
     trouble: str | None
-    """Why the rows can't be read now: the rest is as it was at the last look."""
+    """Why the rows can't be read; the other fields are those of the last success."""
     totals: Totals
     members: list[Member]
     streams: list[Band]

@@ -1,157 +1,233 @@
-"""Looks at a fleet for as long as somebody watches, and tells what it saw."""
+"""Poll a fleet while pages are open, and send its state to them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from kinesumer.admin.lag import Lags
+from kinesumer.admin import snapshot
+from kinesumer.admin.connect import NO_ROLES, Roles
+from kinesumer.admin.lag import Lags, read_lags
 from kinesumer.admin.observation import Observation, observe
 from kinesumer.admin.snapshot import Snapshot
-from kinesumer.dashboard import events, palette
-from kinesumer.dashboard.fleet import StreamMeasurements
+from kinesumer.dashboard import events
 from kinesumer.dashboard.history import LagHistory
-from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
+from kinesumer.dashboard.throughput import Throughput
+from kinesumer.dashboard.view_model import (
+    DashboardInfo,
+    ViewInput,
+    assign_slots,
+    build_state,
+)
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
-    from kinesumer.dashboard.fleet import FleetSource
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dashboard.model import Event
-    from kinesumer.ports import Clock
+    from kinesumer.ports import Clock, StateStore
 
-SHORTEST_SECONDS = 2.0
-SHARDS_A_SECOND = 250
-"""A look reads every shard's row: larger fleets are looked at less often."""
+MIN_INTERVAL_SECONDS = 2.0
+SHARDS_PER_SECOND = 250
+"""A poll reads every shard's row, so larger fleets are polled less often."""
 MEASURING_SECONDS = 1.0
-"""A look waits for Kinesis for so long; what comes later is in the next one."""
-KEPT_EVENTS = 200
-NOBODY = Snapshot([], None, [], {})
-NOTHING = StreamMeasurements(Lags({}, {}), {})
+"""A poll waits this long for Kinesis; the next poll shows later results."""
+COUNTING_SECONDS = 10.0
+"""Clients store positions every five seconds, so positions are compared less often."""
+RETAINED_EVENTS = 200
+
+
+class StreamMeasurements(NamedTuple):
+    """The lags and rates that were measured by reading the streams."""
+
+    lags: Lags
+    rates: Mapping[str, float]
+    """Records per second by stream; streams with an unknown rate are missing."""
+
+
+class FleetSource(Protocol):
+    """The source of the dashboard's data: one app, observed from outside."""
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        ...
+
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
+        """Measure lags and rates; the lags list the streams that can't be read."""
+        ...
+
+
+class StoreFleetSource:
+    """Reads an app from the state store and Kinesis."""
+
+    def __init__(
+        self,
+        app: str,
+        clients: ClientFactory,
+        store: StateStore,
+        clock: Clock,
+        roles: Roles = NO_ROLES,
+    ) -> None:
+        self._app, self._clients, self._store = app, clients, store
+        self._clock, self._roles = clock, roles
+        self._throughput = Throughput(clients, roles)
+        self._rates: Mapping[str, float] = {}
+        self._counted_at = -COUNTING_SECONDS
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        return await snapshot.take(self._store, self._app)
+
+    async def measure(self, found: Snapshot) -> StreamMeasurements:
+        """Measure lags and rates; the lags list the streams that can't be read."""
+        lags, _ = await asyncio.gather(
+            read_lags(self._clients, found.shards, self._roles),
+            self._measure_rates(found),
+        )
+        return StreamMeasurements(lags, self._rates)
+
+    async def _measure_rates(self, found: Snapshot) -> None:
+        now = self._clock.now()
+        if now - self._counted_at < COUNTING_SECONDS:
+            return
+        self._counted_at = now
+        positions = {
+            row.key: row.position
+            for page in found.shards.values()
+            for row in page
+            if row.position is not None
+        }
+        self._rates = await self._throughput.measure(positions, now)
+
+
+NO_ROWS = Snapshot([], None, [], {})
+NO_MEASUREMENTS = StreamMeasurements(Lags({}, {}), {})
 
 
 class Poller:
-    """One fleet's watcher, whoever watches: the reads don't grow with the pages."""
+    """Polls one fleet for all open pages: more pages don't cause more reads."""
 
-    def __init__(self, about: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
-        self._about, self._fleet, self._clock = about, fleet, clock
-        self._sighting: Observation | None = None
-        self._measured = NOTHING
+    def __init__(self, info: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
+        self._info, self._fleet, self._clock = info, fleet, clock
+        self._observation: Observation | None = None
+        self._measured = NO_MEASUREMENTS
         self._measuring: asyncio.Task[StreamMeasurements] | None = None
-        self._hour = LagHistory()
-        self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
-        self._happened = 0
+        self._history = LagHistory()
+        self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
+        self._event_count = 0
         self._slots: dict[str, int] = {}
-        self._drawn = b""
-        self._number = 0
+        self._state = b""
+        self._state_number = 0
         self._pages = 0
-        self._ends = False
-        self._news = asyncio.Condition()
-        self._hurry = asyncio.Event()
+        self._ended = False
+        self._changed = asyncio.Condition()
+        self._wake = asyncio.Event()
 
     @property
-    def sighting(self) -> Observation | None:
-        """What was seen at the last look that succeeded."""
-        return self._sighting
+    def observation(self) -> Observation | None:
+        """The last successful observation."""
+        return self._observation
 
-    def hurry(self) -> None:
-        """Look again at once: somebody changed something."""
-        self._hurry.set()
+    def wake(self) -> None:
+        """Poll now, after a change."""
+        self._wake.set()
 
     async def states(self) -> AsyncGenerator[bytes]:
-        """Yield the newest state as JSON, then every later one.
+        """Yield the newest state as JSON, then each later one.
 
-        Who is slow misses states, not changes: each has everything.
+        A slow reader skips states; each state is complete.
         """
         known = 0
         if not self._pages:
-            known = self._number  # it may be an hour old
-            self._hurry.set()
+            # No page was open, so the newest state may be old.
+            known = self._state_number
+            self._wake.set()
         self._pages += 1
         try:
             while state := await self._later_than(known):
-                known = self._number
+                known = self._state_number
                 yield state
         finally:
             self._pages -= 1
 
     async def _later_than(self, number: int) -> bytes:
-        """Wait for a later state; nothing once states end."""
-        async with self._news:
-            await self._news.wait_for(lambda: self._ends or self._number > number)
-        return b"" if self._ends else self._drawn
+        """Wait for a later state; return b"" when the states end."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._ended or self._state_number > number
+            )
+        return b"" if self._ended else self._state
 
     async def end(self) -> None:
-        """Let every page's states end."""
-        self._ends = True
-        async with self._news:
-            self._news.notify_all()
+        """End the states of every page."""
+        self._ended = True
+        async with self._changed:
+            self._changed.notify_all()
 
     async def run(self) -> None:
-        """Look again and again; rest while nobody watches."""
+        """Poll until cancelled, but only while a page is open."""
         try:
             while True:
-                await self._rest()
-                state = await self._look()
-                async with self._news:
-                    self._drawn, self._number = state, self._number + 1
-                    self._news.notify_all()
+                await self._wait()
+                state = await self._poll()
+                async with self._changed:
+                    self._state, self._state_number = state, self._state_number + 1
+                    self._changed.notify_all()
         finally:
-            self._forget_lags()
+            self._forget_measurements()
 
-    async def _rest(self) -> None:
-        """Wait until the next look is due: no page, no look."""
-        timeout = self._every_seconds() if self._pages else None
+    async def _wait(self) -> None:
+        """Wait until the next poll is due; without pages, until a page opens."""
+        timeout = self._interval_seconds() if self._pages else None
         if timeout is None:
-            self._forget_lags()
+            # After the wait these measurements would be outdated.
+            self._forget_measurements()
         try:
             async with asyncio.timeout(timeout):
-                await self._hurry.wait()
+                await self._wake.wait()
         except TimeoutError:
             return
-        self._hurry.clear()
+        self._wake.clear()
 
-    def _forget_lags(self) -> None:
-        """What was measured before a rest tells nothing of the time after it."""
-        self._measured = NOTHING
+    def _forget_measurements(self) -> None:
+        self._measured = NO_MEASUREMENTS
         if self._measuring is not None:
             self._measuring.cancel()
             self._measuring = None
 
-    def _every_seconds(self) -> float:
-        found = self._sighting.found if self._sighting else NOBODY
+    def _interval_seconds(self) -> float:
+        found = self._observation.snapshot if self._observation else NO_ROWS
         shards = sum(len(page) for page in found.shards.values())
-        return max(SHORTEST_SECONDS, shards / SHARDS_A_SECOND)
+        return max(MIN_INTERVAL_SECONDS, shards / SHARDS_PER_SECOND)
 
-    async def _look(self) -> bytes:
-        trouble = None
+    async def _poll(self) -> bytes:
+        error_text = None
         try:
             found = await self._fleet.read()
         except KinesumerError as error:
-            trouble = escape_unprintable(str(error))
+            error_text = escape_unprintable(str(error))
         else:
             await self._measure(found)
-            self._saw(found)
-        return self._draw(trouble)
+            self._observe(found)
+        return self._encode_state(error_text)
 
     async def _measure(self, found: Snapshot) -> None:
-        """Take over what Kinesis told, and ask again: many shards take their time."""
+        """Adopt finished measurements; measuring many shards may take several polls."""
         if self._measuring is None:
             self._measuring = asyncio.create_task(self._fleet.measure(found))
         await asyncio.wait({self._measuring}, timeout=MEASURING_SECONDS)
         if self._measuring.done():
             self._measured = self._measuring.result()
             self._measuring = None
-            self._hour.add(
-                self._clock.wall(), self._behind(found), self._measured.rates
-            )
+            lags = self._stream_lags(found)
+            self._history.add(self._clock.wall(), lags, self._measured.rates)
 
-    def _behind(self, found: Snapshot) -> dict[str, float]:
+    def _stream_lags(self, found: Snapshot) -> dict[str, float]:
         millis = self._measured.lags.millis
         return {
             arn: max(known)
@@ -159,30 +235,30 @@ class Poller:
             if (known := [millis[row.key] for row in page if row.key in millis])
         }
 
-    def _saw(self, found: Snapshot) -> None:
-        before = self._sighting
+    def _observe(self, found: Snapshot) -> None:
+        before = self._observation
         lags = self._measured.lags.millis
-        self._sighting = observe(before, found, lags, self._clock.now())
-        names = {member.client_id for member in found.alive}
-        self._slots = palette.assign_slots(self._slots, names)
-        for event in events.find_events(before, self._sighting) if before else ():
-            self._happened += 1
+        self._observation = observe(before, found, lags, self._clock.now())
+        ids = {member.client_id for member in found.alive}
+        self._slots = assign_slots(self._slots, ids)
+        for event in events.find_events(before, self._observation) if before else ():
+            self._event_count += 1
             at = self._clock.wall()
             self._events.append(
-                msgspec.structs.replace(event, number=self._happened, at=at)
+                msgspec.structs.replace(event, number=self._event_count, at=at)
             )
 
-    def _draw(self, trouble: str | None) -> bytes:
-        sighting = self._sighting or Observation(NOBODY, self._clock.now())
-        seen = ViewInput(
-            sighting=sighting,
+    def _encode_state(self, trouble: str | None) -> bytes:
+        observation = self._observation or Observation(NO_ROWS, self._clock.now())
+        view = ViewInput(
+            observation=observation,
             at=self._clock.wall(),
-            every_seconds=self._every_seconds(),
+            every_seconds=self._interval_seconds(),
             lags=self._measured.lags,
             rates=self._measured.rates,
             slots=self._slots,
             events=tuple(self._events),
-            history=self._hour.lines(),
+            history=self._history.lines(),
             trouble=trouble,
         )
-        return msgspec.json.encode(build_state(self._about, seen))
+        return msgspec.json.encode(build_state(self._info, view))

@@ -1,4 +1,4 @@
-"""The web server: the page's files, the stream of states, and the changes."""
+"""Serve the page's files, the stream of states, and the changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.dashboard.auth import Guard
     from kinesumer.dashboard.poller import Poller
 
-    Do = Callable[[ActionHandler, Action], Awaitable[dict[str, Any]]]
+    Answer = Callable[[ActionHandler, Action], Awaitable[dict[str, Any]]]
 
 T = TypeVar("T")
 
@@ -37,30 +37,30 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 RETRY_MILLIS = 1000
-"""How soon a browser asks again when the connection broke."""
+"""The time after which a browser reconnects."""
 SHUTDOWN_SECONDS = 1.0
 
 
 class Invitation(msgspec.Struct, forbid_unknown_fields=True):
-    """What the printed link's fragment holds."""
+    """The content of the printed link's fragment."""
 
     invitation: str
 
 
 INVITATIONS = msgspec.json.Decoder(Invitation)
 CHANGES: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
-NO_BODY = (
+INVALID_BODY_ERRORS = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
     RecursionError,
     web.RequestPayloadError,
     ConnectionResetError,
 )
-"""What reading a body that isn't there, or isn't JSON, fails with."""
+"""Errors of reading a body that is missing or isn't valid JSON."""
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Leave out what callers did wrong: they are answered, and need no traceback."""
+    """Leave out errors of callers, which are answered and need no traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
@@ -86,16 +86,16 @@ def page_files() -> dict[str, File]:
 
 
 class Server:
-    """Answers one fleet's pages."""
+    """Serves the pages of one fleet."""
 
     def __init__(
-        self, watcher: Poller, guard: Guard, desk: ActionHandler | None = None
+        self, poller: Poller, guard: Guard, actions: ActionHandler | None = None
     ) -> None:
-        self._watcher, self._guard, self._desk = watcher, guard, desk
+        self._poller, self._guard, self._actions = poller, guard, actions
         self._files = page_files()
 
     def application(self) -> web.Application:
-        """Return the application, to be run on a socket of 127.0.0.1."""
+        """Return the application, to run on a socket of 127.0.0.1."""
         app = web.Application(middlewares=[self._guard.check])
         app.on_response_prepare.append(protect)
         app.on_shutdown.append(self._end)
@@ -105,14 +105,14 @@ class Server:
                 web.get("/states", self._states),
                 web.get("/{name}", self._file),
                 web.post("/token", self._exchange),
-                web.post("/foretell", self._foretell),
+                web.post("/preview", self._preview),
                 web.post("/change", self._change),
             ]
         )
         return app
 
     async def _end(self, _: web.Application) -> None:
-        await self._watcher.end()
+        await self._poller.end()
 
     async def _page(self, _: web.Request) -> web.Response:
         return _answer(self._files["index.html"])
@@ -124,50 +124,59 @@ class Server:
         return _answer(file)
 
     async def _states(self, request: web.Request) -> web.StreamResponse:
-        """Send every state as an event: a page that comes back misses nothing."""
+        """Send every state as an event; each is complete, so pages may reconnect."""
         response = web.StreamResponse()
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
         await response.prepare(request)
         with suppress(ConnectionResetError):  # the page was closed
             await response.write(b"retry: %d\n\n" % RETRY_MILLIS)
-            async with aclosing(self._watcher.states()) as states:
+            async with aclosing(self._poller.states()) as states:
                 async for state in states:
                     await response.write(b"data: %b\n\n" % state)
         return response
 
     async def _exchange(self, request: web.Request) -> web.Response:
-        """Give the token for the invitation in the printed link, once."""
+        """Exchange the invitation in the printed link for the token, once."""
         invitation = (await _decoded(request, INVITATIONS)).invitation
-        token = self._guard.exchange(invitation) if self._desk else None
+        token = self._guard.exchange(invitation) if self._actions else None
         if token is None:
-            return _refusal(403, "this link was used before, or is another server's")
+            return _error_response(
+                403,
+                "this link was used before, or is another server's: start it again",
+            )
         return web.json_response({"token": token})
 
-    async def _foretell(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._told)
+    async def _preview(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._preview_action)
 
     async def _change(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._done)
+        return await self._answered(request, self._apply_action)
 
-    async def _answered(self, request: web.Request, do: Do) -> web.Response:
-        """Let somebody with the token do something."""
-        if self._desk is None:
-            return _refusal(403, "read-only: start it again with --allow-changes")
+    async def _answered(self, request: web.Request, answer: Answer) -> web.Response:
+        """Answer a request that has the token."""
+        if self._actions is None:
+            return _error_response(
+                403, "read-only: start it again with --allow-changes"
+            )
         if not self._guard.may_change(request):
-            return _refusal(403, "changes need the token: open the printed link")
-        change = await _decoded(request, CHANGES)
+            return _error_response(403, "changes need the token: open the printed link")
+        action = await _decoded(request, CHANGES)
         try:
-            return web.json_response(await do(self._desk, change))
+            return web.json_response(await answer(self._actions, action))
         except KinesumerError as error:
-            return _refusal(409, str(error))
+            return _error_response(409, str(error))
 
-    async def _told(self, desk: ActionHandler, change: Action) -> dict[str, Any]:
-        return (await desk.foretell(change))._asdict()
+    async def _preview_action(
+        self, actions: ActionHandler, action: Action
+    ) -> dict[str, Any]:
+        return (await actions.preview(action))._asdict()
 
-    async def _done(self, desk: ActionHandler, change: Action) -> dict[str, Any]:
-        done = await desk.carry_out(change)
-        self._watcher.hurry()
+    async def _apply_action(
+        self, actions: ActionHandler, action: Action
+    ) -> dict[str, Any]:
+        done = await actions.apply(action)
+        self._poller.wake()
         return {"done": done}
 
 
@@ -175,11 +184,11 @@ async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
     """Return a request's body. Raises HTTPBadRequest."""
     try:
         return decoder.decode(await request.read())
-    except NO_BODY as error:
+    except INVALID_BODY_ERRORS as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
 
 
-def _refusal(status: int, problem: str) -> web.Response:
+def _error_response(status: int, problem: str) -> web.Response:
     return web.json_response({"error": escape_unprintable(problem)}, status=status)
 
 
@@ -207,9 +216,9 @@ def listen(port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    server: Server, watcher: Poller, opened: socket.socket
+    server: Server, poller: Poller, opened: socket.socket
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve and look while the block runs; the task ends only if looking fails."""
+    """Serve and poll while the block runs; the task ends only if polling fails."""
     runner = web.AppRunner(
         server.application(),
         access_log=None,
@@ -218,10 +227,10 @@ async def serving(
     )
     await runner.setup()
     await web.SockSite(runner, opened).start()
-    looking = asyncio.create_task(watcher.run())
+    polling = asyncio.create_task(poller.run())
     try:
-        yield looking
+        yield polling
     finally:
-        looking.cancel()
+        polling.cancel()
         await runner.cleanup()
-        await asyncio.wait({looking})
+        await asyncio.wait({polling})

@@ -1,7 +1,7 @@
-"""Records a second of each stream, estimated from what a few shards have done.
+"""Estimate each stream's records per second from the progress of a few shards.
 
-The rows tell where a shard's checkpoint is, not how many records came before it. So the
-records between two checkpoints of some shards are read again and counted.
+Rows hold positions, not record counts. So the records between two positions of some
+shards are read again and counted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 Positions = dict["ShardKey", "Position"]
 
 SAMPLED_SHARDS = 12
-"""Of each stream, each time: others are taken to do as much."""
+"""The number of shards per stream and measurement; the others count as the average."""
 SAMPLE_BYTES = 256 * 1024
-"""What is read of a shard: an eighth of what Kinesis gives in a second."""
-FIRST_RECORDS, MOST_RECORDS = 10, 500
+"""The bytes read of a shard: an eighth of Kinesis's limit for a second."""
+FIRST_RECORDS, MAX_RECORDS = 10, 500
 
 
 class Advance(NamedTuple):
-    """A shard whose checkpoint has moved."""
+    """A shard whose position has advanced."""
 
     shard: ShardKey
     old: Position
@@ -40,7 +40,7 @@ class Advance(NamedTuple):
 
 
 class Throughput:
-    """Samples shards in turn, and learns how large each stream's records are."""
+    """Measures rates by sampling shards in turn."""
 
     def __init__(self, clients: ClientFactory, roles: Roles = NO_ROLES) -> None:
         self._clients, self._roles = clients, roles
@@ -49,10 +49,9 @@ class Throughput:
         self._turn = 0
 
     async def measure(self, positions: Positions, now: float) -> dict[str, float]:
-        """Return records a second by stream since the call before; at first nothing.
+        """Return records per second by stream since the last call; first nothing.
 
-        A stream that can't be read, or whose shards can't be judged, isn't there: the
-        lag tells what is wrong with it.
+        Leaves out streams that can't be read; their lags say why.
         """
         before, self._before = self._before, (positions, now)
         if before is None or now <= before[1]:
@@ -60,10 +59,10 @@ class Throughput:
         self._turn += 1
         streams = advances(before[0], positions)
         counts = {arn: 0.0 for arn, moved in streams.items() if not moved}
-        asking = PacedReader()
+        reader = PacedReader()
 
         async def of_stream(arn: str, source: StreamSource) -> None:
-            count = await self._stream(asking, source, streams[arn])
+            count = await self._stream(reader, source, streams[arn])
             if count is not None:
                 counts[arn] = count
 
@@ -73,37 +72,37 @@ class Throughput:
         return {arn: count / seconds for arn, count in counts.items()}
 
     async def _stream(
-        self, asking: PacedReader, source: StreamSource, moved: Sequence[Advance]
+        self, reader: PacedReader, source: StreamSource, moved: Sequence[Advance]
     ) -> float | None:
-        """Return how many records a stream's shards have done, or None."""
+        """Return how many records a stream's shards have processed, or None."""
         sample = choose_shards(moved, self._turn)
         counts = await asyncio.gather(
-            *(self._shard(asking, source, one) for one in sample)
+            *(self._shard(reader, source, one) for one in sample)
         )
         known = [count for count in counts if count is not None]
         return len(moved) * sum(known) / len(known) if known else None
 
     async def _shard(
-        self, asking: PacedReader, source: StreamSource, moved: Advance
+        self, reader: PacedReader, source: StreamSource, moved: Advance
     ) -> float | None:
         shard, arn = moved.shard, moved.shard.stream_arn
         limit = sample_records(self._record_bytes.get(arn))
         try:
-            page = await asking.read(source, shard, moved.old, limit)
+            page = await reader.read(source, shard, moved.old, limit)
             if page.records:
                 self._record_bytes[arn] = page.wire_bytes / len(page.records)
             count = count_until(page, moved.new)
             if count is not None:
                 return count
             at = moved.new._replace(sub_sequence_number=0)
-            last = await asking.read(source, shard, at, 1)
+            last = await reader.read(source, shard, at, 1)
         except SHARD_ERRORS:
             return None
         return extrapolate(page, last)
 
 
 def advances(old: Positions, new: Positions) -> dict[str, list[Advance]]:
-    """Return, for every stream that has positions, the shards that went forward."""
+    """Return the shards that advanced, for every stream with positions."""
     streams: dict[str, list[Advance]] = {key.stream_arn: [] for key in new}
     for key, position in new.items():
         if key in old and position > old[key]:
@@ -112,23 +111,23 @@ def advances(old: Positions, new: Positions) -> dict[str, list[Advance]]:
 
 
 def choose_shards(moved: Sequence[Advance], turn: int) -> list[Advance]:
-    """Return some shards, spread over all; others each turn."""
+    """Return some shards, spread evenly; other ones each turn."""
     count = min(SAMPLED_SHARDS, len(moved))
     step = len(moved) / count
     return [moved[int(i * step + turn) % len(moved)] for i in range(count)]
 
 
 def sample_records(record_bytes: float | None) -> int:
-    """Return how many records to ask for where one takes so many bytes."""
+    """Return how many records of a size to request."""
     if record_bytes is None:
         return FIRST_RECORDS
-    return max(1, min(MOST_RECORDS, int(SAMPLE_BYTES / max(record_bytes, 1))))
+    return max(1, min(MAX_RECORDS, int(SAMPLE_BYTES / max(record_bytes, 1))))
 
 
 def count_until(page: Page, end: Position) -> float | None:
     """Return how many of a page's records lie at or before a position.
 
-    None if the page may not reach so far. Records of KPL aggregates count as one.
+    None if the page may end before it. A KPL aggregate counts as one record.
     """
     order = (len(end.sequence_number), end.sequence_number)
     numbers = [record.sequence_number for record in page.records]
@@ -138,9 +137,9 @@ def count_until(page: Page, end: Position) -> float | None:
 
 
 def extrapolate(page: Page, last: Page) -> float | None:
-    """Return how many records there are from a page's begin to the last one.
+    """Return the number of records from a page's start to another page's first record.
 
-    As many for each second as the page has. None if the page tells no time.
+    Assumes the page's rate. None if the records have no arrival times.
     """
     times = [
         record.approximate_arrival_timestamp

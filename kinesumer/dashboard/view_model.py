@@ -1,25 +1,30 @@
-"""The page's model out of what was seen: pure, so that any fleet can be drawn."""
+"""Build the page's model from an observation, without I/O."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.status import report, stall_limit_seconds
+from kinesumer.admin.observation import stall_limit_seconds
+from kinesumer.admin.status import report
 from kinesumer.dashboard.layout import build_bands
 from kinesumer.dashboard.model import Band, Event, History, Member, State, Totals
 from kinesumer.model.rows import CLIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.admin.observation import Observation
     from kinesumer.model.rows import MemberRow
 
+HUES, PATTERNS = 8, 4
+"""The page's palette; the first pattern is plain."""
+
 
 class DashboardInfo(NamedTuple):
-    """What was asked for, and the server's side of it."""
+    """The app that the dashboard shows, and the server's options."""
 
     app: str
     table: str
@@ -28,9 +33,9 @@ class DashboardInfo(NamedTuple):
 
 
 class ViewInput(NamedTuple):
-    """Everything that the page is drawn from."""
+    """Everything that the page is built from."""
 
-    sighting: Observation
+    observation: Observation
     at: float
     """Seconds since 1970."""
     every_seconds: float
@@ -42,90 +47,103 @@ class ViewInput(NamedTuple):
     trouble: str | None = None
 
 
-def build_state(about: DashboardInfo, seen: ViewInput) -> State:
+def build_state(info: DashboardInfo, view: ViewInput) -> State:
     """Return the page's model."""
-    found = seen.sighting.found
-    streams = build_bands(found, seen.lags, seen.rates)
-    ages = {m.session: seen.sighting.age(m.session) for m in found.alive}
-    told = report(about.app, about.table, found, seen.lags, ages)
-    behind = _behind(seen)
+    found = view.observation.snapshot
+    streams = build_bands(found, view.lags, view.rates)
+    ages = {m.session: view.observation.age(m.session) for m in found.alive}
+    status = report(info.app, info.table, found, view.lags, ages)
+    lags = _session_lags(view)
     return State(
-        app=about.app,
-        table=about.table,
-        region=about.region,
-        at=seen.at,
-        every_seconds=seen.every_seconds,
-        control=about.control,
+        app=info.app,
+        table=info.table,
+        region=info.region,
+        at=view.at,
+        every_seconds=view.every_seconds,
+        control=info.control,
         leader=found.leader_id,
         paused=found.group is not None and found.group.paused,
         pause_reason=found.group.pause_reason if found.group else "",
-        problems=told["problems"],
-        trouble=seen.trouble,
-        totals=_totals(streams, seen),
-        members=[_member(member, seen, behind) for member in found.alive],
+        problems=status["problems"],
+        trouble=view.trouble,
+        totals=_totals(streams, view),
+        members=[_member(member, view, lags) for member in found.alive],
         streams=streams,
-        events=list(seen.events),
-        history=seen.history,
+        events=list(view.events),
+        history=view.history,
     )
 
 
-def _behind(seen: ViewInput) -> dict[str, int]:
-    """Return each session's largest lag."""
-    behind: dict[str, int] = defaultdict(int)
-    for page in seen.sighting.found.shards.values():
+def _session_lags(view: ViewInput) -> dict[str, int]:
+    """Return the largest lag of each session's shards."""
+    lags: dict[str, int] = defaultdict(int)
+    for page in view.observation.snapshot.shards.values():
         for row in page:
-            if row.owner and row.key in seen.lags.millis:
-                millis = seen.lags.millis[row.key]
-                behind[row.owner] = max(behind[row.owner], millis)
-    return behind
+            if row.owner and row.key in view.lags.millis:
+                lags[row.owner] = max(lags[row.owner], view.lags.millis[row.key])
+    return lags
 
 
-def _totals(streams: Sequence[Band], seen: ViewInput) -> Totals:
+def _totals(streams: Sequence[Band], view: ViewInput) -> Totals:
     shards = [
         shard
         for band in streams
         for shard in band.shards
         if shard.state not in ("ended", "waiting")
     ]
-    neglected = [s for s in shards if s.state not in ("owned", "moving")]
-    behind = [b.millis_behind for b in streams if b.millis_behind is not None]
+    unowned = [s for s in shards if s.state not in ("owned", "moving")]
+    lags = [b.millis_behind for b in streams if b.millis_behind is not None]
     return Totals(
-        clients=len(seen.sighting.found.alive),
+        clients=len(view.observation.snapshot.alive),
         shards=len(shards),
-        owned=len(shards) - len(neglected),
-        neglected=sum(shard.paused is None for shard in neglected),
+        owned=len(shards) - len(unowned),
+        neglected=sum(shard.paused is None for shard in unowned),
         paused=sum(shard.paused is not None for shard in shards),
-        millis_behind=max(behind, default=None),
-        records_per_second=sum(seen.rates.values()) if seen.rates else None,
+        millis_behind=max(lags, default=None),
+        records_per_second=sum(view.rates.values()) if view.rates else None,
     )
 
 
-def _member(member: MemberRow, seen: ViewInput, behind: Mapping[str, int]) -> Member:
-    found = seen.sighting.found
+def _member(member: MemberRow, view: ViewInput, lags: Mapping[str, int]) -> Member:
+    observed = view.observation
     return Member(
         client_id=member.client_id,
-        slot=seen.slots.get(member.client_id, 0),
+        slot=view.slots.get(member.client_id, 0),
         index=member.index,
-        leader=member.client_id == found.leader_id,
-        states=_states(member, seen.sighting) or ["up"],
-        heartbeat_age_seconds=round(seen.sighting.age(member.session), 1),
+        leader=member.client_id == observed.snapshot.leader_id,
+        states=observed.states(member),
+        heartbeat_age_seconds=round(observed.age(member.session), 1),
         heartbeat_late_seconds=stall_limit_seconds(member),
         weight=member.weight,
         label=member.label,
-        shards=found.owned[member.session],
-        millis_behind=behind.get(member.session),
+        shards=observed.snapshot.owned[member.session],
+        millis_behind=lags.get(member.session),
         query=member.kind != CLIENT,
     )
 
 
-def _states(member: MemberRow, sighting: Observation) -> list[str]:
-    states = []
-    if member.session in sighting.silent:
-        states.append("silent")
-    if member.state != "up":
-        states.append(member.state)
-    if member.drained:
-        states.append("drained")
-    if member.range is None and member.kind == CLIENT:
-        states.append("joining")
-    return states
+def assign_slots(known: Mapping[str, int], client_ids: Iterable[str]) -> dict[str, int]:
+    """Return the colour slot of each client; known clients keep theirs.
+
+    The client id determines the preferred hue, so that a client mostly has the same
+    colour after a restart of the server. If that is taken, the client gets the next
+    free slot, plain before patterned, or the least used one if none is free.
+    """
+    ids = sorted(set(client_ids))
+    slots = {client_id: known[client_id] for client_id in ids if client_id in known}
+    used = Counter(slots.values())
+    for client_id in ids:
+        if client_id not in slots:
+            first = _preferred_hue(client_id)
+            order = [
+                pattern * HUES + (first + step) % HUES
+                for pattern in range(PATTERNS)
+                for step in range(HUES)
+            ]
+            slots[client_id] = min(order, key=lambda slot: used[slot])
+            used[slots[client_id]] += 1
+    return slots
+
+
+def _preferred_hue(client_id: str) -> int:
+    return blake2b(client_id.encode(), digest_size=1).digest()[0] % HUES

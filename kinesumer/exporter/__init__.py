@@ -1,1 +1,1 @@
-"""What others can see of fleets, as metrics for Prometheus."""
+"""Export metrics of apps for Prometheus."""

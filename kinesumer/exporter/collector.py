@@ -1,4 +1,4 @@
-"""Reads apps at a steady pace, and answers scrapes with what was found last."""
+"""Read apps at a steady pace, and answer scrapes with the last readings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import read_lags
-from kinesumer.admin.observation import observe
-from kinesumer.admin.status import track_unchanged
+from kinesumer.admin.observation import observe, track_unchanged
 from kinesumer.errors import KinesumerError, TransientError
-from kinesumer.exporter.metrics import (
-    AppMetrics,
-    AppReading,
-    build_metrics,
-    unconsumed_shards,
-)
+from kinesumer.exporter.metrics import AppMetrics, AppReading, build_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,75 +27,76 @@ log = logging.getLogger("kinesumer.exporter")
 
 
 class AppReader:
-    """One app, read again and again.
+    """Reads one app repeatedly.
 
-    What it costs depends on the pace only, not on how many ask for the metrics.
+    The cost depends only on the interval, not on the number of scrapes.
     """
 
     def __init__(
         self, app: str, clock: Clock, roles: Roles = NO_ROLES, *, lag: bool = True
     ) -> None:
-        self.account = AppMetrics(app, 0, 0, None)
+        self.metrics = AppMetrics(app, 0, 0, None)
         self._app, self._clock, self._roles, self._lag = app, clock, roles, lag
         self._before: Observation | None = None
-        self._neglected: dict[ShardKey, tuple[bool, float]] = {}
+        self._unconsumed: dict[ShardKey, tuple[bool, float]] = {}
 
     async def read(self, clients: ClientFactory, store: StateStore) -> None:
         """Read the rows and the lags once.
 
-        A failure is counted, logged when it begins, and takes what was known away:
-        metrics must not look fresh that aren't. Only what no waiting mends is raised,
-        and that at the first reading only.
+        A failure is counted, is logged when it begins, and removes the last reading,
+        since outdated metrics must not look current. Only a permanent error of the
+        first read is raised.
         """
-        first, worked = not self.account.reads, self.account.look is not None
-        reads, errors = self.account.reads + 1, self.account.errors
+        first, worked = not self.metrics.reads, self.metrics.reading is not None
+        reads, errors = self.metrics.reads + 1, self.metrics.errors
         try:
-            look = await self._look(clients, store)
+            reading = await self._read(clients, store)
         except KinesumerError as error:
-            self.account = AppMetrics(self._app, reads, errors + 1, None)
+            self.metrics = AppMetrics(self._app, reads, errors + 1, None)
             if first and not isinstance(error, TransientError):
                 raise
             if first or worked:
                 log.warning("app %s couldn't be read: %s", self._app, error)
         else:
-            self.account = AppMetrics(self._app, reads, errors, look)
+            self.metrics = AppMetrics(self._app, reads, errors, reading)
             if not (first or worked):
                 log.warning("app %s can be read again", self._app)
 
-    async def _look(self, clients: ClientFactory, store: StateStore) -> AppReading:
+    async def _read(self, clients: ClientFactory, store: StateStore) -> AppReading:
         began = self._clock.now()
         found = await snapshot.take(store, self._app)
         now = self._clock.now()
         lags = None
         if self._lag:
             lags = await read_lags(clients, found.shards, self._roles)
-        millis = lags.millis if lags else {}
-        self._before = observe(self._before, found, millis, now)
-        states = dict.fromkeys(unconsumed_shards(found), True)
-        self._neglected = track_unchanged(self._neglected, states, now)
-        since = {key: moment for key, (_, moment) in self._neglected.items()}
+        self._before = observe(self._before, found, lags.millis if lags else {}, now)
+        unconsumed = {
+            key: True for arn in found.shards for key in found.unconsumed(arn)
+        }
+        self._unconsumed = track_unchanged(self._unconsumed, unconsumed, now)
+        since = {key: first for key, (_, first) in self._unconsumed.items()}
         seconds = self._clock.now() - began
         return AppReading(self._before, lags, since, self._clock.wall(), seconds)
 
 
 class Exporter:
-    """A collector for prometheus_client: it answers from memory, in any thread."""
+    """A collector for prometheus_client that answers from memory, in any thread."""
 
-    def __init__(self, readings: Sequence[AppReader]) -> None:
-        self._readings = readings
+    def __init__(self, readers: Sequence[AppReader]) -> None:
+        self._readers = readers
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics as they were last read."""
-        return build_metrics([reading.account for reading in self._readings])
+        """Return the metrics of the last readings."""
+        return build_metrics([reader.metrics for reader in self._readers])
 
     async def read(self, clients: ClientFactory, store: StateStore) -> None:
-        """Read all apps once. Raises KinesumerError as ``Reading.read`` does."""
-        await asyncio.gather(*(one.read(clients, store) for one in self._readings))
+        """Read all apps once. Raises KinesumerError as ``AppReader.read``."""
+        await asyncio.gather(*(reader.read(clients, store) for reader in self._readers))
 
     async def run(
-        self, clients: ClientFactory, store: StateStore, every_seconds: float
+        self, clients: ClientFactory, store: StateStore, interval_seconds: float
     ) -> None:
         """Read all apps at a steady pace, until cancelled."""
         while True:
-            await asyncio.sleep(every_seconds)
+            await asyncio.sleep(interval_seconds)
             await self.read(clients, store)

@@ -1,4 +1,4 @@
-"""What a look at an app shows, as samples of metrics: pure."""
+"""Define every metric of ``kinesumer metrics``, and build its samples."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from kinesumer.admin.snapshot import state
-from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
 
@@ -19,49 +17,127 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.lag import Lags
     from kinesumer.admin.observation import Observation
-    from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.model.rows import MemberRow, StreamRow
+    from kinesumer.model.rows import StreamRow
     from kinesumer.model.streams import ShardKey
 
+PREFIX = "kinesumer_group_"
 MEMBER_STATES = ("silent", "degraded", "leaving", "drained", "joining", "up")
 SHARD_STATES = ("owned", "moving", "unowned", "orphaned", "waiting", "ended")
-NEGLECTED = ("unowned", "orphaned")
+
+APP_LABELS = ("app",)
+CLIENT_LABELS = ("app", "client")
+STREAM_LABELS = ("app", "stream", "region", "account")
+SHARD_LABELS = (*STREAM_LABELS, "shard")
+
+
+class MetricInfo(NamedTuple):
+    """The labels and help text of a metric."""
+
+    labels: tuple[str, ...]
+    help: str
+
+
+COUNTERS: dict[str, MetricInfo] = {
+    "reads": MetricInfo(APP_LABELS, "Attempts to read the app's rows."),
+    "read_errors": MetricInfo(APP_LABELS, "Failed attempts to read the app's rows."),
+}
+
+GAUGES: dict[str, MetricInfo] = {
+    "up": MetricInfo(
+        APP_LABELS,
+        "Whether the app's rows could be read; otherwise its other gauges are missing.",
+    ),
+    "read_duration_seconds": MetricInfo(APP_LABELS, "Duration of the last read."),
+    "read_timestamp_seconds": MetricInfo(
+        APP_LABELS, "Time of the last read, in seconds since 1970."
+    ),
+    "leader_present": MetricInfo(
+        APP_LABELS,
+        "Whether a client leads; missing for a Spark query, which needs no leader.",
+    ),
+    "members": MetricInfo(
+        (*APP_LABELS, "state"),
+        "Live clients by their worst state: silent, degraded, leaving, drained, "
+        "joining or up.",
+    ),
+    "heartbeat_age_seconds": MetricInfo(
+        CLIENT_LABELS,
+        "Time for which this exporter has seen a client's heartbeat unchanged.",
+    ),
+    "member_shards": MetricInfo(CLIENT_LABELS, "Shards that a client owns."),
+    "unreadable_rows": MetricInfo(
+        APP_LABELS, "Rows that can't be parsed; their clients or shards are stopped."
+    ),
+    "shards": MetricInfo(
+        (*STREAM_LABELS, "state"),
+        "Shards by state: owned, moving, unowned, orphaned, waiting or ended.",
+    ),
+    "paused_shards": MetricInfo(STREAM_LABELS, "Shards that an operator has paused."),
+    "stuck_shards": MetricInfo(
+        STREAM_LABELS,
+        "Owned shards that lag and whose position hasn't moved for a minute.",
+    ),
+    "unowned_shards": MetricInfo(
+        STREAM_LABELS,
+        "Shards without a living owner that are neither paused nor waiting.",
+    ),
+    "unowned_seconds": MetricInfo(
+        STREAM_LABELS,
+        "Time for which this exporter has seen the oldest of them so; 0 if none.",
+    ),
+    "lag_known": MetricInfo(
+        STREAM_LABELS, "Whether the lag could be read; missing if it isn't read."
+    ),
+    "lag_seconds": MetricInfo(
+        STREAM_LABELS, "Lag of the shard that is furthest behind."
+    ),
+    "shard_lag_seconds": MetricInfo(
+        SHARD_LABELS, "Time by which a shard's stored position is behind."
+    ),
+    "retention_seconds": MetricInfo(
+        STREAM_LABELS, "Time for which the stream keeps records."
+    ),
+    "retention_left_seconds": MetricInfo(
+        STREAM_LABELS,
+        "Time until the shard furthest behind loses records: retention - lag.",
+    ),
+}
 
 
 class AppReading(NamedTuple):
-    """What one reading of an app found."""
+    """The result of reading an app once."""
 
-    sighting: Observation
+    observation: Observation
     lags: Lags | None
-    """None: nobody asked for them."""
-    neglected: Mapping[ShardKey, float]
-    """Since when, on the sighting's clock, shards that nobody consumes were seen so."""
+    """None if lags aren't read."""
+    unconsumed_since: Mapping[ShardKey, float]
+    """When each unconsumed shard was first seen so, on the observation's clock."""
     at: float
     """Seconds since 1970."""
     seconds: float
-    """How long the reading took."""
+    """The duration of the read."""
 
 
 class AppMetrics(NamedTuple):
-    """How the readings of one app went, and what the last one found, if it did."""
+    """The number of reads of an app, and the last reading if it succeeded."""
 
     app: str
     reads: int
     errors: int
-    look: AppReading | None
+    reading: AppReading | None
 
 
 class MetricSet:
-    """Collects samples, each under the name that names.py knows."""
+    """Collects samples of the defined metrics."""
 
     def __init__(self) -> None:
         self._gauges = {
-            name: GaugeMetricFamily(PREFIX + name, help_, labels=labels)
-            for name, (labels, help_) in GAUGES.items()
+            name: GaugeMetricFamily(PREFIX + name, info.help, labels=info.labels)
+            for name, info in GAUGES.items()
         }
         self._counters = {
-            name: CounterMetricFamily(PREFIX + name, help_, labels=labels)
-            for name, (labels, help_) in COUNTERS.items()
+            name: CounterMetricFamily(PREFIX + name, info.help, labels=info.labels)
+            for name, info in COUNTERS.items()
         }
 
     def gauge(self, name: str, value: float, *labels: str) -> None:
@@ -73,93 +149,84 @@ class MetricSet:
         self._counters[name].add_metric(labels, value)
 
     def families(self) -> list[Metric]:
-        """Return all metrics, those without samples too."""
+        """Return all metrics, including those without samples."""
         return [*self._counters.values(), *self._gauges.values()]
 
 
-def build_metrics(accounts: Iterable[AppMetrics]) -> list[Metric]:
-    """Return the metrics of some apps; an app that couldn't be read has but few."""
-    sheet = MetricSet()
-    for app, reads, errors, look in accounts:
-        sheet.counter("reads", reads, app)
-        sheet.counter("read_errors", errors, app)
+def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
+    """Return the metrics of apps; an app that couldn't be read has only a few."""
+    metrics = MetricSet()
+    for app, reads, errors, reading in apps:
+        metrics.counter("reads", reads, app)
+        metrics.counter("read_errors", errors, app)
         if reads:
-            sheet.gauge("up", look is not None, app)
-        if look is not None:
-            _app(sheet, app, look)
-    return sheet.families()
+            metrics.gauge("up", reading is not None, app)
+        if reading is not None:
+            _add_app(metrics, app, reading)
+    return metrics.families()
 
 
-def _app(sheet: MetricSet, app: str, look: AppReading) -> None:
-    found = look.sighting.found
-    sheet.gauge("read_duration_seconds", look.seconds, app)
-    sheet.gauge("read_timestamp_seconds", look.at, app)
-    sheet.gauge("unreadable_rows", len(found.corrupt), app)
+def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
+    observed = reading.observation
+    found = observed.snapshot
+    metrics.gauge("read_duration_seconds", reading.seconds, app)
+    metrics.gauge("read_timestamp_seconds", reading.at, app)
+    metrics.gauge("unreadable_rows", len(found.corrupt), app)
     if all(member.kind == CLIENT for member in found.alive):
-        sheet.gauge("leader_present", found.leader_id is not None, app)
-    states = Counter(_member_state(member, look.sighting) for member in found.alive)
-    for name in MEMBER_STATES:
-        sheet.gauge("members", states[name], app, name)
+        metrics.gauge("leader_present", found.leader_id is not None, app)
+    states: Counter[str] = Counter()
     for member in found.alive:
-        age = look.sighting.age(member.session)
-        sheet.gauge("heartbeat_age_seconds", age, app, member.client_id)
+        state = observed.states(member)[0]
+        # A newer version of the library may store states unknown to this one.
+        states[state if state in MEMBER_STATES else "degraded"] += 1
+        age = observed.age(member.session)
+        metrics.gauge("heartbeat_age_seconds", age, app, member.client_id)
         owned = found.owned[member.session]
-        sheet.gauge("member_shards", owned, app, member.client_id)
+        metrics.gauge("member_shards", owned, app, member.client_id)
+    for name in MEMBER_STATES:
+        metrics.gauge("members", states[name], app, name)
     for stream in found.streams:
-        _stream(sheet, app, stream, look)
+        _add_stream(metrics, app, stream, reading)
 
 
-def _member_state(member: MemberRow, sighting: Observation) -> str:
-    if member.session in sighting.silent:
-        return "silent"
-    if member.state != "up":
-        return member.state if member.state in MEMBER_STATES else "degraded"
-    if member.drained:
-        return "drained"
-    return "joining" if member.range is None and member.kind == CLIENT else "up"
-
-
-def _stream(sheet: MetricSet, app: str, stream: StreamRow, look: AppReading) -> None:
-    found = look.sighting.found
+def _add_stream(
+    metrics: MetricSet, app: str, stream: StreamRow, reading: AppReading
+) -> None:
+    observed = reading.observation
+    found = observed.snapshot
     rows = found.shards[stream.arn]
-    # Its name was read from a row: it may be no ARN.
+    # The ARN was read from a row, so it may be malformed.
     region, account = [*stream.arn.split(":")[3:5], "", ""][:2]
     labels = app, stream_name(stream.arn), region, account
-    states = Counter(state(row, found) for row in rows)
+    states = Counter(found.state(row) for row in rows)
     for name in SHARD_STATES:
-        sheet.gauge("shards", states[name], *labels, name)
+        metrics.gauge("shards", states[name], *labels, name)
     paused = sum(not row.ended and found.pause(row) is not None for row in rows)
-    sheet.gauge("paused_shards", paused, *labels)
-    since = [look.neglected[row.key] for row in rows if row.key in look.neglected]
-    sheet.gauge("unowned_shards", len(since), *labels)
-    oldest = min(since, default=look.sighting.at)
-    sheet.gauge("unowned_seconds", look.sighting.at - oldest, *labels)
-    if look.lags is not None:
-        stuck = sum(row.key in look.sighting.stuck for row in rows)
-        sheet.gauge("stuck_shards", stuck, *labels)
-        _lag(sheet, stream.arn, look.lags, labels)
+    metrics.gauge("paused_shards", paused, *labels)
+    unconsumed = reading.unconsumed_since
+    since = [unconsumed[row.key] for row in rows if row.key in unconsumed]
+    metrics.gauge("unowned_shards", len(since), *labels)
+    oldest = min(since, default=observed.at)
+    metrics.gauge("unowned_seconds", observed.at - oldest, *labels)
+    if reading.lags is not None:
+        stuck = sum(row.key in observed.stuck for row in rows)
+        metrics.gauge("stuck_shards", stuck, *labels)
+        _add_lag(metrics, stream.arn, reading.lags, labels)
 
 
-def _lag(sheet: MetricSet, arn: str, lags: Lags, labels: tuple[str, ...]) -> None:
-    sheet.gauge("lag_known", arn not in lags.problems, *labels)
-    shards = {key: millis for key, millis in lags.millis.items() if key[0] == arn}
+def _add_lag(metrics: MetricSet, arn: str, lags: Lags, labels: tuple[str, ...]) -> None:
+    metrics.gauge("lag_known", arn not in lags.problems, *labels)
+    shards = {
+        key: millis for key, millis in lags.millis.items() if key.stream_arn == arn
+    }
     for key, millis in shards.items():
-        sheet.gauge("shard_lag_seconds", millis / 1000, *labels, key.shard_id)
-    if arn not in lags.problems:
-        # No shard to be behind with: all have ended, or have no records any more.
-        lag = max(shards.values(), default=0) / 1000
-        sheet.gauge("lag_seconds", lag, *labels)
-    if arn in lags.retention_hours and arn not in lags.problems:
-        kept = lags.retention_hours[arn] * 3600
-        sheet.gauge("retention_seconds", kept, *labels)
-        sheet.gauge("retention_left_seconds", kept - lag, *labels)
-
-
-def unconsumed_shards(found: Snapshot) -> list[ShardKey]:
-    """Return the shards that nobody consumes though somebody should."""
-    return [
-        row.key
-        for page in found.shards.values()
-        for row in page
-        if state(row, found) in NEGLECTED and found.pause(row) is None
-    ]
+        metrics.gauge("shard_lag_seconds", millis / 1000, *labels, key.shard_id)
+    if arn in lags.problems:
+        return
+    # 0 if all shards have ended, or their records are older than the retention.
+    lag = max(shards.values(), default=0) / 1000
+    metrics.gauge("lag_seconds", lag, *labels)
+    if arn in lags.retention_hours:
+        retention = lags.retention_hours[arn] * 3600
+        metrics.gauge("retention_seconds", retention, *labels)
+        metrics.gauge("retention_left_seconds", retention - lag, *labels)

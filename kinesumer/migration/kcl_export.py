@@ -212,7 +212,7 @@ class _Stream(NamedTuple):
             parts = None
             if row.position is not None and not row.ended:
                 number = row.position.sequence_number
-                parts = (await peek(asking, self.source, row.key, number)).parts
+                parts = (await peek(asking, self.source, row.key, number)).user_records
             return row, kcl_checkpoint(resume_point_of_row(row), parts)
 
         return await asyncio.gather(*(one(row) for row in rows))

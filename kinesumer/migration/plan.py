@@ -110,7 +110,7 @@ async def _check(
         key = ShardKey(info.arn, shard_id)
         found = await peek(asking, source, key, mark.position.sequence_number)
         position = resolve_time(mark.position, found)
-        return mark._replace(position=position), found.found
+        return mark._replace(position=position), found.presence
 
     done = await asyncio.gather(*(one(*item) for item in marks.items()))
     return dict(zip(marks, done, strict=True))
@@ -119,7 +119,7 @@ async def _check(
 def resolve_time(position: Position, found: Peek) -> Position:
     """Return a position without its part where that is the whole record."""
     sub = position.sub_sequence_number
-    if sub is None or found.parts is None or sub >= found.parts - 1:
+    if sub is None or found.user_records is None or sub >= found.user_records - 1:
         return Position(position.sequence_number)
     return position
 

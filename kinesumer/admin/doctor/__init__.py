@@ -1,4 +1,5 @@
-"""What ``kinesumer doctor`` looks for: each module knows one kind of trouble.
+"""Examine an app for ``kinesumer doctor``: each module checks one kind of problem.
 
-Findings are functions of what was seen; only ``trials`` and ``examination`` ask AWS.
+The checks are functions of an observation; only ``observation``, ``permission_probe``
+and ``runner`` call AWS.
 """

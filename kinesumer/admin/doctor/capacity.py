@@ -1,4 +1,4 @@
-"""Hot shards, and readers that share what a shard gives."""
+"""Check shard limits: hot shards, throttled reads, quotas and idle clients."""
 
 from __future__ import annotations
 
@@ -15,62 +15,58 @@ if TYPE_CHECKING:
     from kinesumer.aws.account import AccountLimits
 
 
-MOST_BYTES_PER_SECOND = 1 << 20
-"""Kinesis takes so much a second and shard, and gives twice as much to all readers."""
-
-
-HOT = 0.8
-"""From this part of a shard's limit on it is hot …"""
-
-
-UNEVEN = 4.0
-"""… and uneven with so many times the load of the stream's middle shard, …"""
-
-
-REFUSALS = 2
-"""One may be a coincidence."""
-
-
-WORTH_TELLING = 0.1
-"""… if that is this part of the limit."""
+CHECK = "shard limits"
+MAX_BYTES_PER_SECOND = 1 << 20
+"""Kinesis's write limit of a shard; all its readers together get twice as much."""
+HOT_SHARE = 0.8
+"""The share of its write limit from which a shard is hot."""
+UNEVEN_FACTOR = 4.0
+"""A shard with this many times the median load is uneven."""
+UNEVEN_MIN_SHARE = 0.1
+"""The share of its limit below which a shard isn't reported as uneven."""
+MIN_THROTTLED_READS = 2
+"""A single throttled read may be a coincidence."""
+FULL_SHARE = 0.9
+"""The share of the account's shards from which splits may soon fail."""
 
 
 def hot_shards(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of shards near what they can take, and of those far above the others."""
+    """Yield shards near their write limit, and those far above the others."""
     for arn, stream in seen.streams.items():
         loads = _loads(stream)
-        full = {shard: load for shard, load in loads.items() if load >= HOT}
+        full = {shard: load for shard, load in loads.items() if load >= HOT_SHARE}
         if full:
-            told = (f"{shard} ({load:.0%})" for shard, load in full.items())
+            names = (f"{shard} ({load:.0%})" for shard, load in full.items())
             yield Finding(
                 "hot shards",
                 Severity.WARNING,
                 arn,
-                f"near the 1 MB or 1,000 records a second that a shard takes: "
-                f"{abbreviate(told)}; beyond it producers are refused",
+                f"near the limit of 1 MB or 1,000 records a second: "
+                f"{abbreviate(names)}; Kinesis throttles producers beyond it",
                 "split them, or spread the partition keys",
             )
         middle = median(loads.values()) if loads else 0.0
         above = [
-            f"{shard} ({load:.0%} of a shard's limit, the middle one has {middle:.0%})"
+            f"{shard} ({load:.0%} of a shard's limit, the median is {middle:.0%})"
             for shard, load in loads.items()
-            if load >= max(WORTH_TELLING, UNEVEN * middle) and shard not in full
+            if load >= max(UNEVEN_MIN_SHARE, UNEVEN_FACTOR * middle)
+            and shard not in full
         ]
         if above and len(loads) > 1:
             yield Finding(
                 "hot shards",
                 Severity.NOTE,
                 arn,
-                f"far more than the others arrives in {abbreviate(above)}",
+                f"far more data than in the others arrives in {abbreviate(above)}",
                 "look for partition keys that many records share",
             )
 
 
 def _loads(stream: StreamObservation) -> dict[str, float]:
-    """Return each open shard's load as a part of what it can take."""
+    """Return each open shard's load as a share of its write limit."""
     return {
         shard: max(
-            arriving.bytes_per_second / MOST_BYTES_PER_SECOND,
+            arriving.bytes_per_second / MAX_BYTES_PER_SECOND,
             arriving.records_per_second / MAX_RECORDS_PER_SECOND,
         )
         for shard, arriving in stream.arriving.items()
@@ -78,71 +74,65 @@ def _loads(stream: StreamObservation) -> dict[str, float]:
 
 
 def throttled_shards(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of shards that refused reads though those who own them had caught up."""
+    """Yield shards that throttled reads although their owners had caught up."""
     for arn, stream in seen.streams.items():
         behind = {
             key.shard_id
             for key, look in stream.second.items()
             if look.millis is None or look.millis > NOISE_MILLIS
         }
-        refused = sorted(
-            s for s, count in stream.throttled.items() if count >= REFUSALS
+        throttled = sorted(
+            s for s, count in stream.throttled.items() if count >= MIN_THROTTLED_READS
         )
-        others = [shard for shard in refused if shard not in behind]
+        others = [shard for shard in throttled if shard not in behind]
         if others:
             yield Finding(
-                "shard limits",
+                CHECK,
                 Severity.WARNING,
                 arn,
-                f"{abbreviate(others)} refused reads as too many, though this "
+                f"{abbreviate(others)} throttled the doctor's reads, although this "
                 "app's clients have caught up there and read four times a second: "
-                "others read too",
-                "all consumers of a shard share 5 reads a second and 2 MB/s: see which "
-                "other apps read it, let them share one, or give some enhanced fan-out",
+                "other consumers read them too",
+                "all consumers of a shard share 5 reads a second and 2 MB/s: merge the "
+                "apps that read it, or use enhanced fan-out for some",
             )
-        its_own = [shard for shard in refused if shard in behind]
-        if its_own:
+        own = [shard for shard in throttled if shard in behind]
+        if own:
             yield Finding(
-                "shard limits",
+                CHECK,
                 Severity.NOTE,
                 arn,
-                f"{abbreviate(its_own)} are behind, and read as often as "
+                f"{abbreviate(own)} are behind, and are read as often as "
                 "Kinesis allows",
-                "more clients don't read one shard faster: if handlers keep up, split "
-                "the shards",
+                "if handlers keep up, split the shards: more clients don't read one "
+                "shard faster",
             )
-
-
-CHECK = "shard limits"
-
-
-NEAR = 0.9
 
 
 def shard_quota(limits: AccountLimits | None) -> Iterator[Finding]:
-    """Tell that splits will be refused."""
-    if limits is None or limits.open_shards < NEAR * limits.shard_limit:
+    """Yield a finding if the account has nearly all its shards in use."""
+    if limits is None or limits.open_shards < FULL_SHARE * limits.shard_limit:
         return
     yield Finding(
         CHECK,
         Severity.WARNING,
         "the account",
         f"{limits.open_shards:,} of {limits.shard_limit:,} shards are open in this "
-        "region: splits and new streams are refused from there on",
+        "region: beyond the limit, splits and new streams fail",
         "ask AWS for a higher limit (Service Quotas), or merge shards",
     )
 
 
 def idle_clients(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of clients that have no shard, since there are fewer shards than clients."""
+    """Yield a finding if there are more clients than shards."""
     rows = [row for page in seen.second.shards.values() for row in page]
     shards = sum(not row.ended and row.ready for row in rows)
-    if shards and len(seen.takers) > shards:
+    if shards and len(seen.assignable) > shards:
         yield Finding(
             CHECK,
             Severity.NOTE,
             f"app {seen.app}",
-            f"{len(seen.takers)} clients share {shards} shards: a shard is read by one",
-            "spare clients take over at once when others die; for more throughput, "
+            f"{len(seen.assignable)} clients share {shards} shards, each read by one",
+            "nothing if spare clients are intended; for more throughput, "
             "split the shards",
         )

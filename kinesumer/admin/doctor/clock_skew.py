@@ -1,4 +1,4 @@
-"""This machine's clock against AWS's."""
+"""Compare this machine's clock with AWS's."""
 
 from __future__ import annotations
 
@@ -12,61 +12,59 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.doctor.permission_probe import Probe
 
-NOTED_SECONDS = 5.0
-WRONG_SECONDS = 60.0
-REFUSED_SECONDS = 240.0
-"""AWS refuses requests that were signed more than five minutes ago, or ahead."""
-_REFUSED = re.compile(r"RequestTimeTooSkewed|signature (expired|not yet)", re.I)
-HARMLESS = (
+NOTE_SECONDS = 5.0
+WARNING_SECONDS = 60.0
+CRITICAL_SECONDS = 240.0
+"""AWS rejects requests whose signature is five minutes old or ahead."""
+_REJECTED = re.compile(r"RequestTimeTooSkewed|signature (expired|not yet)", re.I)
+EFFECT = (
     "leases, heartbeats and positions don't depend on it; signatures of requests, "
-    "times that you start at, and logs do"
+    "start times and logs do"
 )
-ADVICE = "let the machine keep its time by NTP (chrony, systemd-timesyncd)"
+ADVICE = "synchronize the machine's clock by NTP (chrony, systemd-timesyncd)"
 
 
 class ClockReading(NamedTuple):
-    """AWS's time, and this machine's before and after it was asked."""
+    """AWS's time, and this machine's time before and after the call."""
 
     service: float
-    """Whole seconds since 1970, cut off."""
+    """Whole seconds since 1970, rounded down."""
     before: float
     after: float
 
     @property
     def ahead(self) -> float:
-        """Return by how much this machine surely is ahead; negative if behind."""
-        least = self.before - (self.service + 1)
-        most = self.after - self.service
-        if least > 0:
-            return least
-        return min(most, 0.0)
+        """The seconds by which this machine is ahead at least; negative if behind."""
+        lower = self.before - (self.service + 1)
+        upper = self.after - self.service
+        return lower if lower > 0 else min(upper, 0.0)
 
 
 def clock_skew(
-    reading: ClockReading | None, trials: Iterable[Probe]
+    reading: ClockReading | None, probes: Iterable[Probe]
 ) -> Iterator[Finding]:
-    """Compare the clocks, or tell that AWS refuses this one's signatures."""
-    refused = [t for t in trials if t.error and _REFUSED.search(str(t.error))]
-    if refused:
+    """Yield a finding if the clocks differ or AWS rejects this clock's signatures."""
+    rejected = [t for t in probes if t.error and _REJECTED.search(str(t.error))]
+    if rejected:
         yield Finding(
             "clocks",
             Severity.CRITICAL,
             "this machine's clock",
-            f"AWS refuses the time of requests: {refused[0].error}",
+            f"AWS rejects the time of requests: {rejected[0].error}",
             ADVICE,
         )
-    elif reading is not None and abs(reading.ahead) >= NOTED_SECONDS:
+    elif reading is not None and abs(reading.ahead) >= NOTE_SECONDS:
         side = "ahead of" if reading.ahead > 0 else "behind"
         yield Finding(
             "clocks",
             _severity(abs(reading.ahead)),
             "this machine's clock",
-            f"at least {abs(reading.ahead):.0f} s {side} AWS's; {HARMLESS}",
-            f"{ADVICE}; AWS refuses requests from five minutes on",
+            f"at least {abs(reading.ahead):.0f} s {side} AWS's; {EFFECT}",
+            f"{ADVICE}; AWS rejects requests from five minutes on",
         )
 
 
 def _severity(seconds: float) -> Severity:
-    if seconds >= REFUSED_SECONDS:
+    if seconds >= CRITICAL_SECONDS:
         return Severity.CRITICAL
-    return Severity.WARNING if seconds >= WRONG_SECONDS else Severity.NOTE
+    return Severity.WARNING if seconds >= WARNING_SECONDS else Severity.NOTE

@@ -1,4 +1,4 @@
-"""One thing that a doctor found, and how bad it is."""
+"""Findings of the doctor, and their severities."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 class Severity(IntEnum):
-    """How bad a finding is; its value is the command's exit status."""
+    """The severity of a finding; its value is the command's exit status."""
 
     NOTE = 0
     """Good to know; nothing has to be done."""
     WARNING = 3
-    """It works, but not well, or not for long."""
+    """The app works, but not well, or not for long."""
     CRITICAL = 4
     """Records aren't read, or are lost, or soon will be."""
 
 
 class Finding(NamedTuple):
-    """What was found, about what, and what to do."""
+    """A problem, its subject, and what to do."""
 
     check: str
-    """The name of what was checked: permissions, clocks, …"""
+    """The name of the check, such as permissions or clocks."""
     severity: Severity
     subject: str
     text: str
@@ -32,12 +32,12 @@ class Finding(NamedTuple):
 
 
 def worst(findings: Iterable[Finding]) -> Severity:
-    """Return the highest severity; that of a note if nothing was found."""
+    """Return the highest severity; NOTE if there are no findings."""
     return max((finding.severity for finding in findings), default=Severity.NOTE)
 
 
-def abbreviate(names: Iterable[str], most: int = 3) -> str:
-    """Return a few names, and how many more there are."""
+def abbreviate(names: Iterable[str], limit: int = 3) -> str:
+    """Return the first names, and how many more there are."""
     names = list(names)
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Holes: hash keys that nobody's row, range or shard covers."""
+"""Check that rows, plans and listed shards cover all hash keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECK = "hash space"
 
 
 def holes(parts: Iterable[Part]) -> list[Part]:
-    """Return what is covered by none of the parts, in order."""
+    """Return the ranges that no part covers, in order."""
     found, following = [], 0
     for first, last in sorted(parts):
         if first > following:
@@ -34,21 +34,21 @@ def holes(parts: Iterable[Part]) -> list[Part]:
 
 
 def uncovered_hash_keys(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of hash keys without a row, planned for nobody or twice, or not listed."""
+    """Yield hash keys without a row, without one planned owner, or not listed."""
     for stream in seen.second.streams:
         arn = stream.arn
         if stream.baseline:
             yield from _without_row(arn, seen)
         yield from _unplanned(arn, seen)
-        there = seen.streams.get(arn)
-        if there is not None and not is_complete(there.listing):
+        observed = seen.streams.get(arn)
+        if observed is not None and not is_complete(observed.listing):
             yield Finding(
                 CHECK,
                 Severity.WARNING,
                 arn,
                 "the open shards that Kinesis lists don't tile the hash space",
-                "a split or merge is going on: look again in a minute; if it lasts, "
-                "look at the stream itself",
+                "run the doctor again in a minute, since a split or merge may be in "
+                "progress; if it lasts, check the stream in Kinesis",
             )
 
 
@@ -59,10 +59,10 @@ def _without_row(arn: str, seen: AppObservation) -> Iterator[Finding]:
             CHECK,
             Severity.CRITICAL,
             arn,
-            f"{_told(lasting)} belong to no shard that has still to be read: records "
-            "there aren't read",
-            "a leader mends it at its next listing (30 s); if it lasts, see whether "
-            "rows were deleted or can't be read",
+            f"{_describe(lasting)} belong to no unfinished row: their records aren't "
+            "read",
+            "nothing at first: the leader repairs it at its next listing (30 s); if it "
+            "lasts, check whether rows were deleted or can't be parsed",
         )
 
 
@@ -81,8 +81,9 @@ def _unplanned(arn: str, seen: AppObservation) -> Iterator[Finding]:
             CHECK,
             Severity.WARNING,
             arn,
-            f"{_told(lasting)} have been planned for nobody for {seen.seconds:.0f} s",
-            "look at the leader's log: plans don't reach all clients",
+            f"{_describe(lasting)} have been planned for no client for "
+            f"{seen.seconds:.0f} s",
+            "read the leader's log: plans don't reach all clients",
         )
     twice = _overlaps(second)
     if twice and _overlaps(first):
@@ -91,7 +92,7 @@ def _unplanned(arn: str, seen: AppObservation) -> Iterator[Finding]:
             Severity.WARNING,
             arn,
             f"hash keys from {hash_text(twice[0])} on are planned for two clients",
-            "look at the leader's log; each shard still has one owner",
+            "read the leader's log; each shard still has one owner",
         )
 
 
@@ -100,21 +101,21 @@ def _overlaps(parts: list[Part]) -> list[int]:
 
 
 def _planned(arn: str, found: Snapshot) -> list[Part] | None:
-    """Return the ranges of a stream; None while no plan has reached everybody."""
-    asking = [m for m in found.alive if arn in m.streams]
-    takers = [m for m in asking if not m.drained and m.state == "up"]
-    if not takers or any(member.range is None for member in takers):
+    """Return the planned ranges of a stream; None while a client waits for a plan."""
+    members = [m for m in found.alive if arn in m.streams]
+    assignable = [m for m in members if not m.drained and m.state == "up"]
+    if not assignable or any(member.range is None for member in assignable):
         return None
     return [
         (interval.first, interval.last)
-        for member in asking
+        for member in members
         for interval in member.range or ()
         if interval.stream_arn == arn
     ]
 
 
 def _lasting(first: list[Part], second: list[Part]) -> list[Part]:
-    """Return the holes of the second look that lie in some of the first."""
+    """Return the parts of holes that exist in both snapshots."""
     before = holes(first)
     return [
         (max(a, c), min(b, d))
@@ -124,7 +125,7 @@ def _lasting(first: list[Part], second: list[Part]) -> list[Part]:
     ]
 
 
-def _told(parts: list[Part]) -> str:
+def _describe(parts: list[Part]) -> str:
     share = sum(last - first + 1 for first, last in parts) / HASH_KEYS
     first, last = parts[0]
     return f"hash keys {hash_text(first)} to {hash_text(last)} ({share:.1%} in all)"

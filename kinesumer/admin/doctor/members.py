@@ -1,11 +1,11 @@
-"""Rows that can't be read, and members that aren't well."""
+"""Check members: rows that can't be parsed, stalled members, leaders and pauses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
-from kinesumer.admin.status import stall_limit_seconds
+from kinesumer.admin.observation import stall_limit_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,21 +17,21 @@ CHECK = "members"
 
 
 def member_problems(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of corrupt rows, of nobody alive or leading, and of members in trouble."""
+    """Yield corrupt rows, a missing leader, and members with problems."""
     for text in seen.second.corrupt:
         yield Finding(
             CHECK,
             Severity.CRITICAL,
             "a row of the state store",
             text,
-            "correct the attribute, or delete the row if it belongs to nobody; only "
-            "what it is about stands still",
+            "correct the attribute, or delete the row if it is unused; only the "
+            "client or shard of this row is affected",
         )
     yield from _resetting(seen)
-    yield from _lifeless(seen)
-    yield from _leaderless(seen)
+    yield from _no_client(seen)
+    yield from _no_leader(seen)
     for member in seen.second.alive:
-        yield from _of(member, seen.silent)
+        yield from _of(member, seen.heartbeat_ages)
 
 
 def _resetting(seen: AppObservation) -> Iterator[Finding]:
@@ -40,29 +40,29 @@ def _resetting(seen: AppObservation) -> Iterator[Finding]:
             CHECK,
             Severity.CRITICAL,
             f"app {seen.app}",
-            "a reset has begun and isn't complete: clients that start are refused",
-            "run kinesumer reset again, unless somebody is at it",
+            "a reset has begun and isn't complete: clients can't start",
+            "run kinesumer reset again, unless another operator runs it now",
         )
 
 
-def _lifeless(seen: AppObservation) -> Iterator[Finding]:
-    """The last who died are fenced by nobody: their rows look alive."""
-    if any(not _stands_still(m, seen.silent) for m in seen.second.alive):
+def _no_client(seen: AppObservation) -> Iterator[Finding]:
+    # The rows of the last crashed clients look alive, since no client fences them.
+    if any(not _is_stalled(m, seen.heartbeat_ages) for m in seen.second.alive):
         return
     yield Finding(
         CHECK,
         Severity.CRITICAL if seen.second.streams else Severity.NOTE,
         f"app {seen.app}",
-        "no client is alive: nothing is read",
+        "no client is alive: no records are read",
         "start clients before retention runs out",
     )
 
 
-def _stands_still(member: MemberRow, silent: Mapping[str, float]) -> bool:
-    return silent.get(member.session, 0.0) > stall_limit_seconds(member)
+def _is_stalled(member: MemberRow, ages: Mapping[str, float]) -> bool:
+    return ages.get(member.session, 0.0) > stall_limit_seconds(member)
 
 
-def _leaderless(seen: AppObservation) -> Iterator[Finding]:
+def _no_leader(seen: AppObservation) -> Iterator[Finding]:
     if not seen.clients:
         return
     if seen.first.leader_id is None and seen.second.leader_id is None:
@@ -70,10 +70,10 @@ def _leaderless(seen: AppObservation) -> Iterator[Finding]:
             CHECK,
             Severity.CRITICAL,
             f"app {seen.app}",
-            f"nobody has led for {seen.seconds:.0f} s, though clients live: no plan is "
-            "made, and no reshard followed",
-            "look at the clients' logs: they can't write the leader's row, or it can't "
-            "be read",
+            f"no client has led for {seen.seconds:.0f} s, although clients are alive: "
+            "no plan is made, and reshards aren't followed",
+            "read the clients' logs: they can't write the leader's row, or can't parse "
+            "it",
         )
     first, second = seen.first.leader, seen.second.leader
     if first and second and second.leader_epoch - first.leader_epoch > 1:
@@ -83,29 +83,29 @@ def _leaderless(seen: AppObservation) -> Iterator[Finding]:
             f"app {seen.app}",
             f"the leader changed {second.leader_epoch - first.leader_epoch} times "
             f"within {seen.seconds:.0f} s",
-            "look for clients that stand still for seconds: a full CPU, a blocked "
-            "process, a suspended machine",
+            "look for clients that stall for seconds: a busy CPU, a blocked process, "
+            "a suspended machine",
         )
 
 
-def _of(member: MemberRow, silent: Mapping[str, float]) -> Iterator[Finding]:
+def _of(member: MemberRow, ages: Mapping[str, float]) -> Iterator[Finding]:
     subject = f"client {member.client_id}"
-    if _stands_still(member, silent):
+    if _is_stalled(member, ages):
         yield Finding(
             CHECK,
             Severity.WARNING,
             subject,
-            f"its heartbeat has been unchanged for {silent[member.session]:.1f} s: it "
+            f"its heartbeat has been unchanged for {ages[member.session]:.1f} s: it "
             f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
-            "nothing, if it was killed: others take over; else look at its log",
+            "nothing if it was killed, since others take over; else read its log",
         )
     if member.state == "degraded":
         yield Finding(
             CHECK,
             Severity.WARNING,
             subject,
-            "it is degraded: it can't reach Kinesis, and others have its shards",
-            "look at its log, its network and its credentials",
+            "it is degraded: it can't reach Kinesis, and other clients have its shards",
+            "check its log, its network and its credentials",
         )
     if member.drained:
         yield Finding(
@@ -113,27 +113,27 @@ def _of(member: MemberRow, silent: Mapping[str, float]) -> Iterator[Finding]:
             Severity.NOTE,
             subject,
             "an operator has drained it: it takes no shards",
-            f"kinesumer drain {member.client_id} --undo, when it shall work again",
+            f"kinesumer drain {member.client_id} --undo, to let it take shards again",
         )
 
 
 def operator_pauses(seen: AppObservation) -> Iterator[Finding]:
-    """Tell of what operators have paused: positions stand still while time passes."""
+    """Yield the pauses of operators, during which lags grow."""
     found = seen.second
     advice = "kinesumer resume, before retention runs out"
     if found.group is not None and found.group.paused:
-        text = f"all streams are paused{_why(found.group.pause_reason)}"
+        text = f"all streams are paused{_reason(found.group.pause_reason)}"
         yield Finding(CHECK, Severity.NOTE, f"app {seen.app}", text, advice)
     for stream in found.streams:
         if stream.paused:
-            text = f"is paused{_why(stream.pause_reason)}"
+            text = f"is paused{_reason(stream.pause_reason)}"
             yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
         rows = [r for r in found.shards[stream.arn] if r.paused and not r.ended]
         if rows:
             names = abbreviate(row.key.shard_id for row in rows)
-            text = f"paused: {names}{_why(rows[0].pause_reason)}"
+            text = f"paused: {names}{_reason(rows[0].pause_reason)}"
             yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
 
 
-def _why(reason: str) -> str:
+def _reason(reason: str) -> str:
     return f": {reason}" if reason else ""

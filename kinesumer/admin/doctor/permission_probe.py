@@ -1,4 +1,4 @@
-"""Every action that a client needs, tried so that nothing changes."""
+"""Try every action that a client needs, without changing anything."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from kinesumer.model.streams import Start
 from kinesumer.ports import Compare, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable, Iterator
 
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
@@ -32,119 +28,115 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-NOWHERE = Key("doctor", "doctor")
-"""The key of a row that nobody writes: conditions on it never hold."""
-
-
+UNUSED_KEY = Key("doctor", "doctor")
+"""The key of a row that doesn't exist, so that conditions on it never hold."""
 NEVER = Compare("pk", "exists")
-
-
-class ProbeLog:
-    """What was tried so far, and what came of it."""
-
-    def __init__(self) -> None:
-        self.made: list[Probe] = []
-
-    async def attempt(self, action: str, resource: str, call: Awaitable[T]) -> T | None:
-        """Return what a call returns; None if it fails, which is noted."""
-        try:
-            result = await call
-        except KinesumerError as error:
-            self.made.append(Probe(action, resource, error))
-            return None
-        self.made.append(Probe(action, resource))
-        return result
-
-    @property
-    def last_worked(self) -> bool:
-        """Tell whether the last call succeeded."""
-        return self.made[-1].error is None
-
-
-async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
-    """Try all that a client does with the table; writes are refused by condition."""
-    trials, name = ProbeLog(), f"table {table}"
-    await trials.attempt("dynamodb:DescribeTable", name, store.verify())
-    if isinstance(trials.made[-1].error, AccessDeniedError) or trials.last_worked:
-        index = store.query_not_updated_since(NOWHERE.pk, "0")
-        update = Write(NOWHERE, NEVER, {"seen": True})
-        put = update._replace(replace=True)
-        delete = Write(NOWHERE, NEVER, delete=True)
-        await trials.attempt("dynamodb:GetItem", name, store.get(NOWHERE))
-        await trials.attempt("dynamodb:Query", name, store.query(NOWHERE.pk))
-        await trials.attempt("dynamodb:Query", f"{name}, its index", index)
-        await trials.attempt("dynamodb:UpdateItem", name, store.write(update))
-        await trials.attempt("dynamodb:PutItem", name, store.write(put))
-        await trials.attempt("dynamodb:DeleteItem", name, store.write(delete))
-    return trials.made
-
-
-async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
-    """Try all that a client does with a stream; a read needs what comes before it."""
-    trials, name = ProbeLog(), stream.name
-    source = await trials.attempt("kinesis", name, open_source(clients, stream))
-    if source is None:
-        return trials.made
-    trials.made.clear()
-    await trials.attempt("kinesis:DescribeStreamSummary", name, source.describe())
-    listing = await trials.attempt("kinesis:ListShards", name, source.list_shards())
-    open_shard = next((s.shard_id for s in listing or () if not s.closed), None)
-    if open_shard is None:
-        return trials.made
-    iterator = await trials.attempt(
-        "kinesis:GetShardIterator", name, source.get_iterator(open_shard, Start.LATEST)
-    )
-    if iterator is not None:
-        records = source.get_records(iterator, 1)
-        await trials.attempt("kinesis:GetRecords", name, records)
-    return trials.made
 
 
 OPTIONAL = {
     "kinesis:DescribeLimits": "without it, shard limits aren't checked",
     "sts:GetCallerIdentity": "without it, clocks aren't compared",
 }
-"""Actions that only the doctor asks for; many networks have no way to STS."""
+"""Actions that only the doctor needs; many networks can't reach STS."""
+TABLE_ERRORS = (CredentialsError, StateStoreMissingError, StateStoreSchemaError)
+"""Errors that ``unusable_store()`` reports."""
 
 
 class Probe(NamedTuple):
-    """What came of trying an action."""
+    """The result of trying an action."""
 
     action: str
     resource: str
     error: KinesumerError | None = None
 
 
-def failed_probes(trials: Iterable[Probe]) -> Iterator[Finding]:
-    """Tell which actions are missing, and which couldn't be tried, each once."""
-    told: set[str] = set()
-    for trial in trials:
-        if trial.error is None or str(trial.error) in told:
+class ProbeLog:
+    """The results of trying actions."""
+
+    def __init__(self) -> None:
+        self.probes: list[Probe] = []
+
+    async def attempt(self, action: str, resource: str, call: Awaitable[T]) -> T | None:
+        """Return the result of a call; None if it fails."""
+        try:
+            result = await call
+        except KinesumerError as error:
+            self.probes.append(Probe(action, resource, error))
+            return None
+        self.probes.append(Probe(action, resource))
+        return result
+
+
+async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
+    """Try all that a client does with the table; conditions reject the writes."""
+    log, name = ProbeLog(), f"table {table}"
+    await log.attempt("dynamodb:DescribeTable", name, store.verify())
+    error = log.probes[-1].error
+    if error is None or isinstance(error, AccessDeniedError):
+        index = store.query_not_updated_since(UNUSED_KEY.pk, "0")
+        update = Write(UNUSED_KEY, NEVER, {"seen": True})
+        put = update._replace(replace=True)
+        delete = Write(UNUSED_KEY, NEVER, delete=True)
+        await log.attempt("dynamodb:GetItem", name, store.get(UNUSED_KEY))
+        await log.attempt("dynamodb:Query", name, store.query(UNUSED_KEY.pk))
+        await log.attempt("dynamodb:Query", f"{name}, its index", index)
+        await log.attempt("dynamodb:UpdateItem", name, store.write(update))
+        await log.attempt("dynamodb:PutItem", name, store.write(put))
+        await log.attempt("dynamodb:DeleteItem", name, store.write(delete))
+    return log.probes
+
+
+async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
+    """Try all that a client does with a stream, until a call fails that others need."""
+    log, name = ProbeLog(), stream.name
+    source = await log.attempt("kinesis", name, open_source(clients, stream))
+    if source is None:
+        return log.probes
+    log.probes.clear()
+    await log.attempt("kinesis:DescribeStreamSummary", name, source.describe())
+    listing = await log.attempt("kinesis:ListShards", name, source.list_shards())
+    open_shard = next((s.shard_id for s in listing or () if not s.closed), None)
+    if open_shard is None:
+        return log.probes
+    iterator = await log.attempt(
+        "kinesis:GetShardIterator", name, source.get_iterator(open_shard, Start.LATEST)
+    )
+    if iterator is not None:
+        records = source.get_records(iterator, 1)
+        await log.attempt("kinesis:GetRecords", name, records)
+    return log.probes
+
+
+def failed_probes(probes: Iterable[Probe]) -> Iterator[Finding]:
+    """Yield denied actions, missing streams, and actions that couldn't be tried."""
+    reported: set[str] = set()
+    for probe in probes:
+        if probe.error is None or str(probe.error) in reported:
             continue
-        told.add(str(trial.error))
-        if isinstance(trial.error, AccessDeniedError):
-            yield _denied(trial.error)
-        elif isinstance(trial.error, StreamMissingError):
+        reported.add(str(probe.error))
+        if isinstance(probe.error, AccessDeniedError):
+            yield _denied(probe.error)
+        elif isinstance(probe.error, StreamMissingError):
             yield Finding(
                 "permissions",
                 Severity.CRITICAL,
-                trial.resource,
-                str(trial.error),
+                probe.resource,
+                str(probe.error),
                 "correct its name, account or region, or --role; if it was deleted, "
-                "stop asking for it",
+                "remove it from consume()",
             )
-        elif not isinstance(trial.error, ELSEWHERE):
-            yield _untried(trial)
+        elif not isinstance(probe.error, TABLE_ERRORS):
+            yield _untried(probe)
 
 
-def _untried(trial: Probe) -> Finding:
-    without = OPTIONAL.get(trial.action)
+def _untried(probe: Probe) -> Finding:
+    without = OPTIONAL.get(probe.action)
     return Finding(
         "permissions",
         Severity.WARNING if without is None else Severity.NOTE,
-        f"{trial.action} on {trial.resource}",
-        f"couldn't be tried: {trial.error}" + (f"; {without}" if without else ""),
-        "run the doctor again; if it lasts, look at what is said",
+        f"{probe.action} on {probe.resource}",
+        f"couldn't be tried: {probe.error}" + (f"; {without}" if without else ""),
+        "run the doctor again; if it lasts, follow the error's text",
     )
 
 
@@ -171,5 +163,27 @@ def _denied(error: AccessDeniedError) -> Finding:
     )
 
 
-ELSEWHERE = (CredentialsError, StateStoreMissingError, StateStoreSchemaError)
-"""Findings of their own."""
+def unusable_store(table: str, probes: Iterable[Probe]) -> Iterator[Finding]:
+    """Yield missing credentials, and a table that can't be used, each once."""
+    reported: set[str] = set()
+    for probe in probes:
+        error = probe.error
+        if not isinstance(error, TABLE_ERRORS) or str(error) in reported:
+            continue
+        reported.add(str(error))
+        if isinstance(error, CredentialsError):
+            yield Finding(
+                "credentials",
+                Severity.CRITICAL,
+                "AWS credentials",
+                str(error),
+                "give the process credentials, and run the doctor again",
+            )
+        else:
+            yield Finding(
+                "state store",
+                Severity.CRITICAL,
+                f"table {table}",
+                str(error),
+                "check --table and --region, or create the table as described",
+            )

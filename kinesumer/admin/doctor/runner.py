@@ -1,4 +1,4 @@
-"""All that ``kinesumer doctor`` looks at, and what it finds."""
+"""Run all checks of ``kinesumer doctor``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from kinesumer.admin import snapshot
 from kinesumer.admin.doctor import (
     capacity,
     clock_skew,
-    hand_overs,
     hash_space,
     members,
-    orphans,
+    ownership,
     permission_probe,
     positions,
-    retention,
     split_fleet,
-    state_store,
 )
-from kinesumer.admin.doctor.observation import AppObservation
+from kinesumer.admin.doctor.observation import AppObservation, StreamObserver
 from kinesumer.admin.doctor.permission_probe import ProbeLog, probe_stream, probe_table
-from kinesumer.admin.doctor.streams import StreamObserver
-from kinesumer.admin.status import HeartbeatObserver
+from kinesumer.admin.observation import HeartbeatObserver
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import live_go_clients
@@ -38,26 +34,26 @@ if TYPE_CHECKING:
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
 
-OF_ALL = ("credentials", "permissions", "state store")
-OF_AN_APP = (
+GENERAL_CHECKS = ("credentials", "permissions", "state store")
+APP_CHECKS = (
     members.CHECK,
     hash_space.CHECK,
-    orphans.CHECK,
-    hand_overs.CHECK,
+    ownership.ORPHAN_SHARDS,
+    ownership.HAND_OVERS,
     split_fleet.CHECK,
-    positions.CHECK,
-    retention.CHECK,
+    positions.POSITIONS,
+    positions.RETENTION,
     "hot shards",
 )
-CHECKS_OF_AN_APP: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
+APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
     members.member_problems,
     members.operator_pauses,
     split_fleet.split_fleet,
     hash_space.uncovered_hash_keys,
-    orphans.orphan_shards,
-    hand_overs.stuck_hand_overs,
+    ownership.orphan_shards,
+    ownership.stuck_hand_overs,
     positions.invalid_positions,
-    retention.expiring_records,
+    positions.expiring_records,
     capacity.hot_shards,
     capacity.throttled_shards,
     capacity.idle_clients,
@@ -65,137 +61,135 @@ CHECKS_OF_AN_APP: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
 
 
 class DoctorOptions(NamedTuple):
-    """What is to be examined."""
+    """The table, app and streams to check."""
 
     table: str
     app: str | None
     streams: Sequence[str]
     roles: Roles
     seconds: float
-    """How far two looks at an app lie apart."""
+    """The time between the two observations of an app."""
 
 
 class DoctorResult(NamedTuple):
-    """What was found, and how far the examination got."""
+    """The findings, and how far the checks got."""
 
     caller: CallerIdentity | None
     checks: tuple[str, ...]
     examined: bool
-    """Whether the app's rows could be looked at."""
+    """Whether the app's rows could be read."""
     answered: bool
-    """Whether the state store answered at all, were it to refuse."""
+    """Whether the state store answered, even with an error."""
     findings: list[Finding]
 
 
-async def run_checks(clients: ClientFactory, wanted: DoctorOptions) -> DoctorResult:
-    """Try everything, look twice, and return what was found, the worst first.
+async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorResult:
+    """Probe the permissions, observe the app, and return the findings, worst first.
 
-    Raises KinesumerError if the table knows no such app.
+    Raises KinesumerError if the table has no rows of the app.
     """
-    trials = ProbeLog()
-    caller, reading = await _caller(clients, trials)
-    found = await trials.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
-    made = trials.made
-    store = await trials.attempt("dynamodb", "", open_store(clients, wanted.table))
-    seen = None
+    log = ProbeLog()
+    caller, reading = await _read_caller(clients, log)
+    limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
+    probes = log.probes
+    store = await log.attempt("dynamodb", "", open_store(clients, options.table))
+    observed = None
     if store is not None:
-        table_trials = await probe_table(store, wanted.table)
-        made += table_trials
-        if wanted.app is not None and _can_be_read(table_trials):
-            seen = await _see(clients, store, wanted, wanted.app, made)
+        table_probes = await probe_table(store, options.table)
+        probes += table_probes
+        if options.app is not None and _can_read_rows(table_probes):
+            observed = await _observe(clients, store, options, options.app, probes)
         else:
-            await _try_streams(clients, wanted, wanted.streams, made)
+            await _probe_streams(clients, options, options.streams, probes)
     findings = [
-        *state_store.unusable_store(wanted.table, made),
-        *permission_probe.failed_probes(made),
-        *clock_skew.clock_skew(reading, made),
-        *capacity.shard_quota(found),
+        *permission_probe.unusable_store(options.table, probes),
+        *permission_probe.failed_probes(probes),
+        *clock_skew.clock_skew(reading, probes),
+        *capacity.shard_quota(limits),
     ]
-    if seen is not None:
-        findings += [found for check in CHECKS_OF_AN_APP for found in check(seen)]
+    if observed is not None:
+        findings += [f for check in APP_CHECK_FUNCTIONS for f in check(observed)]
     findings.sort(key=lambda finding: -finding.severity)
-    checks = [*OF_ALL, *(OF_AN_APP if seen else [])]
-    if found is not None:
-        checks.insert(len(OF_ALL), capacity.CHECK)
-    if reading is not None:
-        checks.insert(len(OF_ALL), "clocks")
-    answered = seen is not None or not any(
-        isinstance(trial.error, StoreUnavailableError) for trial in made
+    checks = [
+        *GENERAL_CHECKS,
+        *(["clocks"] if reading is not None else []),
+        *([capacity.CHECK] if limits is not None else []),
+        *(APP_CHECKS if observed else []),
+    ]
+    answered = observed is not None or not any(
+        isinstance(probe.error, StoreUnavailableError) for probe in probes
     )
-    return DoctorResult(caller, tuple(checks), seen is not None, answered, findings)
+    return DoctorResult(caller, tuple(checks), observed is not None, answered, findings)
 
 
-def _can_be_read(table_trials: Sequence[Probe]) -> bool:
-    """Tell whether rows can be read, whatever else isn't allowed."""
-    worked = {trial.action for trial in table_trials if trial.error is None}
-    return {"dynamodb:GetItem", "dynamodb:Query"} <= worked
+def _can_read_rows(table_probes: Sequence[Probe]) -> bool:
+    allowed = {probe.action for probe in table_probes if probe.error is None}
+    return {"dynamodb:GetItem", "dynamodb:Query"} <= allowed
 
 
-async def _caller(
-    clients: ClientFactory, trials: ProbeLog
+async def _read_caller(
+    clients: ClientFactory, log: ProbeLog
 ) -> tuple[CallerIdentity | None, clock_skew.ClockReading | None]:
-    # The first call opens connections, which takes time: the second one is read.
-    if await _who(clients, trials) is None:
+    # The first call also opens a connection, so the second call measures the clock.
+    action = "sts:GetCallerIdentity"
+    if await log.attempt(action, "-", read_caller(clients)) is None:
         return None, None
     before = time.time()
-    caller = await _who(clients, trials)
+    caller = await log.attempt(action, "-", read_caller(clients))
     if caller is None:
         return None, None
     return caller, clock_skew.ClockReading(caller.now, before, time.time())
 
 
-async def _who(clients: ClientFactory, trials: ProbeLog) -> CallerIdentity | None:
-    return await trials.attempt("sts:GetCallerIdentity", "-", read_caller(clients))
-
-
-async def _try_streams(
+async def _probe_streams(
     clients: ClientFactory,
-    wanted: DoctorOptions,
+    options: DoctorOptions,
     names: Sequence[str],
-    made: list[Probe],
+    probes: list[Probe],
 ) -> set[str]:
-    """Try each stream; return those that can be read."""
-    tried = await asyncio.gather(
-        *(probe_stream(clients, wanted.roles.stream(name)) for name in names)
+    """Probe each stream; return those that can be read."""
+    results = await asyncio.gather(
+        *(probe_stream(clients, options.roles.stream(name)) for name in names)
     )
-    for trials in tried:
-        made += trials
+    for stream_probes in results:
+        probes += stream_probes
     return {
         name
-        for name, trials in zip(names, tried, strict=True)
-        if not any(trial.error for trial in trials)
+        for name, stream_probes in zip(names, results, strict=True)
+        if not any(probe.error for probe in stream_probes)
     }
 
 
-async def _see(
+async def _observe(
     clients: ClientFactory,
     store: DynamoStateStore,
-    wanted: DoctorOptions,
+    options: DoctorOptions,
     app: str,
-    made: list[Probe],
+    probes: list[Probe],
 ) -> AppObservation:
-    """Look at an app and its streams, twice."""
+    """Observe an app and its streams twice."""
     began = time.monotonic()
-    first = await snapshot.take_known(store, app, wanted.table)
-    named = dict.fromkeys([*(stream.arn for stream in first.streams), *wanted.streams])
-    readable = await _try_streams(clients, wanted, list(named), made)
-    streams = StreamObserver(clients, wanted.roles, readable)
-    early = await streams.look(first)
-    hearts = HeartbeatObserver(app)
-    await hearts.watch(store, first)
-    await asyncio.sleep(max(0.0, began + wanted.seconds - time.monotonic()))
-    second = await snapshot.take_known(store, app, wanted.table)
+    first = await snapshot.take_known(store, app, options.table)
+    arns = [stream.arn for stream in first.streams]
+    named = list(dict.fromkeys([*arns, *options.streams]))
+    parse_rows = await _probe_streams(clients, options, named, probes)
+    streams = StreamObserver(clients, options.roles, parse_rows)
+    lags = await streams.sample_lags(first)
+    heartbeats = HeartbeatObserver(app)
+    await heartbeats.watch(store, first)
+    await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
+    second = await snapshot.take_known(store, app, options.table)
     seconds = time.monotonic() - began
-    silent = await hearts.watch(store, second)
-    late = await streams.look_closely(second, early)
-    made += streams.failed
+    ages = await heartbeats.watch(store, second)
+    observed = await streams.observe(second, lags)
+    probes += streams.failed
     go_rows = await store.query(f"client#{app}", consistent=True)
     return AppObservation(
         app=app,
         first=first,
         second=second,
         seconds=seconds,
-        silent=silent,
-        streams=late,
+        heartbeat_ages=ages,
+        streams=observed,
         go_clients=live_go_clients(go_rows, time.time()),
     )

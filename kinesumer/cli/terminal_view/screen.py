@@ -17,9 +17,8 @@ from kinesumer.admin import snapshot
 from kinesumer.admin.lag import Lags
 from kinesumer.cli.terminal_view.drawing import Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
-from kinesumer.dashboard.fleet import StoreFleetSource, StreamMeasurements
 from kinesumer.dashboard.model import State
-from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.poller import Poller, StoreFleetSource, StreamMeasurements
 from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.runtime.clock import SystemClock
 

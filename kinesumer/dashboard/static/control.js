@@ -73,14 +73,14 @@ function begin({ text, change, name }) {
     say(summary, entry.missing?.() ?? "");
   };
   let asked = null;
-  const foretell = async () => {
+  const preview = async () => {
     if (asked === JSON.stringify(wanted())) return; // the field was left as it was
     forget();
     asked = entry.missing?.() ? null : JSON.stringify(wanted());
     if (asked === null) return;
     const mine = asked;
     if (entry.foretold) say(summary, "Counting what is skipped and repeated …");
-    const told = await ask("foretell", JSON.parse(mine));
+    const told = await ask("preview", JSON.parse(mine));
     if (asked !== mine) return; // it was entered anew meanwhile
     changes.replaceChildren(...(told.lines ?? []).map((line) => h("li", {}, shown(line))));
     say(summary, shown(told.summary ? `In total: ${told.summary}.` : ""));
@@ -101,16 +101,16 @@ function begin({ text, change, name }) {
     say(document.getElementById("live"), shown(done.done));
   });
   if (entry.foretold) {
-    entry.element.addEventListener("change", foretell);
+    entry.element.addEventListener("change", preview);
     let typing;
     entry.element.addEventListener("input", () => {
       asked = null; // what was told is of another place
       forget();
       clearTimeout(typing);
-      typing = setTimeout(foretell, TYPING_MILLIS);
+      typing = setTimeout(preview, TYPING_MILLIS);
     });
   }
-  foretell();
+  preview();
 }
 
 /** Return what is to be entered for a change, if anything. */

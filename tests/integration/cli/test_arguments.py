@@ -52,7 +52,7 @@ def test_app_and_table_may_come_from_the_environment(
         (["consume", "s", "--app="], "app='' is empty"),
         (["consume", "s", "--app=a", "--client-id=\n"], "is empty"),
         (["consume", "s", "--app=a", "--external-id=x"], "give --role too"),
-        (["consume", "s", "--app=a", "--start=soon"], "nor a time like 2026"),
+        (["consume", "s", "--app=a", "--start=soon"], "a time like 2026"),
         (
             ["consume", "s", "--app=a", "--start=2026-01-31T12:00:00"],
             "has no time zone: add Z for UTC",

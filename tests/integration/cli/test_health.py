@@ -68,7 +68,8 @@ def test_a_client_whose_heart_beats_is_alive_and_ready(
         result = run("health", "--ready")
         assert (result.exit_code, result.stdout) == (
             0,
-            "one of billing: alive, ready: it beats, and has its part of the plan\n",
+            "one of billing: alive, ready: its heartbeat advances, and it has its "
+            "part of the plan\n",
         )
         result = run("health", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (
@@ -79,7 +80,7 @@ def test_a_client_whose_heart_beats_is_alive_and_ready(
             "alive": True,
             "ready": True,
             "state": "up",
-            "why": "it beats, and has its part of the plan",
+            "why": "its heartbeat advances, and it has its part of the plan",
         },
     )
     result = run("health")

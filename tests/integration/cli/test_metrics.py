@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
+from kinesumer.exporter.metrics import COUNTERS, GAUGES, PREFIX
 from tests.integration.cli.conftest import finished, lines, words
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.snapshot import Snapshot, state
+from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
 from kinesumer.cli.report_tables import show_status
 from kinesumer.model.positions import Position
@@ -144,7 +144,7 @@ SILENT = {"session of a": 0.5, "session of b": 7.0}
 
 
 def test_each_state_of_a_shard() -> None:
-    assert [state(row, FOUND) for row in SHARDS] == [
+    assert [FOUND.state(row) for row in SHARDS] == [
         "owned",
         "unowned",
         "orphaned",
@@ -167,7 +167,7 @@ def test_a_leader_that_is_dead_leads_nobody() -> None:
     found = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
     told = report("app", "table", found, LAGS, SILENT)
     assert told["leader"] is None
-    assert told["problems"][0] == "nobody leads"
+    assert told["problems"][0] == "no client leads"
 
 
 def test_the_lag_of_a_stream_is_that_of_its_slowest_shard() -> None:
@@ -215,7 +215,7 @@ def test_that_all_clients_are_drained_is_a_problem() -> None:
     found = replace(FOUND, members=[*drained, member("b")])
     assert "drained" not in str(report("app", "table", found, LAGS, SILENT)["problems"])
     told = report("app", "table", replace(FOUND, members=drained), LAGS, SILENT)
-    assert "all clients are drained: nobody may consume" in told["problems"]
+    assert "all clients are drained: no client may consume" in told["problems"]
 
 
 def test_that_a_reset_was_cut_off_is_a_problem() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
     from kinesumer.dashboard.actions import ActionHandler
-    from kinesumer.dashboard.fleet import FleetSource
+    from kinesumer.dashboard.poller import FleetSource
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -55,7 +55,7 @@ class Served(NamedTuple):
     """A fleet's page, and what it is served with."""
 
     url: str
-    watcher: Poller
+    poller: Poller
     guard: Guard
     clock: Clock
 
@@ -64,20 +64,20 @@ class Served(NamedTuple):
 async def served(
     fleet: FleetSource,
     *,
-    desk: ActionHandler | None = None,
+    actions: ActionHandler | None = None,
     port: int = 0,
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
-    about = about._replace(control=desk is not None)
+    about = about._replace(control=actions is not None)
     clock = Clock()
-    watcher = Poller(about, fleet, clock)
+    poller = Poller(about, fleet, clock)
     with listen(port) as opened:
         port = opened.getsockname()[1]
         guard = Guard(port)
-        async with serving(Server(watcher, guard, desk), watcher, opened) as looking:
-            yield Served(guard.link(desk is not None), watcher, guard, clock)
-            assert not looking.done(), "it looked no more"
+        async with serving(Server(poller, guard, actions), poller, opened) as polling:
+            yield Served(guard.link(actions is not None), poller, guard, clock)
+            assert not polling.done(), "polling ended"
 
 
 @asynccontextmanager

@@ -12,19 +12,19 @@ from tests.integration.dashboard.fleet import ToyFleet
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.dashboard.actions import Action
-    from kinesumer.dashboard.fleet import StreamMeasurements
+    from kinesumer.dashboard.poller import StreamMeasurements
 
 
-class FakeDesk:
+class FakeActions:
     """Takes every change, except for one that is refused."""
 
     def __init__(self) -> None:
         self.done: list[Action] = []
 
-    async def foretell(self, change: Action) -> Preview:
+    async def preview(self, change: Action) -> Preview:
         return Preview([f"it will {type(change).__name__}"], "skips 3 records")
 
-    async def carry_out(self, change: Action) -> str:
+    async def apply(self, change: Action) -> str:
         if getattr(change, "client", "") == "last":
             raise ConfigurationError("it is the last\x07 client")
         self.done.append(change)

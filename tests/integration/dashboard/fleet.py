@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot
-from kinesumer.dashboard.fleet import StreamMeasurements
+from kinesumer.dashboard.poller import StreamMeasurements
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import (
     GroupRow,

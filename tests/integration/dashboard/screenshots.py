@@ -72,7 +72,7 @@ def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
 
 async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> None:
     """Let an hour go by, and at its end some things happen."""
-    states = at.watcher.states()
+    states = at.poller.states()
     streams = list(fleet.streams)
     for second in range(0, HOUR_SECONDS, STEP_SECONDS):
         await looked(fleet, at, STEP_SECONDS)
@@ -96,7 +96,7 @@ async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> No
 async def looked(fleet: ToyFleet, at: Served, seconds: float) -> None:
     at.clock.time += seconds
     fleet.beat()
-    at.watcher.hurry()
+    at.poller.wake()
 
 
 def changes(fleet: ToyFleet) -> list[Callable[[], object]]:

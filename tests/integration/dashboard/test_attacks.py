@@ -21,7 +21,7 @@ from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from tests.integration.dashboard.conftest import served, shown_page
-from tests.integration.dashboard.doubles import CountedFleet, FakeDesk
+from tests.integration.dashboard.doubles import CountedFleet, FakeActions
 from tests.integration.dashboard.fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Siege(NamedTuple):
     url: str
     page: Page
     fleet: CountedFleet
-    desk: FakeDesk
+    desk: FakeActions
 
     def is_unharmed(self) -> bool:
         """Tell whether nothing was changed, and nobody was shown the fleet."""
@@ -102,7 +102,7 @@ class Siege(NamedTuple):
 @asynccontextmanager
 async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[Siege]:
     """Serve a fleet that takes changes, and open another server's page."""
-    fleet, desk = CountedFleet(["a"], {"orders": 2}), FakeDesk()
+    fleet, desk = CountedFleet(["a"], {"orders": 2}), FakeActions()
     theirs = web.Application()
     theirs.router.add_get("/", _empty)
     runner = web.AppRunner(theirs)
@@ -110,7 +110,7 @@ async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[S
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    async with served(fleet, desk=cast("ActionHandler", desk)) as at:
+    async with served(fleet, actions=cast("ActionHandler", desk)) as at:
         context = await browser.new_context()
         page = await context.new_page()
         await page.goto(f"http://{host}:{port}/")
@@ -201,7 +201,7 @@ async def test_only_a_post_changes_anything(browser: Browser) -> None:
     async with besieged(browser) as siege:
         headers = {"Origin": siege.url.rstrip("/")}
         for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
-            for path in ("change", "foretell", "token", "change?do=pause"):
+            for path in ("change", "preview", "token", "change?do=pause"):
                 answer = await siege.page.request.fetch(
                     siege.url + path, method=method, data=PAUSE, headers=headers
                 )
@@ -245,11 +245,11 @@ async def test_what_the_table_says_is_text_wherever_it_stands(browser: Browser) 
     ):
         await page.evaluate("() => { window.untaken = document.title; }")
         fleet.trouble = CorruptRowError(HOSTILE)
-        at.watcher.hurry()
+        at.poller.wake()
         await expect(page.locator("#notices")).to_contain_text("what you see is old")
         fleet.trouble = None
         fleet.join(f"another {HOSTILE}")
-        at.watcher.hurry()
+        at.poller.wake()
         await expect(page.locator("#events")).to_contain_text("another")
         for option in await page.get_by_role("option").all():
             await option.click()

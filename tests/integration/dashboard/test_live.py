@@ -14,7 +14,7 @@ from playwright.async_api import expect
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.admin.connect import NO_ROLES, connect
 from kinesumer.dashboard.actions import ActionHandler
-from kinesumer.dashboard.fleet import StoreFleetSource
+from kinesumer.dashboard.poller import StoreFleetSource
 from kinesumer.local import EmbeddedAws
 from kinesumer.runtime.clock import SystemClock
 from tests.integration.dashboard.conftest import served, shown_page
@@ -70,7 +70,7 @@ async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
             fleet = StoreFleetSource("billing", clients, store, SystemClock())
             desk = ActionHandler("billing", clients, store, NO_ROLES)
             async with (
-                served(fleet, desk=desk) as at,
+                served(fleet, actions=desk) as at,
                 shown_page(browser, at.url) as page,
             ):
                 await page.get_by_role("button", name="Seek all").click()
@@ -123,7 +123,7 @@ async def position_is_stored(store: StateStore) -> bool:
 async def test_a_client_is_paused_resumed_and_sought_from_the_page(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.dashboard.poller.SHORTEST_SECONDS", 0.2)
+    monkeypatch.setattr("kinesumer.dashboard.poller.MIN_INTERVAL_SECONDS", 0.2)
     seen: list[bytes] = []
     async with EmbeddedAws() as aws:
         for name, value in aws.environment().items():
@@ -138,7 +138,7 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
             fleet = StoreFleetSource("billing", clients, store, SystemClock())
             desk = ActionHandler("billing", clients, store, NO_ROLES)
             async with (
-                served(fleet, desk=desk) as at,
+                served(fleet, actions=desk) as at,
                 shown_page(browser, at.url) as page,
             ):
                 assert page.url.endswith("/"), "the invitation is gone"

@@ -83,7 +83,7 @@ async def test_children_lie_beneath_the_parent_that_drains(browser: Browser) -> 
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         parent = page.locator('[data-id="shardId-000000000001"]').first
         left, right = fleet.split(shard(1))
-        at.watcher.hurry()
+        at.poller.wake()
         child = page.locator(f'[data-id="{left.shard_id}"]')
         await expect(child).to_have_attribute(
             "aria-label", re.compile("Shard 4, waiting for its parent 1")
@@ -106,7 +106,7 @@ async def test_events_are_listed_and_spoken(browser: Browser) -> None:
         fleet.join("worker-3")
         fleet.plan()
         fleet.settle()
-        at.watcher.hurry()
+        at.poller.wake()
         events = page.locator("#events")
         await expect(events).to_contain_text("worker-3 joined")
         await expect(events).to_contain_text("moved from worker-2 to worker-3")
@@ -130,7 +130,7 @@ async def test_pauses_drains_and_silent_hearts_are_seen(browser: Browser) -> Non
         await expect(option.first).to_be_attached()
         at.clock.time = 4
         fleet.beat(but=["worker-1"])
-        at.watcher.hurry()
+        at.poller.wake()
         row = page.get_by_role("row", name=re.compile("worker-1"))
         await expect(row).to_contain_text("silent")
         await expect(problems).to_contain_text("worker-1 looks stalled")
@@ -187,7 +187,7 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
         fleet.join("worker-3")
         fleet.plan()
         fleet.settle()
-        at.watcher.hurry()
+        at.poller.wake()
         await expect(page.locator("#members")).to_contain_text("worker-3")
         pictures = await page.evaluate(
             """async () => {
@@ -207,7 +207,7 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
 
 async def test_whatever_takes_a_click_has_a_name(browser: Browser) -> None:
     fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
-    async with served(fleet, desk=cast("ActionHandler", object())) as at:
+    async with served(fleet, actions=cast("ActionHandler", object())) as at:
         async with shown_page(browser, at.url) as page:
             await page.get_by_text("Shards as a table").click()
             nameless = await page.evaluate(
@@ -250,7 +250,7 @@ async def test_ids_of_others_are_text_and_nothing_else(browser: Browser) -> None
     )
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         fleet.join("\u0007<b>bell</b>")
-        at.watcher.hurry()
+        at.poller.wake()
         await expect(page.locator("#events")).to_contain_text("<b>bell</b> joined")
         await expect(page.locator("#members")).to_contain_text(HOSTILE)
         told = "line\\u{a}end\\u{202e}right to left"
@@ -308,7 +308,7 @@ async def test_the_page_follows_again_when_the_server_is_back(
 async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
     browser: Browser,
 ) -> None:
-    async with served(small(), desk=cast("ActionHandler", object())) as at:
+    async with served(small(), actions=cast("ActionHandler", object())) as at:
         async with shown_page(browser, at.url) as page:
             pause = page.get_by_role("button", name="Pause orders")
             await expect(pause).to_be_visible()
@@ -328,12 +328,12 @@ async def test_trouble_is_told_and_what_was_seen_stays(browser: Browser) -> None
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
-        at.watcher.hurry()
+        at.poller.wake()
         problems = page.get_by_role("region", name="Problems")
         await expect(problems).to_contain_text("DynamoDB doesn't answer")
         await expect(page.get_by_role("option")).to_have_count(6)
         fleet.trouble = None
-        at.watcher.hurry()
+        at.poller.wake()
         await expect(problems).to_be_hidden()
 
 

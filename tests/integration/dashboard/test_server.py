@@ -14,7 +14,7 @@ from kinesumer.dashboard.auth import TOKEN_HEADER
 from kinesumer.dashboard.server import listen
 from kinesumer.errors import ConfigurationError
 from tests.integration.dashboard.conftest import Served, served
-from tests.integration.dashboard.doubles import CountedFleet, FakeDesk
+from tests.integration.dashboard.doubles import CountedFleet, FakeActions
 from tests.integration.dashboard.fleet import ToyFleet
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def fleet() -> CountedFleet:
 
 
 @pytest.fixture
-def desk() -> FakeDesk:
-    return FakeDesk()
+def desk() -> FakeActions:
+    return FakeActions()
 
 
 @pytest_asyncio.fixture
-async def at(fleet: CountedFleet, desk: FakeDesk) -> AsyncIterator[Served]:
-    async with served(fleet, desk=cast("ActionHandler", desk)) as found:
+async def at(fleet: CountedFleet, desk: FakeActions) -> AsyncIterator[Served]:
+    async with served(fleet, actions=cast("ActionHandler", desk)) as found:
         yield found
 
 
@@ -128,16 +128,16 @@ async def test_the_printed_link_is_good_for_one_exchange(
 
 
 async def test_changes_need_the_token(
-    http: aiohttp.ClientSession, at: Served, desk: FakeDesk
+    http: aiohttp.ClientSession, at: Served, desk: FakeActions
 ) -> None:
     secret = await token(http, at)
-    for path in ("foretell", "change"):
+    for path in ("preview", "change"):
         for wrong in ("", "x", at.url.partition("#token=")[2]):
             status, answer = await post(http, at, path, PAUSE, **{TOKEN_HEADER: wrong})
             assert (status, "token" in answer["error"]) == (403, True)
     assert desk.done == []
     header = {TOKEN_HEADER: secret}
-    assert await post(http, at, "foretell", PAUSE, **header) == (
+    assert await post(http, at, "preview", PAUSE, **header) == (
         200,
         {"lines": ["it will Pause"], "summary": "skips 3 records"},
     )
@@ -147,7 +147,7 @@ async def test_changes_need_the_token(
 
 
 async def test_what_is_no_change_and_what_is_refused_are_told(
-    http: aiohttp.ClientSession, at: Served, desk: FakeDesk
+    http: aiohttp.ClientSession, at: Served, desk: FakeActions
 ) -> None:
     header = {TOKEN_HEADER: await token(http, at)}
     for wrong in ({"do": "delete"}, {"do": "pause", "force": True}, {"do": "drain"}, 7):
@@ -187,7 +187,7 @@ async def test_states_come_as_events_and_only_while_somebody_watches(
         state = await next_state(answer)
         assert (state["app"], state["totals"]["shards"]) == ("billing", 2)
         fleet.join("b")
-        at.watcher.hurry()
+        at.poller.wake()
         state = await next_state(answer)
         assert [event["text"] for event in state["events"]] == ["b joined"]
         assert state["events"][0]["number"] == 1
@@ -199,14 +199,14 @@ async def test_lags_of_before_a_rest_are_forgotten(
     fleet: CountedFleet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinesumer.dashboard.poller.SHORTEST_SECONDS", 0.01)
+    monkeypatch.setattr("kinesumer.dashboard.poller.MIN_INTERVAL_SECONDS", 0.01)
     monkeypatch.setattr("kinesumer.dashboard.poller.MEASURING_SECONDS", 0.01)
-    states = at.watcher.states()
+    states = at.poller.states()
     assert json.loads(await anext(states))["totals"]["millis_behind"] == 0
     await states.aclose()
     await asyncio.sleep(0.1)
     fleet.slow = True
-    states = at.watcher.states()
+    states = at.poller.states()
     assert json.loads(await anext(states))["totals"]["millis_behind"] is None
     await states.aclose()
 
@@ -214,7 +214,7 @@ async def test_lags_of_before_a_rest_are_forgotten(
 async def test_a_second_page_has_the_newest_state_without_a_look(
     http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
-    first, second = at.watcher.states(), at.watcher.states()
+    first, second = at.poller.states(), at.poller.states()
     state = await anext(first)
     assert await anext(second) == state
     assert fleet.looks == 1

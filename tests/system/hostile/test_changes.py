@@ -45,14 +45,14 @@ async def test_a_change_of_what_there_is_not_is_foretold_to_nobody(
     client = world.client("c1")
     await world.until(lambda: client.held)
     with pytest.raises(ConfigurationError):
-        await desk(world).foretell(change)
+        await desk(world).preview(change)
     with pytest.raises(ConfigurationError):
-        await desk(world).carry_out(change)
+        await desk(world).apply(change)
 
 
 @in_virtual_time
 async def test_a_stream_called_by_its_name_is_the_stream(world: World) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)
-    first, *_ = (await desk(world).foretell(Pause(stream="orders"))).lines
+    first, *_ = (await desk(world).preview(Pause(stream="orders"))).lines
     assert first == "c1 gives up 1 shard of orders"

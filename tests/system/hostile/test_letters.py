@@ -45,7 +45,7 @@ def read(letter: DeadLetter) -> None:
     held = StoredLetter(letter, [])
     dlq._list_line(held)
     json.dumps(dlq._letter_report(letter))
-    Filter(error="E", since=datetime.now(UTC)).fits(letter)
+    Filter(error="E", since=datetime.now(UTC)).matches(letter)
     sorted([letter, letter], key=shard_order)
     sorted([letter.failed_at, datetime.now(UTC)])
     entry = to_entry(letter)

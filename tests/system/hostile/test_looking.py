@@ -29,7 +29,6 @@ from kinesumer.exporter.metrics import (
     AppMetrics,
     AppReading,
     build_metrics,
-    unconsumed_shards,
 )
 from kinesumer.migration import positions
 from kinesumer.model.rows import ShardRow, StreamRow
@@ -103,7 +102,7 @@ def look(first: Snapshot, second: Snapshot) -> None:
     msgspec.json.encode(
         build_state(ABOUT, ViewInput(now, 1.0, 2.0, lags, events=find_events(was, now)))
     )
-    since = dict.fromkeys(unconsumed_shards(second), 0.0)
+    since = {key: 0.0 for arn in second.shards for key in second.unconsumed(arn)}
     account = AppMetrics(APP, 1, 0, AppReading(now, lags, since, 1.0, 1.0))
     generate_latest(Collected(build_metrics([account])))
     told(first, second)
@@ -121,9 +120,11 @@ class Collected:
 
 
 def told(first: Snapshot, second: Snapshot) -> None:
-    silent = {member.session: 1e6 for member in second.alive}
-    seen = Examined(app=APP, first=first, second=second, seconds=100.0, silent=silent)
-    for check in runner.CHECKS_OF_AN_APP:
+    ages = {member.session: 1e6 for member in second.alive}
+    seen = Examined(
+        app=APP, first=first, second=second, seconds=100.0, heartbeat_ages=ages
+    )
+    for check in runner.APP_CHECK_FUNCTIONS:
         list(check(seen))
     members = [Consumer(m.client_id, m.label, m.weight) for m in second.alive]
     held = [ShardLoad(row.owner_id) for page in second.shards.values() for row in page]

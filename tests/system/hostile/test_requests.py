@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from kinesumer.dashboard.auth import TOKEN_HEADER
 from tests.integration.dashboard.conftest import served
-from tests.integration.dashboard.doubles import FakeDesk
+from tests.integration.dashboard.doubles import FakeActions
 from tests.integration.dashboard.fleet import ToyFleet
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Page(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def page() -> AsyncIterator[Page]:
     fleet = ToyFleet(["a"], {"orders": 2})
-    async with served(fleet, desk=cast("ActionHandler", FakeDesk())) as at:
+    async with served(fleet, actions=cast("ActionHandler", FakeActions())) as at:
         port = int(at.url.split(":")[2].split("/")[0])
         token = at.guard.exchange(at.url.partition("#token=")[2])
         assert token is not None
@@ -80,7 +80,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
-@pytest.mark.parametrize("path", ["change", "foretell", "token"])
+@pytest.mark.parametrize("path", ["change", "preview", "token"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_body_that_is_no_change_is_refused(
     page: Page, caplog: pytest.LogCaptureFixture, path: str, body: bytes

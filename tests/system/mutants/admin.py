@@ -43,7 +43,7 @@ MUTANTS = (
     control(
         "a seek to LATEST opens what has ended",
         "Seek",
-        "_wanted",
+        "_plan_stream",
         drop("reopens or not row.ended"),
     ),
     control(

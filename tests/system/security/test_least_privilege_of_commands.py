@@ -14,8 +14,7 @@ import pytest
 from kinesumer import AccessDeniedError, Kinesumer, Start
 from kinesumer.admin.connect import Roles, connect
 from kinesumer.dashboard.actions import ActionHandler, Pause, Resume, Seek
-from kinesumer.dashboard.fleet import StoreFleetSource
-from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.table_definition import STATE_STORE
@@ -118,9 +117,9 @@ async def one_state(accounts: Accounts) -> dict[str, Any]:
     clock = SystemClock()
     async with connect(STATE_STORE, None) as (clients, store):
         fleet = StoreFleetSource("app", clients, store, clock, Roles())
-        watcher = Poller(DashboardInfo("app", STATE_STORE), fleet, clock)
-        looking = asyncio.create_task(watcher.run())
-        states = watcher.states()
+        poller = Poller(DashboardInfo("app", STATE_STORE), fleet, clock)
+        looking = asyncio.create_task(poller.run())
+        states = poller.states()
         state: dict[str, Any] = json.loads(await anext(states))
         await states.aclose()
         looking.cancel()
@@ -159,8 +158,8 @@ async def test_its_changes_need_what_a_consumer_may(
         accounts.enforce({USER: "viewer"})
         for change in changes:
             with pytest.raises(AccessDeniedError, match="dynamodb:UpdateItem"):
-                await desk.carry_out(change)
+                await desk.apply(change)
         accounts.aws.allow()
         accounts.enforce({USER: "consumer"})
         for change in changes:
-            await desk.carry_out(change)
+            await desk.apply(change)

@@ -13,8 +13,7 @@ from kinesumer import Kinesumer, Record, RetryPolicy, Start, blocking
 from kinesumer.admin.connect import connect, parse_roles
 from kinesumer.dashboard.actions import ActionHandler
 from kinesumer.dashboard.auth import TOKEN_HEADER, Guard
-from kinesumer.dashboard.fleet import StoreFleetSource
-from kinesumer.dashboard.poller import Poller
+from kinesumer.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.dashboard.server import Server, listen, page_files, serving
 from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.dead_letters.targets import check_target
@@ -206,24 +205,24 @@ async def look(accounts: Accounts, evidence: Evidence) -> None:
         aiohttp.ClientSession() as http,
     ):
         fleet = StoreFleetSource("app", clients, store, clock, roles)
-        watcher = Poller(DashboardInfo("app", STATE_STORE, control=True), fleet, clock)
+        poller = Poller(DashboardInfo("app", STATE_STORE, control=True), fleet, clock)
         with listen(0) as opened:
             guard = Guard(opened.getsockname()[1])
             url, _, invitation = guard.link(control=True).partition("#token=")
             token = guard.exchange(invitation)
             headers = {"Origin": url.rstrip("/"), TOKEN_HEADER: token or ""}
-            server = Server(watcher, guard, ActionHandler("app", clients, store, roles))
-            async with serving(server, watcher, opened):
+            server = Server(poller, guard, ActionHandler("app", clients, store, roles))
+            async with serving(server, poller, opened):
                 for denied in ([], ["sts:*", "kinesis:*"], ["*"]):
                     for action in denied:
                         accounts.aws.deny(action)
-                    watcher.hurry()
-                    states = watcher.states()
+                    poller.wake()
+                    states = poller.states()
                     for _ in range(2):
-                        watcher.hurry()
+                        poller.wake()
                         evidence.add("states", await anext(states))
                     await states.aclose()
-                    for path in ("foretell", "change"):
+                    for path in ("preview", "change"):
                         seek = {"do": "seek", "to": "LATEST"}
                         change = http.post(url + path, json=seek, headers=headers)
                         async with change as answer:
@@ -232,7 +231,7 @@ async def look(accounts: Accounts, evidence: Evidence) -> None:
                 for name in ("", *page_files()):
                     async with http.get(url + name) as answer:
                         evidence.add("pages", await answer.read())
-        evidence.add_objects(server, watcher, clients)
+        evidence.add_objects(server, poller, clients)
         assert not evidence.leaks({"token": token or "", "invitation": invitation})
 
 

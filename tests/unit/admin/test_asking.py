@@ -124,7 +124,7 @@ async def test_reads_of_one_shard_keep_their_pace(
         slept.append(round(seconds))
 
     monkeypatch.setattr("asyncio.sleep", sleep)
-    asked = PacedReader(min_read_interval_seconds=60.0)
+    asked = PacedReader(interval_seconds=60.0)
     for _ in range(3):
         await read(Source(), asked)
     await asked.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]

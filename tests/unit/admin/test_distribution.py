@@ -86,7 +86,7 @@ def test_clusters_are_named_by_labels_zones_or_ids(
 
 @pytest.mark.parametrize("by", ["", "colour", "prefix:0", "prefix:10", "label:1"])
 def test_another_way_to_name_clusters_is_refused(by: str) -> None:
-    with pytest.raises(ConfigurationError, match="neither label nor zone nor prefix"):
+    with pytest.raises(ConfigurationError, match="give label, zone or prefix"):
         cluster_by(by)
 
 

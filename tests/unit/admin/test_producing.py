@@ -157,7 +157,7 @@ def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
     said: list[FailedLines] = []
     lines = [b"good", b"x" * 2000, b"good too"]
     stream = Stream()
-    outcome = run(produce(stream, lines, parser(), say=said.append))
+    outcome = run(produce(stream, lines, parser(), on_failed=said.append))
     assert outcome.not_put == said
     assert [(part.first, part.last) for part in said] == [(2, 2)]
     assert "more than the 1,000" in said[0].reason
@@ -226,8 +226,8 @@ def test_a_line_of_json_is_a_record(line: bytes, entry: Entry | None) -> None:
         (b'{"data": "x"}', "partition_key is null"),
         (b'{"partition_key": "k"}', "data is null"),
         (b'{"partition_key": "k", "data": null}', "data is null"),
-        (b'{"partition_key": "k", "data_base64": "%"}', "no base64"),
-        (b'{"partition_key": "k", "data": "x", "data_base64": ""}', "both data and"),
+        (b'{"partition_key": "k", "data_base64": "%"}', "valid base64"),
+        (b'{"partition_key": "k", "data": "x", "data_base64": ""}', "both set"),
         (
             b'{"partition_key": "k", "data": "x", "explicit_hash_key": "-1"}',
             "explicit_hash_key",
@@ -260,7 +260,9 @@ def test_a_line_without_the_keys_field_has_a_reason(line: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["", "random:x", "field:", "constant", "hash:x"])
 def test_other_keys_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="neither random nor"):
+    with pytest.raises(
+        ConfigurationError, match="give random, field:NAME or constant:TEXT"
+    ):
         parse_key(text)
 
 

@@ -324,7 +324,7 @@ async def test_one_shard_that_waits_for_its_parents_still_waits(
 async def test_a_position_needs_its_shard(world: World) -> None:
     desk = Desk(world)
     await desk.found()
-    with pytest.raises(ConfigurationError, match="say of which shard"):
+    with pytest.raises(ConfigurationError, match="name the shard"):
         await desk.seek(Position("5"))
 
 

@@ -14,8 +14,7 @@ from kinesumer.admin.snapshot import Snapshot
 from kinesumer.cli.terminal_view.drawing import Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, LETTERS, Glyphs, colour, duration
 from kinesumer.dashboard.model import Event, History, Line
-from kinesumer.dashboard.palette import HUES, PATTERNS
-from kinesumer.dashboard.view_model import DashboardInfo, ViewInput
+from kinesumer.dashboard.view_model import HUES, PATTERNS, DashboardInfo, ViewInput
 from kinesumer.dashboard.view_model import build_state as page
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start

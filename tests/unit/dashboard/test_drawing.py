@@ -10,8 +10,12 @@ from kinesumer.admin.lag import Lags
 from kinesumer.admin.observation import observe
 from kinesumer.dashboard.history import LagHistory
 from kinesumer.dashboard.layout import assign_lanes
-from kinesumer.dashboard.palette import assign_slots
-from kinesumer.dashboard.view_model import DashboardInfo, ViewInput, build_state
+from kinesumer.dashboard.view_model import (
+    DashboardInfo,
+    ViewInput,
+    assign_slots,
+    build_state,
+)
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.fleet import ToyFleet, arn_of
 
@@ -24,8 +28,8 @@ def shard(number: int) -> ShardKey:
 
 
 def drawn(fleet: ToyFleet) -> State:
-    sighting = observe(None, fleet.snapshot(), fleet.millis, 0)
-    seen = ViewInput(sighting, 0, 2, Lags(fleet.millis, {}), fleet.rates)
+    observation = observe(None, fleet.snapshot(), fleet.millis, 0)
+    seen = ViewInput(observation, 0, 2, Lags(fleet.millis, {}), fleet.rates)
     return build_state(DashboardInfo("billing", "table"), seen)
 
 

@@ -66,7 +66,7 @@ def test_a_client_joins_and_takes_shards_over(looker: Looker, fleet: ToyFleet) -
             ("moved", "orders: shard 2 moved from b to a"),
             ("moved", "orders: shard 3 moved from b to c"),
         ]
-        or looker.last.found.owned["session of c"]
+        or looker.last.snapshot.owned["session of c"]
     )
 
 
@@ -82,7 +82,7 @@ def test_a_silent_client_stalls_and_is_fenced(looker: Looker, fleet: ToyFleet) -
     assert looker.look() == [("stalled", "b stalled: no heartbeat for 4 s")]
     fleet.bury("b")
     fleet.beat()
-    assert looker.look() == [("fenced", "b was fenced: its heart had stopped")]
+    assert looker.look() == [("fenced", "b was fenced: its heartbeat had stopped")]
 
 
 def test_a_stalled_client_that_beats_again_recovers(
@@ -92,7 +92,7 @@ def test_a_stalled_client_that_beats_again_recovers(
         fleet.beat(but=["b"])
         looker.look()
     fleet.beat()
-    assert looker.look() == [("recovered", "b beats again")]
+    assert looker.look() == [("recovered", "b sends heartbeats again")]
 
 
 def test_a_client_leaves(looker: Looker, fleet: ToyFleet) -> None:
@@ -116,7 +116,7 @@ def test_after_a_long_time_without_looks_it_is_not_known_which(
 ) -> None:
     fleet.bury("b")
     fleet.beat()
-    told = ("fenced", "b left or was fenced, while nobody looked")
+    told = ("fenced", "b left or was fenced, while no page was open")
     assert looker.look(600) == [told]
 
 
@@ -129,7 +129,7 @@ def test_another_client_leads(looker: Looker, fleet: ToyFleet) -> None:
 def test_nobody_leads_any_more(looker: Looker, fleet: ToyFleet) -> None:
     fleet.beat()
     fleet.leader = ""
-    assert looker.look() == [("leaderless", "nobody leads: a no longer does")]
+    assert looker.look() == [("leaderless", "no client leads: a no longer does")]
 
 
 def test_a_shard_splits_and_is_read_to_its_end(looker: Looker, fleet: ToyFleet) -> None:
@@ -197,7 +197,7 @@ def test_drained_clients_and_seeks_are_told(looker: Looker, fleet: ToyFleet) -> 
         fleet.shards[shard(number)] = row._replace(position=Position("1" * 20))
     assert looker.look() == [
         ("drained", "b is drained"),
-        ("sought", "orders: 2 shards sought"),
+        ("sought", "orders: 2 shards seeked"),
     ]
 
 

@@ -11,12 +11,13 @@ from kinesumer.admin.lag import Lags
 from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.exporter.metrics import (
+    COUNTERS,
+    GAUGES,
+    PREFIX,
     AppMetrics,
     AppReading,
     build_metrics,
-    unconsumed_shards,
 )
-from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
 from kinesumer.model.rows import (
     GroupRow,
     LeaderRow,
@@ -77,12 +78,16 @@ FOUND = Snapshot(
 LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 7_200_000}, {}, {ARN: 24})
 
 
+def unconsumed(found: Snapshot) -> list[ShardKey]:
+    return [key for arn in found.shards for key in found.unconsumed(arn)]
+
+
 def told(found: Snapshot = FOUND, **more: Any) -> dict[str, dict[Any, float]]:
     """Return the samples of one app's look, by name and labels."""
-    since = dict.fromkeys(unconsumed_shards(found), 70.0)
-    sighting = observe(observe(None, found, {}, 98.0), found, {}, 100.0)
-    fields: dict[str, Any] = {"lags": LAGS, "neglected": since, **more}
-    look = AppReading(sighting, at=1e9, seconds=0.1, **fields)
+    since = dict.fromkeys(unconsumed(found), 70.0)
+    observation = observe(observe(None, found, {}, 98.0), found, {}, 100.0)
+    fields: dict[str, Any] = {"lags": LAGS, "unconsumed_since": since, **more}
+    look = AppReading(observation, at=1e9, seconds=0.1, **fields)
     return samples(AppMetrics("a", 3, 1, look))
 
 
@@ -144,7 +149,7 @@ def test_a_paused_shard_is_nobodys_fault() -> None:
     found = told()
     assert of(found["paused_shards"]) == 1
     everything = replace(FOUND, group=GroupRow("g", paused=True))
-    assert unconsumed_shards(everything) == []
+    assert unconsumed(everything) == []
     assert of(told(everything)["paused_shards"]) == 5
     assert of(told(everything)["unowned_seconds"]) == 0
 

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from kinesumer.exporter.metrics import MEMBER_STATES, SHARD_STATES
-from kinesumer.exporter.names import COUNTERS, GAUGES, PREFIX
+from kinesumer.exporter.metrics import (
+    COUNTERS,
+    GAUGES,
+    MEMBER_STATES,
+    PREFIX,
+    SHARD_STATES,
+)
 from tests.unit.exporter.promql import named
 
 if TYPE_CHECKING:

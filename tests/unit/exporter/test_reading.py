@@ -46,9 +46,9 @@ async def test_a_live_group_is_counted(world: World) -> None:
     await world.until(lambda: len(client.held) == 2)
     one = reading(world)
     await one.read(NO_CLIENTS, world.table)
-    assert one.account.look is not None
-    assert one.account.look.sighting.found.leader_id == "c1"
-    assert one.account.look.neglected == {}
+    assert one.metrics.reading is not None
+    assert one.metrics.reading.observation.snapshot.leader_id == "c1"
+    assert one.metrics.reading.unconsumed_since == {}
 
 
 @in_virtual_time
@@ -63,9 +63,11 @@ async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
     await one.read(NO_CLIENTS, world.table)
     await asyncio.sleep(20.0)
     await one.read(NO_CLIENTS, world.table)
-    look = one.account.look
+    look = one.metrics.reading
     assert look is not None
-    assert [look.sighting.at - since for since in look.neglected.values()] == [
+    assert [
+        look.observation.at - since for since in look.unconsumed_since.values()
+    ] == [
         pytest.approx(20.0),
         pytest.approx(20.0),
     ]
@@ -84,7 +86,7 @@ async def test_a_fault_is_logged_when_it_begins_and_when_it_is_over(
         f"app {APP} couldn't be read: no answer",
         f"app {APP} can be read again",
     ]
-    assert (one.account.reads, one.account.errors) == (6, 3)
+    assert (one.metrics.reads, one.metrics.errors) == (6, 3)
 
 
 @in_virtual_time
@@ -96,4 +98,4 @@ async def test_what_no_waiting_mends_ends_the_start_and_not_a_running_exporter(
     with pytest.raises(AccessDeniedError):
         await one.read(NO_CLIENTS, denied)
     await one.read(NO_CLIENTS, denied)
-    assert one.account.look is None
+    assert one.metrics.reading is None

@@ -85,7 +85,7 @@ def seen(
         "first": early,
         "second": second or first or found(),
         "seconds": 10.0,
-        "silent": {"session of a": 0.5},
+        "heartbeat_ages": {"session of a": 0.5},
         "streams": {ARN: listed()},
         **more,
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kinesumer.admin.doctor.clock_skew import ClockReading, clock_skew
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.doctor.permission_probe import Probe, failed_probes
-from kinesumer.admin.doctor.state_store import unusable_store
+from kinesumer.admin.doctor.permission_probe import Probe, failed_probes, unusable_store
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate, worst
-from kinesumer.admin.doctor.runner import CHECKS_OF_AN_APP
+from kinesumer.admin.doctor.runner import APP_CHECK_FUNCTIONS
 from tests.unit.admin.doctor.looks import seen
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.doctor.observation import AppObservation
 
 
-@pytest.mark.parametrize("check", CHECKS_OF_AN_APP, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", APP_CHECK_FUNCTIONS, ids=lambda check: check.__name__)
 def test_a_healthy_app_has_no_findings(
     check: Callable[[AppObservation], Iterator[Finding]],
 ) -> None:

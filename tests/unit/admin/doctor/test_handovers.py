@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin.doctor.hand_overs import stuck_hand_overs
+from kinesumer.admin.doctor.ownership import stuck_hand_overs
 from kinesumer.model.streams import HASH_KEYS
 from tests.unit.admin.doctor.looks import HALF, found, member, row, seen
 
@@ -26,8 +26,8 @@ def test_a_shard_that_moves_in_both_looks_is_told() -> None:
 
 
 def test_a_giver_that_stands_still_is_told() -> None:
-    [one] = stuck_hand_overs(seen(moving(), silent={"session of a": 5.0}))
-    assert "a stands still" in one.advice
+    [one] = stuck_hand_overs(seen(moving(), heartbeat_ages={"session of a": 5.0}))
+    assert "a is stalled" in one.advice
 
 
 def test_a_shard_that_has_arrived_isnt_told() -> None:

@@ -39,7 +39,7 @@ def test_an_ended_row_covers_nothing() -> None:
 def test_keys_planned_for_nobody_are_told_if_it_lasts() -> None:
     half = found(members=[member("a", 0, HALF - 1)])
     [one] = uncovered_hash_keys(seen(half))
-    assert "planned for nobody" in one.text
+    assert "planned for no client" in one.text
     assert not list(uncovered_hash_keys(seen(half, found())))
 
 

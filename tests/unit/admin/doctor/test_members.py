@@ -27,14 +27,14 @@ def test_a_reset_that_was_cut_off_is_critical() -> None:
     cut_off = found(group=GroupRow("id", resetting=True))
     [one] = member_problems(seen(cut_off))
     assert one.severity is Severity.CRITICAL
-    assert "clients that start are refused" in one.text
+    assert "clients can't start" in one.text
     assert not list(member_problems(seen(cut_off, found())))
 
 
 def test_nobody_leading_is_told_if_it_lasts() -> None:
     leaderless = found(leader=None)
     assert any(
-        "nobody has led" in one.text for one in member_problems(seen(leaderless))
+        "no client has led" in one.text for one in member_problems(seen(leaderless))
     )
     assert not list(member_problems(seen(leaderless, found())))
 
@@ -47,7 +47,7 @@ def test_a_leader_that_changes_again_and_again_is_told() -> None:
 
 
 def test_nobody_alive_is_critical_though_the_last_who_died_isnt_fenced() -> None:
-    one, two = member_problems(seen(silent={"session of a": 5.0}))
+    one, two = member_problems(seen(heartbeat_ages={"session of a": 5.0}))
     assert "no client is alive" in one.text
     assert "unchanged" in two.text
 
@@ -55,10 +55,10 @@ def test_nobody_alive_is_critical_though_the_last_who_died_isnt_fenced() -> None
 def test_a_heart_that_stands_still_is_told() -> None:
     silent = {"session of a": 5.0, "session of b": 0.5}
     [one] = member_problems(
-        seen(found(members=[member("a"), member("b")]), silent=silent)
+        seen(found(members=[member("a"), member("b")]), heartbeat_ages=silent)
     )
     assert "unchanged for 5.0 s" in one.text
-    assert not list(member_problems(seen(silent={"session of a": 2.5})))
+    assert not list(member_problems(seen(heartbeat_ages={"session of a": 2.5})))
 
 
 def test_degraded_and_drained_members_are_told() -> None:

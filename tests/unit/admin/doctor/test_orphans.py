@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.doctor.orphans import orphan_shards
+from kinesumer.admin.doctor.ownership import orphan_shards
 from kinesumer.model.streams import HASH_KEYS, Shard
 from tests.unit.admin.doctor.looks import ARN, HALF, found, listed, member, row, seen
 
@@ -17,7 +17,7 @@ CHILDREN = [
 def test_a_row_whose_shard_is_gone_tells_of_lost_records() -> None:
     one, *_ = orphan_shards(seen(streams={ARN: listed(listing=CHILDREN)}))
     assert one.severity is Severity.CRITICAL
-    assert "no longer knows shardId-0" in one.text
+    assert "no longer lists shardId-0" in one.text
 
 
 def test_a_row_that_has_ended_may_be_gone() -> None:
@@ -72,7 +72,7 @@ def test_a_shard_of_the_dead_is_told() -> None:
 def test_clients_that_are_all_drained_are_told() -> None:
     idle = found([row(0, owner=""), row(1)], [member("a", drained=True)])
     [one] = orphan_shards(seen(idle))
-    assert "all clients that ask for it are drained" in one.text
+    assert "all clients that consume the stream are drained" in one.text
     assert "--undo" in one.advice
 
 
@@ -86,4 +86,4 @@ def test_a_stream_that_nobody_asks_for_is_told() -> None:
         [row(0, owner=""), row(1, owner="")], [member("a", streams=frozenset())]
     )
     [one] = orphan_shards(seen(unwanted))
-    assert "nobody who lives asks for this stream" in one.text
+    assert "no live client consumes this stream" in one.text

@@ -23,7 +23,7 @@ def test_positions_that_are_right_arent_told() -> None:
 def test_each_kind_of_trouble_is_told_once_with_its_shards() -> None:
     [one] = positions(verify.EXPIRED, verify.EXPIRED)
     assert one.severity is Severity.WARNING
-    assert one.text.startswith("expired: shardId-0, shardId-1: retention has passed")
+    assert one.text.startswith("expired: shardId-0, shardId-1: its record is older")
     two = positions(verify.FOREIGN, verify.EXPIRED)
     assert [each.severity for each in two] == [Severity.CRITICAL, Severity.WARNING]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.doctor.finding import Finding, Severity
-from kinesumer.admin.doctor.retention import expiring_records
+from kinesumer.admin.doctor.positions import expiring_records
 from kinesumer.model.streams import Start
 from tests.unit.admin.doctor.looks import ARN, KEYS, listed, look, seen
 

@@ -41,7 +41,7 @@ def test_a_shard_far_above_the_others_is_noted() -> None:
     usual = ArrivalSample(200, 200, 10.0)
     [one] = hot_shards(arriving(a=usual, b=usual, c=ArrivalSample(3_000, 3_000, 10.0)))
     assert one.severity is Severity.NOTE
-    assert "c (30% of a shard's limit, the middle one has 2%)" in one.text
+    assert "c (30% of a shard's limit, the median is 2%)" in one.text
 
 
 def test_little_traffic_may_be_uneven() -> None:
@@ -57,7 +57,7 @@ def test_refused_reads_of_a_shard_that_is_caught_up_tell_of_others() -> None:
     refusing = listed(throttled={"shardId-0": 2, "shardId-1": 1})
     [one] = throttled_shards(seen(streams={ARN: refusing}))
     assert one.severity is Severity.WARNING
-    assert "shardId-0 refused reads" in one.text
+    assert "shardId-0 throttled the doctor's reads" in one.text
 
 
 def test_refused_reads_of_a_shard_that_is_behind_are_its_owners() -> None:

@@ -91,7 +91,7 @@ class Reading:
             self.source,
             await self.source.describe(),
             take,
-            say=self.said.append,
+            report=self.said.append,
             clock=SystemClock(),
             chance=random.Random(1),
         )
@@ -178,7 +178,7 @@ async def test_what_retention_took_is_told(orders: Reading) -> None:
     orders.source.iterators = [TrimmedPositionError("gone")]
     start = Start(type="AT_TIMESTAMP", timestamp=1.0)
     assert await orders.tail(1, start) == [b"a"]
-    assert orders.said == ["records were lost to retention: gone"]
+    assert orders.said == ["records older than the retention were lost: gone"]
 
 
 async def test_a_shard_that_is_gone_ends_and_its_children_follow(

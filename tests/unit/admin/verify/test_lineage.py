@@ -38,7 +38,7 @@ def test_other_hash_keys_are_told() -> None:
 
 def test_a_parent_that_a_row_lacks_is_told() -> None:
     [text] = texts([row(0, ended=True), row(1)], WITH_CHILDREN)
-    assert "doesn't name its parent shardId-0" in text
+    assert "lacks its parent shardId-0" in text
 
 
 def test_an_end_of_a_shard_that_is_open_is_told() -> None:
@@ -51,7 +51,7 @@ def test_a_child_that_began_before_its_parent_ended_is_told() -> None:
     assert texts([row(0), child], WITH_CHILDREN) == []
     early = child._replace(position=Position("1"))
     [text] = texts([row(0), early], WITH_CHILDREN)
-    assert "shardId-1 has begun, though its parent shardId-0" in text
+    assert "shardId-1 has begun, but its parent shardId-0" in text
 
 
 def test_a_parent_whose_row_is_gone_was_read() -> None:

@@ -17,8 +17,8 @@ HERE = Peek(Presence.THERE, None, "500")
     ("position", "seen", "oldest", "expected"),
     [
         (AT, HERE, None, verify.THERE),
-        (Position("500", 2), HERE._replace(parts=3), None, verify.THERE),
-        (Position("500", 3), HERE._replace(parts=3), None, verify.PARTS),
+        (Position("500", 2), HERE._replace(user_records=3), None, verify.THERE),
+        (Position("500", 3), HERE._replace(user_records=3), None, verify.PARTS),
         (Position("500", 0), HERE, None, verify.PARTS),
         (AT, Peek(Presence.GONE), None, verify.GONE),
         (AT, Peek(Presence.FOREIGN), None, verify.FOREIGN),
