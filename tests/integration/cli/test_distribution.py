@@ -95,4 +95,4 @@ def test_it_needs_an_app_or_a_table_that_is_there(aws: EmbeddedAws, run: Run) ->
     aws.create_table()
     assert "pass either --app APP or --kcl TABLE" in words(run("distribution"))
     assert "knows no app 'a'" in words(run("distribution", "--app=a"))
-    assert "neither label" in words(run("distribution", "--app=a", "--by=colour"))
+    assert "give label" in words(run("distribution", "--app=a", "--by=colour"))

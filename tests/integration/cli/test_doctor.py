@@ -56,7 +56,7 @@ def test_what_threatens_records_is_the_exit_status(left: EmbeddedAws, run: Run) 
     result = run(*EXAMINE, "--json")
     told = json.loads(result.output)
     assert (told["worst"], result.exit_code) == ("critical", 4)
-    assert "no client is alive: nothing is read" in texts(told)
+    assert "no client is alive: no records are read" in texts(told)
     assert any("of its retention old" in text for text in texts(told))
     assert any("ahead of" in t or "behind AWS's" in t for t in texts(told))
     shown = run(*EXAMINE).output

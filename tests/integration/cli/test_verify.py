@@ -65,7 +65,7 @@ def test_a_position_of_another_shard_is_refused(left: EmbeddedAws, run: Run) -> 
     change(left, number)
     answer = told(run, 4)
     assert verdicts(answer) == ["refused", "there"]
-    assert "seek to where reading shall go on" in run("verify", "--app=a").output
+    assert "seek to the position" in run("verify", "--app=a").output
 
 
 def test_a_position_behind_retention_is_told(left: EmbeddedAws, run: Run) -> None:

@@ -103,7 +103,7 @@ async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
                 if path := os.environ.get("KINESUMER_SCREENSHOT"):
                     await page.screenshot(path=path)
                 await confirm.click()
-                await expect(page.locator("#live")).to_contain_text("sought")
+                await expect(page.locator("#live")).to_contain_text("seeked")
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -177,7 +177,7 @@ async def test_a_client_is_paused_resumed_and_sought_from_the_page(
                 await expect(told).to_have_text("In total: repeats 1 record.")
                 await confirm.click()
                 await expect(page.locator("#live")).to_contain_text(
-                    re.compile("sought"), timeout=15_000
+                    re.compile("seeked"), timeout=15_000
                 )
 
                 assert seen == [b"one"]
