@@ -165,7 +165,12 @@ def test_records_whose_letters_could_not_be_taken_out_are_named(
     monkeypatch.setattr(FileLetters, "remove", refuse)
     done = run("dlq", "redrive", target, "--all", "--yes")
     assert done.exit_code == 1
-    for told in ("2 records were put back", letter(1).id, letter(2).id, "the disk is full"):
+    for told in (
+        "2 records were put back",
+        letter(1).id,
+        letter(2).id,
+        "the disk is full",
+    ):
         assert told in done.stderr
 
 
