@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.pages import Layout, iterator, numbered
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.coordination.gauges import read_gauges
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
@@ -31,7 +32,7 @@ from kinesumer.wire.records import decode_page
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.consuming.delivery import DeliveryProtocol
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.model.positions import Position
     from kinesumer.ports import Reservation
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
 from kinesumer import Config, Start, Stream
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.coordination.group import Group
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.runtime.context import ClientContext

@@ -19,7 +19,8 @@ from benchmarks.canned import Engine, Spent, consume, set_up_telemetry
 from benchmarks.consume import RECORDS
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.runtime.clock import SystemClock

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kinesumer import local as local
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
-    from kinesumer.consuming.delivery import Records
+    from kinesumer.consuming.records import Records
     from kinesumer.handlers import Middleware, RetryPolicy
     from kinesumer.model.batch import Batch
 else:
@@ -42,7 +42,7 @@ else:
         "Config": "config",
         "Kinesumer": "client",
         "Middleware": "handlers",
-        "Records": "consuming.delivery",
+        "Records": "consuming.records",
         "RetryPolicy": "handlers",
     }
 

@@ -6,11 +6,11 @@ import asyncio
 import random
 import socket
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import as_streams
 from kinesumer.coordination import pauses
 from kinesumer.coordination.group import GroupConsumer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.delivery import DeliveryProtocol
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.streams import StreamLike
     from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
@@ -46,6 +46,24 @@ if TYPE_CHECKING:
     from kinesumer.telemetry.otel import OpenTelemetry
 
     Handle = Callable[[Record], object] | Callable[[Batch], object]
+
+
+class _ClientStart:
+    """What ``consume()`` or ``run()`` asked for; calling it starts the client once."""
+
+    def __init__(
+        self,
+        client: Kinesumer,
+        delivery: DeliveryProtocol,
+        streams: list[Stream],
+        position: Start,
+    ) -> None:
+        self.delivery, self.streams, self.position = delivery, streams, position
+        self._client = client
+
+    async def __call__(self) -> None:
+        """Start the client, unless it has started. Raises what the start raises."""
+        await self._client._ensure_started(self)
 
 
 class Kinesumer:
@@ -87,7 +105,8 @@ class Kinesumer:
         self._thread: StoreThread | None = None
         self._group: GroupConsumer | None = None
         self._records: Records | None = None
-        self._delivery: DeliveryProtocol | None = None
+        self._start: _ClientStart | None = None
+        """What consume() or run() asked for last."""
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
@@ -142,12 +161,11 @@ class Kinesumer:
         and their kind. To ask again is to try again. Raises ConfigurationError for what
         can't be consumed.
         """
-        wanted = self._checked(streams, start)
-        delivery = RecordDelivery(
-            SystemClock(), acks_by_asking=self.config.commit == "auto"
-        )
-        self._delivery = delivery
-        self._records = Records(delivery, partial(self._start, delivery, wanted, start))
+        checked = self._check(streams, start)
+        acks_by_asking = self.config.commit == "auto"
+        delivery = RecordDelivery(SystemClock(), acks_by_asking=acks_by_asking)
+        self._start = _ClientStart(self, delivery, checked, start)
+        self._records = Records(delivery, self._start)
         return self._records
 
     async def run(
@@ -197,53 +215,54 @@ class Kinesumer:
             middleware=middleware,
             traceparent=traceparent,
         )
-        wanted = self._checked(streams, start)
-        handling = self._delivery = HandlerRunner(
+        checked = self._check(streams, start)
+        runner = HandlerRunner(
             terms,
             app=self.app,
             clock=SystemClock(),
             random=random.Random(),
             drain=self.config.drain_timeout_seconds,
         )
+        self._start = _ClientStart(self, runner, checked, start)
         try:
-            await handling.run(partial(self._start, handling, wanted, start))
+            await runner.run(self._start)
         finally:
-            # Nobody reads any more, however long the caller stays in the block.
+            # Other clients shouldn't wait until the caller leaves the block.
             if self._group is not None:
                 await self._group.release_all(0.0)
 
-    def _checked(
+    def _check(
         self, streams: StreamLike | Sequence[StreamLike], start: Start
     ) -> list[Stream]:
         if not self._entered:
             raise ConfigurationError("use the client in `async with Kinesumer(...)`")
-        if self._delivery is not None and not self._start_failed:
+        if self._start is not None and not self._start_failed:
             raise ConfigurationError(
                 "consume() or run() was called before; call refresh() to change the "
                 "streams"
             )
         if not isinstance(start, Start):
-            raise ConfigurationError(f"start={start!r} is no Start")
+            raise ConfigurationError(
+                f"start={start!r} must be a Start, such as Start.LATEST"
+            )
         return as_streams(streams)
 
-    async def _start(
-        self, taker: DeliveryProtocol, streams: list[Stream], start: Start
-    ) -> None:
-        if taker is not self._delivery:
+    async def _ensure_started(self, start: _ClientStart) -> None:
+        """Start the client, once; after a start that failed, start it again."""
+        if start is not self._start:
             raise ConfigurationError(
-                "consume() or run() was called again after a start that failed: "
-                "iterate over what the last call returned"
+                "consume() or run() was called again after a failed start: iterate "
+                "over what the last call returned"
             )
         if self._is_leaving:
             return
-        # A task of its own: who gives up waiting for a first record may ask again.
+        # A task of its own: cancelling the first anext() must not cancel the start.
         if self._starting is None or self._start_failed:
-            starting = self._begin(taker, streams, start)
-            self._starting = asyncio.create_task(starting)
+            self._starting = asyncio.create_task(self._begin(start))
         try:
             await asyncio.shield(self._starting)
         except asyncio.CancelledError:
-            # leave() gave the start up; else it is who asks that was cancelled.
+            # Ignore only leave()'s cancellation, not the caller's.
             if not self._starting.cancelled():
                 raise
 
@@ -309,24 +328,22 @@ class Kinesumer:
         self._is_leaving = True
         if self._group is not None and self._group.session is not None:
             await self._group.leave()
-        elif self._delivery is not None:
-            self._delivery.close()
+        elif self._start is not None:
+            self._start.delivery.close()
             if self._starting is not None:
                 self._starting.cancel()
 
-    async def _begin(
-        self, taker: DeliveryProtocol, streams: list[Stream], start: Start
-    ) -> None:
+    async def _begin(self, start: _ClientStart) -> None:
         try:
-            self._group = await self._wire(taker)
-            await self._group.start(streams, start)
-            taker.warn_unsupported(self._group.streams.values())
+            self._group = await self._build_group(start.delivery)
+            await self._group.start(start.streams, start.position)
+            start.delivery.warn_unsupported(self._group.streams.values())
         except Exception:
-            await self._undo_start(taker)
+            await self._undo_start(start.delivery)
             raise
 
-    async def _undo_start(self, taker: DeliveryProtocol) -> None:
-        """Close what a start opened that failed: the next one opens it anew."""
+    async def _undo_start(self, delivery: DeliveryProtocol) -> None:
+        """Close what a failed start opened: the next start opens it again."""
         group, self._group = self._group, None
         try:
             if group is not None:
@@ -339,10 +356,10 @@ class Kinesumer:
             )
         finally:
             await self._close_all()
-            if isinstance(taker, RecordDelivery):
-                taker.reopen()
+            if isinstance(delivery, RecordDelivery):
+                delivery.reopen()
 
-    async def _wire(self, delivery: DeliveryProtocol) -> GroupConsumer:
+    async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
         # Heavy, and not needed by who only imports the package.
         from kinesumer.aws.dynamodb import open_borrowed_store
         from kinesumer.aws.kinesis import open_source
@@ -392,7 +409,9 @@ class Kinesumer:
     def _is_in_use(self) -> bool:
         """Tell whether a task other than this one may have records in its hands."""
         task = asyncio.current_task()
-        return self._delivery is not None and self._delivery.is_in_use_beside(task)
+        if self._start is None:
+            return False
+        return self._start.delivery.is_in_use_beside(task)
 
     def _running(self) -> GroupConsumer:
         if self._group is None:

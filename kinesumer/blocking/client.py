@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from kinesumer import client as asynchronous
 from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
 from kinesumer.blocking.portal import LoopThread
+from kinesumer.client import _ClientStart
 from kinesumer.config import Config
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
@@ -40,18 +41,17 @@ class _Client(asynchronous.Kinesumer):
         streams: StreamLike | Sequence[StreamLike],
         start: Start,
     ) -> ThreadIterator:
-        wanted = self._checked(streams, start)
+        checked = self._check(streams, start)
         auto = self.config.commit == "auto"
         delivery = ThreadDelivery(SystemClock(), acks_by_asking=auto, ack=self.ack)
-        self._delivery = delivery
-        return ThreadIterator(
-            loop_thread, delivery, partial(self._start, delivery, wanted, start)
-        )
+        self._start = _ClientStart(self, delivery, checked, start)
+        return ThreadIterator(loop_thread, delivery, self._start)
 
     def _is_in_use(self) -> bool:
-        if not isinstance(self._delivery, ThreadDelivery):
+        delivery = None if self._start is None else self._start.delivery
+        if not isinstance(delivery, ThreadDelivery):
             return super()._is_in_use()
-        user = self._delivery.user
+        user = delivery.user
         return user is not None and user is not self.closer and user.is_alive()
 
 

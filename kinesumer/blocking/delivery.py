@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from kinesumer.blocking.portal import LoopThread
+    from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
 
@@ -31,7 +32,7 @@ class ThreadIterator:
         self,
         loop_thread: LoopThread,
         delivery: ThreadDelivery,
-        start: Callable[[], Awaitable[None]],
+        start: Starter,
     ) -> None:
         self.delivery = delivery
         self.thread = NOBODY

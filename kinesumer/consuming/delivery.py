@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
-from kinesumer.consuming.watchdog import InFlightWork, WorkSource, task_stack
+from kinesumer.consuming.watchdog import InFlightWork, task_stack
 from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.clock import LoopLag
@@ -20,17 +20,13 @@ from kinesumer.runtime.failure_log import logger
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
         Iterable,
     )
-    from types import AsyncGeneratorType
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.delivered_batch import UserTask
+    from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
@@ -45,44 +41,6 @@ YIELD_EVERY_SECONDS = 0.05
 nothing is committed or handed over before the end of a batch."""
 YIELD_STEPS = 10
 """Steps of the loop each time: enough to take in an answer and send what follows."""
-
-T = TypeVar("T")
-
-
-class DeliveryProtocol(WorkSource, Protocol):
-    """Takes batches out of the buffer, brings them to user code, knows what is done."""
-
-    def connect(
-        self,
-        buffer: PrefetchBuffer,
-        checkpointer: CommitRequester,
-        telemetry: Telemetry,
-    ) -> None:
-        """Set where batches come from, and what commits early when much is done.
-
-        It is called on the client's event loop.
-        """
-        ...
-
-    async def open(self, clients: ClientFactory) -> None:
-        """Open what user code's records may need, before anything is read."""
-        ...
-
-    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
-        """Warn of streams that can't be consumed as the user means to."""
-        ...
-
-    def close(self, fatal: BaseException | None = None) -> None:
-        """Give user code nothing more; end with the error that says why, if any."""
-        ...
-
-    def sync_progress(self) -> None:
-        """Bring the owned shards of what is at hand up to date."""
-        ...
-
-    def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Tell whether another task than this one may have records in its batches."""
-        ...
 
 
 class RecordDelivery:
@@ -186,7 +144,7 @@ class RecordDelivery:
     # --- handing out ----------------------------------------------------------------
 
     async def iterate(
-        self, start: Callable[[], Awaitable[None]], iteration: Iteration
+        self, start: Starter, iteration: Iteration
     ) -> AsyncGenerator[Record, None]:
         """Start, then yield records; being resumed marks the one before as done."""
         try:
@@ -206,7 +164,7 @@ class RecordDelivery:
             self._left(iteration)
 
     async def iterate_batches(
-        self, start: Callable[[], Awaitable[None]], iteration: Iteration
+        self, start: Starter, iteration: Iteration
     ) -> AsyncGenerator[Batch, None]:
         """Start, then yield batches; being resumed marks the one before as done."""
         try:
@@ -436,96 +394,3 @@ class RecordDelivery:
             await asyncio.sleep(PAUSE_SECONDS)
         self.sync_progress()
         return False
-
-
-class Resumable(Generic[T]):
-    """An async iterator that outlives its generator: a timeout ends only that."""
-
-    def __init__(
-        self,
-        delivery: RecordDelivery,
-        what: str,
-        begin: Callable[[Iteration], AsyncGenerator[T, None]],
-    ) -> None:
-        self._delivery = delivery
-        self._begin = begin
-        self._iteration = Iteration(what)
-        self._generator: AsyncGeneratorType[T, None] | None = None
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self
-
-    def __anext__(self) -> Coroutine[object, object, T]:
-        # Not in _next(), which may run in a task that wait_for() makes for it.
-        self._delivery.note_caller(self._iteration)
-        return self._next()
-
-    async def _next(self) -> T:
-        generator = self._generator
-        if generator is None or generator.ag_frame is None or generator.ag_running:
-            if generator is not None:
-                self._iteration = self._iteration.renewed()
-            begun = self._begin(self._iteration)
-            generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
-        return await anext(generator)
-
-    async def aclose(self) -> None:
-        """End the loop, with what it has in hand."""
-        if self._generator is not None:
-            await self._generator.aclose()
-
-
-class Batches(Resumable["Batch"]):
-    """What ``batches()`` returns: an async iterator of batches."""
-
-
-class Records:
-    """What ``consume()`` returns: an async iterator of records, or of ``batches()``.
-
-    It may be left and iterated again, also after a timeout. With ``commit="auto"``
-    asking for the next record marks the one before as done, and one task at a time may
-    ask: another one gets ConfigurationError. With ``commit="manual"`` several tasks may
-    iterate, each over batches of its own.
-    """
-
-    def __init__(
-        self, delivery: RecordDelivery, start: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._delivery = delivery
-        self._start = start
-        self._has_started = False
-        self._iterator = Resumable(delivery, "records", self._each)
-
-    def __aiter__(self) -> AsyncIterator[Record]:
-        # The generator itself is what is iterated: nothing is faster per record.
-        iteration = Iteration("records")
-        self._delivery.note_caller(iteration)
-        return self._each(iteration)
-
-    def __anext__(self) -> Coroutine[object, object, Record]:
-        return self._iterator.__anext__()
-
-    def _each(self, iteration: Iteration) -> AsyncGenerator[Record, None]:
-        return self._delivery.iterate(self._start_once, iteration)
-
-    def batches(self) -> Batches:
-        """Iterate over batches: many records of one shard, in order, with its lag.
-
-        With ``commit="auto"`` asking for the next batch marks all of the one before as
-        done, and raises ConfigurationError if another task waits for one. With
-        ``commit="manual"`` several tasks may each call this. A task has its batch in
-        hand until it asks for its next one, leaves the loop or ends. If it fails or is
-        cancelled, the records that it hasn't marked go to the next task that asks.
-        """
-        return Batches(
-            self._delivery,
-            "batches()",
-            lambda iteration: self._delivery.iterate_batches(
-                self._start_once, iteration
-            ),
-        )
-
-    async def _start_once(self) -> None:
-        if not self._has_started:
-            await self._start()
-            self._has_started = True

@@ -45,7 +45,7 @@ from kinesumer.wire import rows, writes
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from kinesumer.consuming.delivery import DeliveryProtocol
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike
     from kinesumer.coordination.heartbeat_thread import HeartbeatRunner

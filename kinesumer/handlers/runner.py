@@ -26,11 +26,12 @@ from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Set
+    from collections.abc import Iterable, Set
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.checkpointer import CommitRequester
+    from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
@@ -143,7 +144,7 @@ class HandlerRunner:
 
     # --- running --------------------------------------------------------------------
 
-    async def run(self, start: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, start: Starter) -> None:
         """Start, then handle records until closed. Raises what ends it.
 
         User code may finish what it has at the end, as long as a hand-over waits.
@@ -166,7 +167,7 @@ class HandlerRunner:
                 await self.letters.aclose()
             self._runs_in = None
 
-    async def _handle_all(self, start: Callable[[], Awaitable[None]]) -> None:
+    async def _handle_all(self, start: Starter) -> None:
         """Start, and return when closed and all is over that user code had in hand."""
         try:
             await start()

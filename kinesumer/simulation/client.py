@@ -6,7 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.handlers.invokers import refuse_awaitable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from kinesumer.consuming.delivery import DeliveryProtocol
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.model.batch import Batch
     from kinesumer.model.records import Record
     from kinesumer.simulation.world import Simulation, User

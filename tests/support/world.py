@@ -12,9 +12,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer import Record
-    from kinesumer.consuming.delivery import DeliveryProtocol, Records
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+    from kinesumer.consuming.records import Records
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
 
@@ -49,7 +50,7 @@ class InMemory(Kinesumer):
         self._look: list[Exception] = []
         """What the end of a start raises, once each."""
 
-    async def _wire(self, delivery: DeliveryProtocol) -> GroupConsumer:
+    async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
         await asyncio.sleep(0.5)
         delivery._clock = self.world.clock  # type: ignore[attr-defined]
         made = self.world.context(self.client_id, store=self.store)
@@ -139,7 +140,7 @@ async def test_no_streams_are_refused(world: World, streams: Any) -> None:
 async def test_a_start_must_be_a_start(world: World) -> None:
     start: Any = "LATEST"
     async with InMemory(world) as client:
-        with pytest.raises(ConfigurationError, match="start='LATEST' is no Start"):
+        with pytest.raises(ConfigurationError, match="start='LATEST' must be a Start"):
             client.consume("orders", start=start)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.aws import kinesis
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.core import congestion

@@ -107,7 +107,7 @@ MUTANTS = (
     client(
         "the heart beats on the client's loop",
         "5 a thread of their own; K9, Go 14",
-        "Kinesumer._wire",
+        "Kinesumer._build_group",
         replace(
             "heart = HeartbeatThread(context, thread)",
             "from kinesumer.coordination.heartbeat_thread import HeartbeatTask; "

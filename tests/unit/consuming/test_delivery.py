@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kinesumer.consuming.delivery import Records
+from kinesumer.consuming.records import Records
 from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
 from tests.support.delivery import Desk

@@ -9,7 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.records import Records
 from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread

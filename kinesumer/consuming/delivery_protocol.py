@@ -1,0 +1,60 @@
+"""What the engine requires of a delivery: of records, to a thread, or to a handler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.consuming.watchdog import WorkSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.checkpointer import CommitRequester
+    from kinesumer.consuming.delivered_batch import UserTask
+    from kinesumer.consuming.prefetch import PrefetchBuffer
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.telemetry.api import Telemetry
+
+
+class DeliveryProtocol(WorkSource, Protocol):
+    """Takes batches out of the buffer, brings them to user code, knows what is done."""
+
+    def connect(
+        self,
+        buffer: PrefetchBuffer,
+        checkpointer: CommitRequester,
+        telemetry: Telemetry,
+    ) -> None:
+        """Set where batches come from, and what commits early when much is done.
+
+        It is called on the client's event loop.
+        """
+        ...
+
+    async def open(self, clients: ClientFactory) -> None:
+        """Open what user code's records may need, before anything is read."""
+        ...
+
+    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
+        """Warn of streams that can't be consumed as the user means to."""
+        ...
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """Give user code nothing more; end with the error that says why, if any."""
+        ...
+
+    def sync_progress(self) -> None:
+        """Bring the owned shards of what is at hand up to date."""
+        ...
+
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Tell whether another task than this one may have records in its batches."""
+        ...
+
+
+class Starter(Protocol):
+    """Starts the client when its first record is asked for."""
+
+    async def __call__(self) -> None:
+        """Start the client, unless it has started. Raises what the start raises."""
