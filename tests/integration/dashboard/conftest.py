@@ -1,4 +1,4 @@
-"""A real browser, and pages of fleets that tests make."""
+"""A browser, and pages of toy fleets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinesumer.dashboard.auth import Guard
 from kinesumer.dashboard.poller import Poller
 from kinesumer.dashboard.server import Server, listen, serving
 from kinesumer.dashboard.view_model import DashboardInfo
-from tests.integration.dashboard.fleet import Clock
+from tests.support.toy_fleet import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-"""What a browser needs in a container, as root."""
+"""The options that a browser needs in a container, as root."""
 
 
 def chromium(playwrights_own: str) -> str:
@@ -43,7 +43,7 @@ def chromium(playwrights_own: str) -> str:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
-    """One headless Chromium for all tests; they open contexts of their own."""
+    """One headless Chromium for all tests; each opens its own context."""
     async with async_playwright() as playwright:
         path = chromium(playwright.chromium.executable_path)
         found = await playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -52,7 +52,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 class Served(NamedTuple):
-    """A fleet's page, and what it is served with."""
+    """The page of a fleet, and its server's parts."""
 
     url: str
     poller: Poller
@@ -89,7 +89,7 @@ async def shown_page(
     dark: bool = False,
     still: bool = True,
 ) -> AsyncIterator[Page]:
-    """Open a page; whatever it complains of fails the test."""
+    """Open a page; its console errors fail the test."""
     context = await browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",

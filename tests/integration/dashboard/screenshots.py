@@ -24,7 +24,7 @@ from tests.integration.dashboard.conftest import (
     served,
     shown_page,
 )
-from tests.integration.dashboard.fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ HOUR_SECONDS, STEP_SECONDS = 3600, 10
 
 
 class Picture(NamedTuple):
-    """A fleet, and how its page is looked at."""
+    """A fleet and the browser's settings."""
 
     name: str
     shards: dict[str, int]
@@ -71,7 +71,7 @@ def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
 
 
 async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> None:
-    """Let an hour go by, and at its end some things happen."""
+    """Let an hour pass, and cause events at its end."""
     states = at.poller.states()
     streams = list(fleet.streams)
     for second in range(0, HOUR_SECONDS, STEP_SECONDS):
@@ -100,7 +100,7 @@ async def looked(fleet: ToyFleet, at: Served, seconds: float) -> None:
 
 
 def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
-    """Return what happens at last: a client joins, shards move, one splits."""
+    """Let a client join, move shards, and split one."""
     name = next(iter(fleet.streams)).rpartition("/")[2]
     more = [lambda: fleet.bury("worker-01")] if len(fleet.members) > 4 else []
     return [
@@ -115,7 +115,7 @@ def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
 
 
 def settle_some(fleet: ToyFleet) -> None:
-    """Leave what a busy fleet looks like: some shards still move."""
+    """Show a busy fleet, in which some shards still move."""
     before = dict(fleet.shards)
     fleet.settle()
     moved = [key for key, row in fleet.shards.items() if row.owner != before[key].owner]

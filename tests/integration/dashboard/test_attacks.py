@@ -21,8 +21,8 @@ from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from tests.integration.dashboard.conftest import served, shown_page
-from tests.integration.dashboard.doubles import CountedFleet, FakeActions
-from tests.integration.dashboard.fleet import ToyFleet, arn_of
+from tests.support.dashboard import CountedFleet, FakeActions
+from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ FRAME = """(url) => document.body.append(
 
 
 class Siege(NamedTuple):
-    """Our server, and a page of somebody else's that is open in the browser."""
+    """Our server, and a foreign page that is open in the browser."""
 
     url: str
     page: Page
@@ -95,13 +95,13 @@ class Siege(NamedTuple):
     desk: FakeActions
 
     def is_unharmed(self) -> bool:
-        """Tell whether nothing was changed, and nobody was shown the fleet."""
+        """Return whether nothing was changed and the fleet wasn't shown."""
         return self.desk.done == [] and self.fleet.looks == 0
 
 
 @asynccontextmanager
 async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[Siege]:
-    """Serve a fleet that takes changes, and open another server's page."""
+    """Serve a fleet with changes allowed, and open another server's page."""
     fleet, desk = CountedFleet(["a"], {"orders": 2}), FakeActions()
     theirs = web.Application()
     theirs.router.add_get("/", _empty)
@@ -160,7 +160,7 @@ async def test_no_page_frames_ours_to_have_its_buttons_clicked(
         assert siege.is_unharmed()
 
 
-async def test_somebody_may_come_to_our_page_by_a_link_of_another(
+async def test_a_link_on_another_page_may_open_our_page(
     browser: Browser,
 ) -> None:
     async with besieged(browser) as siege:
@@ -168,7 +168,7 @@ async def test_somebody_may_come_to_our_page_by_a_link_of_another(
         await siege.page.locator("#link[data-state=live]").wait_for()
 
 
-async def test_our_page_under_one_name_is_no_page_under_the_other(
+async def test_our_page_under_one_name_is_foreign_under_the_other(
     browser: Browser,
 ) -> None:
     async with besieged(browser) as siege:
@@ -179,7 +179,7 @@ async def test_our_page_under_one_name_is_no_page_under_the_other(
 
 
 async def raw(url: str, *lines: str) -> bytes:
-    """Send a request as it stands, which no client library would, and read the head."""
+    """Send a raw request, which client libraries would reject, and read the head."""
     port = urlsplit(url).port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write("\r\n".join([*lines, "Connection: close", "", ""]).encode())
@@ -189,7 +189,7 @@ async def raw(url: str, *lines: str) -> bytes:
     return head
 
 
-async def test_no_file_but_the_pages_own_is_given(browser: Browser) -> None:
+async def test_only_the_pages_own_files_are_served(browser: Browser) -> None:
     async with besieged(browser) as siege:
         host = f"Host: {urlsplit(siege.url).netloc}"
         for path in PATHS:
@@ -209,7 +209,7 @@ async def test_only_a_post_changes_anything(browser: Browser) -> None:
         assert siege.is_unharmed()
 
 
-async def test_two_hosts_or_none_are_no_host(browser: Browser) -> None:
+async def test_two_host_headers_or_none_are_rejected(browser: Browser) -> None:
     async with besieged(browser) as siege:
         ours = f"Host: {urlsplit(siege.url).netloc}"
         for hosts in ([], ["Host: evil.example", ours], [ours, "Host: evil.example"]):
@@ -219,7 +219,7 @@ async def test_two_hosts_or_none_are_no_host(browser: Browser) -> None:
         assert b"Access-Control" not in head
 
 
-async def test_what_was_sent_comes_back_as_text_only(browser: Browser) -> None:
+async def test_request_data_comes_back_as_text_only(browser: Browser) -> None:
     async with besieged(browser) as siege:
         origin = siege.url.rstrip("/")
         sent: Any = json.dumps({"invitation": 1, "<script>alert(1)</script>": 2})
@@ -231,7 +231,7 @@ async def test_what_was_sent_comes_back_as_text_only(browser: Browser) -> None:
             assert not answer.headers["content-type"].startswith("text/html")
 
 
-async def test_what_the_table_says_is_text_wherever_it_stands(browser: Browser) -> None:
+async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None:
     fleet = ToyFleet([HOSTILE], {HOSTILE: 2, "orders": 2})
     fleet.group = GroupRow("group", paused=True, pause_reason=HOSTILE)
     fleet.change(HOSTILE, label=HOSTILE, state=HOSTILE)

@@ -1,4 +1,4 @@
-"""The page's colours, in both themes: text can be read against what it stands on."""
+"""The contrast of the page's colours in both themes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real client on the embedded AWS, watched and changed from the page."""
+"""A real client on the embedded AWS, shown and changed by the page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK = Config(heartbeat_interval_seconds=0.3, lease_duration_seconds=2)
 async def consuming(
     client_id: str, note: Callable[[bytes], None]
 ) -> AsyncIterator[None]:
-    """Consume while the block runs; note what is delivered."""
+    """Consume while the block runs; record the deliveries."""
     client = Kinesumer("billing", table=TABLE, client_id=client_id, config=QUICK)
 
     async def consume() -> None:
@@ -50,10 +50,10 @@ async def consuming(
         await asyncio.wait({task})
 
 
-async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
+async def test_seeking_everything_needs_a_position_and_shows_what_is_skipped(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two clicks that skip all there is would be a trap."""
+    """A seek needs more than two clicks, since it may skip all records."""
     seen: list[bytes] = []
     async with EmbeddedAws() as aws:
         for name, value in aws.environment().items():
@@ -107,20 +107,20 @@ async def test_seeking_everything_needs_a_place_and_tells_what_is_skipped(
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait for something that has to happen."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(30):
         while not happened():
             await asyncio.sleep(0.05)
 
 
 async def position_is_stored(store: StateStore) -> bool:
-    """Tell whether a shard of the stream was released, or committed."""
+    """Return whether a shard of the stream was released or committed."""
     arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
     found = await store.query(f"shard#billing#{arn}", consistent=True)
     return any("sequence_number" in row for row in found)
 
 
-async def test_a_client_is_paused_resumed_and_sought_from_the_page(
+async def test_a_client_is_paused_resumed_and_seeked_from_the_page(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinesumer.dashboard.poller.MIN_INTERVAL_SECONDS", 0.2)

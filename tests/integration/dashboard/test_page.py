@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, and how it is reached by keyboard."""
+"""The page in a real browser: its content, and its use by keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.rows import GroupRow
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.conftest import served, shown_page
-from tests.integration.dashboard.fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -52,7 +52,7 @@ async def test_every_stream_has_a_band_and_every_client_a_row(
         )
 
 
-async def test_lag_stands_above_its_shard(browser: Browser) -> None:
+async def test_lag_is_shown_above_its_shard(browser: Browser) -> None:
     fleet = ToyFleet(["worker-1"], {"orders": 2})
     fleet.millis[shard(0)] = 3_600_000
     async with served(fleet) as at, shown_page(browser, at.url) as page:
@@ -78,7 +78,7 @@ async def test_lag_stands_above_its_shard(browser: Browser) -> None:
     assert current < 5
 
 
-async def test_children_lie_beneath_the_parent_that_drains(browser: Browser) -> None:
+async def test_children_are_below_the_parent_that_drains(browser: Browser) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         parent = page.locator('[data-id="shardId-000000000001"]').first
@@ -115,7 +115,7 @@ async def test_events_are_listed_and_spoken(browser: Browser) -> None:
         await expect(live).to_contain_text("worker-3 joined")
 
 
-async def test_pauses_drains_and_silent_hearts_are_seen(browser: Browser) -> None:
+async def test_pauses_drains_and_missing_heartbeats_are_shown(browser: Browser) -> None:
     fleet = small()
     fleet.group = GroupRow("group", paused=True, pause_reason="a migration")
     fleet.change("worker-2", drained=True)
@@ -205,7 +205,7 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
     assert (pictures <= 1) if still else (pictures > 3)
 
 
-async def test_whatever_takes_a_click_has_a_name(browser: Browser) -> None:
+async def test_every_clickable_element_has_a_name(browser: Browser) -> None:
     fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
     async with served(fleet, actions=cast("ActionHandler", object())) as at:
         async with shown_page(browser, at.url) as page:
@@ -232,7 +232,7 @@ async def test_one_shard_of_a_band_takes_part_in_tabbing(browser: Browser) -> No
             await expect(band.locator('[tabindex="0"]')).to_have_count(1)
 
 
-async def test_a_table_says_the_same_as_the_band(browser: Browser) -> None:
+async def test_the_table_shows_the_same_as_the_band(browser: Browser) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         orders = page.get_by_role("article", name="orders")
@@ -243,7 +243,7 @@ async def test_a_table_says_the_same_as_the_band(browser: Browser) -> None:
         await expect(rows.nth(3)).to_contain_text("50 % – 75 %")
 
 
-async def test_ids_of_others_are_text_and_nothing_else(browser: Browser) -> None:
+async def test_foreign_ids_are_shown_as_text(browser: Browser) -> None:
     fleet = ToyFleet([HOSTILE, "line\nend\u202eright to left"], {HOSTILE: 2})
     fleet.streams[arn_of(HOSTILE)] = fleet.streams[arn_of(HOSTILE)]._replace(
         paused=True, pause_reason=HOSTILE
@@ -324,7 +324,7 @@ async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
         await context.close()
 
 
-async def test_trouble_is_told_and_what_was_seen_stays(browser: Browser) -> None:
+async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
@@ -337,7 +337,7 @@ async def test_trouble_is_told_and_what_was_seen_stays(browser: Browser) -> None
         await expect(problems).to_be_hidden()
 
 
-async def test_an_app_that_nobody_knows_yet_is_said_to_be_empty(
+async def test_an_unknown_app_is_shown_as_empty(
     browser: Browser,
 ) -> None:
     async with (

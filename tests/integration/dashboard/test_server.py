@@ -1,4 +1,4 @@
-"""The server: whom it answers, what it sends, and when it looks."""
+"""The server: accepted requests, responses and polling."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kinesumer.dashboard.auth import TOKEN_HEADER
 from kinesumer.dashboard.server import listen
 from kinesumer.errors import ConfigurationError
 from tests.integration.dashboard.conftest import Served, served
-from tests.integration.dashboard.doubles import CountedFleet, FakeActions
-from tests.integration.dashboard.fleet import ToyFleet
+from tests.support.dashboard import CountedFleet, FakeActions
+from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,7 +92,7 @@ async def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1:1", "127.0.0.1", ""])
-async def test_a_host_that_was_pointed_here_is_refused(
+async def test_a_host_that_resolves_here_is_rejected(
     http: aiohttp.ClientSession, at: Served, host: str
 ) -> None:
     for path in ("", "states"):
@@ -103,7 +103,7 @@ async def test_a_host_that_was_pointed_here_is_refused(
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1"]
 )
-async def test_another_origin_is_refused(
+async def test_another_origin_is_rejected(
     http: aiohttp.ClientSession, at: Served, origin: str
 ) -> None:
     headers = {"Origin": origin}
@@ -146,7 +146,7 @@ async def test_changes_need_the_token(
     assert len(desk.done) == 1
 
 
-async def test_what_is_no_change_and_what_is_refused_are_told(
+async def test_invalid_and_failed_changes_are_reported(
     http: aiohttp.ClientSession, at: Served, desk: FakeActions
 ) -> None:
     header = {TOKEN_HEADER: await token(http, at)}
@@ -161,7 +161,7 @@ async def test_what_is_no_change_and_what_is_refused_are_told(
     assert desk.done == []
 
 
-async def test_a_server_that_only_reads_takes_no_change(
+async def test_a_read_only_server_rejects_changes(
     http: aiohttp.ClientSession, fleet: CountedFleet
 ) -> None:
     async with served(fleet) as at:
@@ -177,7 +177,7 @@ async def next_state(answer: aiohttp.ClientResponse) -> dict[str, Any]:
             return dict(json.loads(line.removeprefix("data: ")))
 
 
-async def test_states_come_as_events_and_only_while_somebody_watches(
+async def test_states_come_as_events_and_only_while_a_page_is_open(
     http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     await asyncio.sleep(0.05)
@@ -193,7 +193,7 @@ async def test_states_come_as_events_and_only_while_somebody_watches(
         assert state["events"][0]["number"] == 1
 
 
-async def test_lags_of_before_a_rest_are_forgotten(
+async def test_lags_from_before_a_pause_of_polling_are_dropped(
     http: aiohttp.ClientSession,
     at: Served,
     fleet: CountedFleet,
@@ -211,7 +211,7 @@ async def test_lags_of_before_a_rest_are_forgotten(
     await states.aclose()
 
 
-async def test_a_second_page_has_the_newest_state_without_a_look(
+async def test_a_second_page_gets_the_newest_state_without_a_poll(
     http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     first, second = at.poller.states(), at.poller.states()
@@ -243,7 +243,7 @@ async def test_slow_lags_do_not_keep_the_rows_from_being_shown(
     }
 
 
-async def test_the_more_shards_the_rarer_the_looks(
+async def test_larger_fleets_are_polled_less_often(
     http: aiohttp.ClientSession,
 ) -> None:
     paces = []
@@ -254,7 +254,7 @@ async def test_the_more_shards_the_rarer_the_looks(
     assert paces == [2, 4]
 
 
-async def test_a_port_in_use_is_refused_by_name(at: Served) -> None:
+async def test_a_port_in_use_is_named(at: Served) -> None:
     port = int(base(at).rstrip("/").rpartition(":")[2])
     with pytest.raises(
         ConfigurationError, match=rf"127\.0\.0\.1:{port}.*another --port"

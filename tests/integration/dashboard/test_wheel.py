@@ -1,4 +1,4 @@
-"""The page's files are part of what is installed."""
+"""The wheel contains the page's files."""
 
 from __future__ import annotations
 

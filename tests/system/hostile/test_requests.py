@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from kinesumer.dashboard.auth import TOKEN_HEADER
 from tests.integration.dashboard.conftest import served
-from tests.integration.dashboard.doubles import FakeActions
-from tests.integration.dashboard.fleet import ToyFleet
+from tests.support.dashboard import FakeActions
+from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

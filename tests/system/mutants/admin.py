@@ -9,10 +9,8 @@ OF_PAUSES = "tests/unit/coordination/test_pauses.py"
 control = Module("admin.seek", "tests/unit/admin/test_seek.py")
 drain_module = Module("admin.drain")
 pauses = Module("coordination.pauses")
-startup_checks = Module(
-    "coordination.startup_checks", "tests/unit/admin/test_resetting.py"
-)
-resetting = Module("admin.reset", "tests/unit/admin/test_resetting.py")
+startup_checks = Module("coordination.startup_checks", "tests/unit/admin/test_reset.py")
+resetting = Module("admin.reset", "tests/unit/admin/test_reset.py")
 seeking = Module("core.seek", "tests/unit/core/test_seek.py")
 
 MUTANTS = (

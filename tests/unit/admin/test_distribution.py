@@ -1,4 +1,4 @@
-"""How shards are spread over clients and clusters, as it is told."""
+"""The report on the distribution of shards."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_clusters_are_named_by_labels_zones_or_ids(
 
 
 @pytest.mark.parametrize("by", ["", "colour", "prefix:0", "prefix:10", "label:1"])
-def test_another_way_to_name_clusters_is_refused(by: str) -> None:
+def test_an_unknown_cluster_kind_is_rejected(by: str) -> None:
     with pytest.raises(ConfigurationError, match="give label, zone or prefix"):
         cluster_by(by)
 
 
-def test_what_nobody_owns_and_nobody_knows_is_told() -> None:
+def test_unowned_shards_and_unknown_rates_are_reported() -> None:
     found = Distribution(
         [Consumer("a-1", weight=2), Consumer("a-2"), Consumer("b-1", weight=0)],
         [
@@ -108,12 +108,12 @@ def test_what_nobody_owns_and_nobody_knows_is_told() -> None:
     assert rates == {"a-1": 15.0, "a-2": None, "b-1": 0.0}
 
 
-def test_an_app_without_clients_is_told_of() -> None:
+def test_an_app_without_clients_is_reported() -> None:
     told = report(Distribution([], [ShardLoad("")]), "label")
     assert (told["clusters"], told["unowned"]) == ([], 1)
 
 
-def test_a_kcl_fleet_is_told_by_its_leases() -> None:
+def test_a_kcl_fleet_is_read_from_its_leases() -> None:
     told = report(spread_of(read_table(FIXTURE["tables"]["kclmulti2"])), "prefix")
     assert clusters(told) == {"worker": (1, 5, 5.0)}  # one has ended
     assert told["bytes_per_second"] is None  # two have no estimate yet

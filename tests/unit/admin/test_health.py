@@ -1,4 +1,4 @@
-"""A probe's look at one client: alive, ready, or nobody knows."""
+"""The health of one client: alive, ready or unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Seen = dict[str, Any] | StoreUnavailableError | None
 
 
 class Table:
-    """A table whose row is another one at each read; the last one stays."""
+    """A table that returns another row at each read, and finally the last one."""
 
     def __init__(self, *seen: Seen) -> None:
         self.seen = list(seen)
@@ -44,7 +44,7 @@ class Table:
 
 
 async def look(world: World, *seen: Seen) -> tuple[ClientHealth, int, float]:
-    """Return what is found, by how many reads, in how many seconds."""
+    """Return the health, the number of reads, and the seconds they took."""
     table, began = Table(*seen), world.clock.now()
     store: Any = table
     finding = await check_client(store, world.clock, "app", "c1")
@@ -52,14 +52,14 @@ async def look(world: World, *seen: Seen) -> tuple[ClientHealth, int, float]:
 
 
 @in_virtual_time
-async def test_two_reads_a_beat_apart_tell_that_a_client_lives(world: World) -> None:
+async def test_two_reads_a_heartbeat_apart_show_a_live_client(world: World) -> None:
     finding, reads, seconds = await look(world, {}, {"beat": 6})
     assert finding[:3] == (True, True, "up")
     assert (reads, seconds) == (2, 2.0)
 
 
 @in_virtual_time
-async def test_a_late_beat_is_waited_for(world: World) -> None:
+async def test_a_late_heartbeat_is_awaited(world: World) -> None:
     finding, reads, seconds = await look(world, {}, {}, {}, {"beat": 6})
     assert finding.alive
     assert (reads, seconds) == (4, 4.0)
@@ -71,7 +71,9 @@ async def test_a_late_beat_is_waited_for(world: World) -> None:
     ids=["no plan yet", "leaving", "degraded"],
 )
 @in_virtual_time
-async def test_who_lives_may_not_be_ready(world: World, part: dict[str, Any]) -> None:
+async def test_a_live_client_may_not_be_ready(
+    world: World, part: dict[str, Any]
+) -> None:
     row = {k: v for k, v in {**MEMBER, "beat": 6, **part}.items() if v is not None}
 
     class Without(Table):
@@ -85,19 +87,19 @@ async def test_who_lives_may_not_be_ready(world: World, part: dict[str, Any]) ->
 
 
 @in_virtual_time
-async def test_no_beat_for_the_lease_is_death(world: World) -> None:
+async def test_no_heartbeat_for_the_lease_is_death(world: World) -> None:
     finding, _, seconds = await look(world, {})
     assert finding == (False, False, "up", "no heartbeat for its lease of 8 s")
     assert seconds == 8.0
 
 
 @in_virtual_time
-async def test_the_lease_is_the_rows_own(world: World) -> None:
+async def test_the_lease_comes_from_the_row(world: World) -> None:
     assert (await look(world, {"lease_ms": 2000}))[2] == 2.0
 
 
 @in_virtual_time
-async def test_who_was_fenced_may_register_anew(world: World) -> None:
+async def test_a_fenced_client_may_register_again(world: World) -> None:
     dead = {"dead": True}
     again = {"session": "s2", "beat": 0, "dead": False}
     assert (await look(world, dead, dead, again))[0].alive
@@ -105,7 +107,7 @@ async def test_who_was_fenced_may_register_anew(world: World) -> None:
 
 
 @in_virtual_time
-async def test_nobody_registered_is_death_at_once(world: World) -> None:
+async def test_an_unregistered_client_is_dead_at_once(world: World) -> None:
     finding, reads, seconds = await look(world, None)
     assert (finding.alive, reads, seconds) == (False, 1, 0.0)
 
@@ -114,7 +116,7 @@ async def test_nobody_registered_is_death_at_once(world: World) -> None:
     "seen", [(DOWN,), ({}, DOWN), ({}, {}, DOWN, {})], ids=["first", "all", "one"]
 )
 @in_virtual_time
-async def test_an_outage_of_the_state_store_tells_nothing(
+async def test_an_outage_of_the_state_store_is_unknown(
     world: World, seen: tuple[Seen, ...]
 ) -> None:
     finding, _, _ = await look(world, *seen)
@@ -123,7 +125,7 @@ async def test_an_outage_of_the_state_store_tells_nothing(
 
 
 @in_virtual_time
-async def test_an_outage_that_ends_in_time_is_no_matter(world: World) -> None:
+async def test_an_outage_that_ends_in_time_is_ignored(world: World) -> None:
     assert (await look(world, {}, DOWN, {"beat": 6}))[0].ready
 
 

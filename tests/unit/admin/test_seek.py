@@ -1,4 +1,4 @@
-"""Seeks: rows as clients find them, what happens meanwhile, and what is refused."""
+"""Seeks: the rows that result, concurrent changes, and rejected seeks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_seek_back_reads_ended_shards_again_parents_first(
 
 
 @in_virtual_time
-async def test_a_seek_to_a_time_has_every_shard_begin_then(world: World) -> None:
+async def test_a_seek_to_a_time_moves_every_shard(world: World) -> None:
     desk = await resharded(world)
     then = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() - 60)
     await desk.seek(then)
@@ -71,7 +71,7 @@ async def test_a_seek_to_a_time_has_every_shard_begin_then(world: World) -> None
 
 
 @in_virtual_time
-async def test_a_seek_to_latest_leaves_what_has_ended(world: World) -> None:
+async def test_a_seek_to_latest_leaves_ended_shards(world: World) -> None:
     desk = await resharded(world)
     before = desk.rows
     [sought] = await desk.seek(Start.LATEST)
@@ -96,7 +96,7 @@ async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
 
 
 @in_virtual_time
-async def test_shards_that_nobody_has_met_yet_get_the_place_too(world: World) -> None:
+async def test_shards_without_a_row_get_the_position_too(world: World) -> None:
     desk = Desk(world)
     await desk.found()
     world.kinesis.split("orders", P)
@@ -110,7 +110,7 @@ async def test_shards_that_nobody_has_met_yet_get_the_place_too(world: World) ->
 
 
 @in_virtual_time
-async def test_shards_that_kinesis_has_forgotten_stay_as_they_are(
+async def test_unlisted_shards_are_unchanged(
     world: World,
 ) -> None:
     desk = await resharded(world)
@@ -127,7 +127,9 @@ async def test_shards_that_kinesis_has_forgotten_stay_as_they_are(
 
 
 @in_virtual_time
-async def test_what_changes_meanwhile_is_sought_as_it_is_then(world: World) -> None:
+async def test_a_row_that_changes_meanwhile_is_seeked_as_it_is_then(
+    world: World,
+) -> None:
     desk = await resharded(world)
     planned = await seek.plan_seek(desk.context, desk.stream, Start.TRIM_HORIZON)
     await desk.change(MERGED, epoch=8, owner="s-c2", owner_id="c2", ended=True)
@@ -137,7 +139,7 @@ async def test_what_changes_meanwhile_is_sought_as_it_is_then(world: World) -> N
 
 
 @in_virtual_time
-async def test_what_ends_before_it_is_sought_to_latest_has_ended(
+async def test_a_shard_that_ends_before_a_seek_to_latest_remains_ended(
     world: World,
 ) -> None:
     desk = await resharded(world)
@@ -148,14 +150,14 @@ async def test_what_ends_before_it_is_sought_to_latest_has_ended(
 
 
 async def seek_and_look(desk: Desk, to: Start) -> list[ShardRow]:
-    """Seek, and return what another seek has moved meanwhile."""
+    """Seek, and return the shards that another seek moved meanwhile."""
     planned = await seek.plan_seek(desk.context, desk.stream, to)
     sought = await seek.seek(desk.context, planned)
     return await seek.conflicting_seeks(desk.context, [planned], sought)
 
 
 @in_virtual_time
-async def test_who_ends_last_of_two_seeks_is_told_what_follows_the_other(
+async def test_the_last_of_two_seeks_reports_shards_of_the_other(
     world: World,
 ) -> None:
     desk, other = await resharded(world), Desk(world)
@@ -175,7 +177,7 @@ async def test_who_ends_last_of_two_seeks_is_told_what_follows_the_other(
 
 
 @in_virtual_time
-async def test_who_seeks_to_latest_is_told_what_another_has_opened_meanwhile(
+async def test_a_seek_to_latest_reports_shards_that_another_reopened(
     world: World,
 ) -> None:
     desk, other = await resharded(world), Desk(world)
@@ -190,7 +192,7 @@ async def test_who_seeks_to_latest_is_told_what_another_has_opened_meanwhile(
 
 
 @in_virtual_time
-async def test_a_child_is_opened_whose_parents_end_before_it_is_sought(
+async def test_a_child_is_opened_if_its_parents_end_before_it_is_seeked(
     world: World,
 ) -> None:
     desk = await resharded(world)
@@ -205,7 +207,7 @@ async def test_a_child_is_opened_whose_parents_end_before_it_is_sought(
 
 
 @in_virtual_time
-async def test_children_born_since_the_plan_are_sought_with_their_parent(
+async def test_children_created_since_the_plan_are_seeked_with_their_parent(
     world: World,
 ) -> None:
     desk = Desk(world)
@@ -242,7 +244,7 @@ async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
 
 
 @in_virtual_time
-async def test_a_seek_whose_answer_is_lost_is_made(world: World) -> None:
+async def test_a_seek_whose_response_is_lost_is_repeated(world: World) -> None:
     store = FaultyStore(world.table)
     desk = Desk(world, store)
     await desk.found()
@@ -263,7 +265,7 @@ async def test_a_plan_writes_nothing(world: World) -> None:
 
 
 @in_virtual_time
-async def test_clients_are_told_of_a_seek(world: World) -> None:
+async def test_clients_are_notified_of_a_seek(world: World) -> None:
     desk = await resharded(world)
     await desk.join("c1")
     await desk.seek(Start.TRIM_HORIZON)
@@ -285,7 +287,7 @@ async def test_one_shard_goes_to_a_position(world: World) -> None:
 
 
 @in_virtual_time
-async def test_one_shard_that_has_ended_isnt_sought_alone(world: World) -> None:
+async def test_one_shard_that_has_ended_isnt_seeked_alone(world: World) -> None:
     desk = await resharded(world)
     before = desk.rows
     with pytest.raises(ConfigurationError, match=r"has ended.*seek the whole stream"):
@@ -294,7 +296,7 @@ async def test_one_shard_that_has_ended_isnt_sought_alone(world: World) -> None:
 
 
 @in_virtual_time
-async def test_one_shard_that_ends_before_it_is_sought_stays_so(
+async def test_one_shard_that_ends_before_it_is_seeked_stays_so(
     world: World,
 ) -> None:
     desk = await resharded(world)
@@ -329,7 +331,7 @@ async def test_a_position_needs_its_shard(world: World) -> None:
 
 
 @in_virtual_time
-async def test_a_place_that_retention_has_passed_is_refused(world: World) -> None:
+async def test_an_expired_position_is_rejected(world: World) -> None:
     desk = Desk(world)
     world.put("a", "b")
     await desk.found()
@@ -342,7 +344,7 @@ async def test_a_place_that_retention_has_passed_is_refused(world: World) -> Non
 
 
 @in_virtual_time
-async def test_a_stream_that_nobody_has_listed_yet_isnt_sought(world: World) -> None:
+async def test_a_stream_that_isnt_listed_yet_isnt_seeked(world: World) -> None:
     desk = Desk(world)
     stream = StreamRow(ARN, desk.stream.info.created_at, Start.TRIM_HORIZON)
     await world.table.write(writes.create_stream(APP, stream))
@@ -351,7 +353,7 @@ async def test_a_stream_that_nobody_has_listed_yet_isnt_sought(world: World) -> 
 
 
 @in_virtual_time
-async def test_a_stream_made_anew_isnt_sought(world: World) -> None:
+async def test_a_recreated_stream_isnt_seeked(world: World) -> None:
     desk = Desk(world)
     await desk.found()
     key = rows.stream_key(APP, ARN)

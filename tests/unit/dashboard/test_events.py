@@ -1,4 +1,4 @@
-"""Events: what two looks at a fleet tell of what happened between them."""
+"""The events between two observations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinesumer.dashboard.events import find_events
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow
 from kinesumer.model.streams import ShardKey
-from tests.integration.dashboard.fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from kinesumer.admin.observation import Observation
@@ -20,14 +20,14 @@ LOOK_SECONDS = 2.0
 
 
 class Looker:
-    """Looks at a fleet every two seconds, and tells what it made of it."""
+    """Observes a fleet every two seconds."""
 
     def __init__(self, fleet: ToyFleet) -> None:
         self.fleet, self.now = fleet, 0.0
         self.last: Observation = observe(None, fleet.snapshot(), fleet.millis, 0)
 
     def look(self, seconds: float = LOOK_SECONDS) -> list[tuple[str, str]]:
-        """Return kinds and texts of what happened since the last look."""
+        """Return the kinds and texts of the events since the last observation."""
         self.now += seconds
         fleet = self.fleet
         now = observe(self.last, fleet.snapshot(), fleet.millis, self.now)
@@ -85,7 +85,7 @@ def test_a_silent_client_stalls_and_is_fenced(looker: Looker, fleet: ToyFleet) -
     assert looker.look() == [("fenced", "b was fenced: its heartbeat had stopped")]
 
 
-def test_a_stalled_client_that_beats_again_recovers(
+def test_a_stalled_client_with_a_new_heartbeat_recovers(
     looker: Looker, fleet: ToyFleet
 ) -> None:
     for _ in range(2):
@@ -104,14 +104,14 @@ def test_a_client_leaves(looker: Looker, fleet: ToyFleet) -> None:
     assert looker.look() == [("left", "b left")]
 
 
-def test_who_marked_itself_has_left_and_was_not_fenced(
+def test_a_client_that_marked_itself_dead_has_left(
     looker: Looker, fleet: ToyFleet
 ) -> None:
     fleet.bury("b")
     assert looker.look() == [("left", "b left")]
 
 
-def test_after_a_long_time_without_looks_it_is_not_known_which(
+def test_after_a_long_gap_leaving_and_fencing_look_alike(
     looker: Looker, fleet: ToyFleet
 ) -> None:
     fleet.bury("b")
@@ -126,7 +126,7 @@ def test_another_client_leads(looker: Looker, fleet: ToyFleet) -> None:
     assert looker.look() == [("led", "b leads")]
 
 
-def test_nobody_leads_any_more(looker: Looker, fleet: ToyFleet) -> None:
+def test_a_lost_leader_is_an_event(looker: Looker, fleet: ToyFleet) -> None:
     fleet.beat()
     fleet.leader = ""
     assert looker.look() == [("leaderless", "no client leads: a no longer does")]
@@ -168,7 +168,7 @@ def test_a_shard_that_stays_behind_for_a_minute_stalls(
     assert told == [("stalled", text)]
 
 
-def test_pauses_and_their_ends_are_told(looker: Looker, fleet: ToyFleet) -> None:
+def test_pauses_and_their_ends_are_reported(looker: Looker, fleet: ToyFleet) -> None:
     fleet.beat()
     arn = arn_of("orders")
     row = fleet.shards[shard(0)]
@@ -187,7 +187,9 @@ def test_pauses_and_their_ends_are_told(looker: Looker, fleet: ToyFleet) -> None
     assert [kind for kind, _ in looker.look()] == ["resumed"] * 3
 
 
-def test_drained_clients_and_seeks_are_told(looker: Looker, fleet: ToyFleet) -> None:
+def test_drained_clients_and_seeks_are_reported(
+    looker: Looker, fleet: ToyFleet
+) -> None:
     fleet.beat()
     looker.look()
     fleet.beat()
@@ -201,7 +203,7 @@ def test_drained_clients_and_seeks_are_told(looker: Looker, fleet: ToyFleet) -> 
     ]
 
 
-def test_a_name_of_control_characters_is_told_escaped(
+def test_a_name_of_control_characters_is_reported_escaped(
     looker: Looker, fleet: ToyFleet
 ) -> None:
     fleet.join("\x1b[2Jc")

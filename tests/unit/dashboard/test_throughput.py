@@ -1,4 +1,4 @@
-"""Records a second: counted or estimated from what a few shards have done."""
+"""Rates, counted or estimated from a few shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import ShardKey
 from kinesumer.simulation.memory_kinesis import MemoryKinesis
-from tests.integration.dashboard.fleet import Clock
+from tests.support.toy_fleet import Clock
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Kinesis:
-    """A stream of some shards that get records and are read, all in memory."""
+    """A stream in memory."""
 
     def __init__(self, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
@@ -42,7 +42,7 @@ class Kinesis:
         monkeypatch.setattr(shard_reads, "open_source", open_source)
 
     async def positions(self) -> dict[ShardKey, Position]:
-        """Return where clients are that have read everything."""
+        """Return the positions after all records."""
         return {
             ShardKey(self.arn, shard_id): Position(shard.log[-1].sequence_number)
             for shard_id, shard in self.memory.stream("orders").shards.items()
@@ -50,7 +50,7 @@ class Kinesis:
         }
 
     def put(self, count: int, seconds: float) -> None:
-        """Put records, evenly over some seconds."""
+        """Put records evenly over some seconds."""
         for number in range(count):
             self.clock.time += seconds / count
             self.memory.put("orders", b"x" * 100, f"key {number}")
@@ -60,7 +60,7 @@ class Kinesis:
         return await self.throughput.measure(found, self.clock.now())
 
 
-async def test_nothing_is_known_at_the_first_look(
+async def test_the_first_measurement_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kinesis = Kinesis(1, monkeypatch)
@@ -87,7 +87,7 @@ async def test_many_records_are_estimated_from_some(
     assert rates[kinesis.arn] == pytest.approx(1000, rel=0.35)
 
 
-async def test_a_stream_where_nothing_goes_on_has_none(
+async def test_an_idle_stream_has_the_rate_0(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kinesis = Kinesis(1, monkeypatch)
@@ -97,7 +97,7 @@ async def test_a_stream_where_nothing_goes_on_has_none(
     assert await kinesis.measure() == {kinesis.arn: 0}
 
 
-async def test_a_stream_that_cannot_be_read_is_not_there(
+async def test_an_unreadable_stream_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kinesis = Kinesis(1, monkeypatch)
@@ -109,7 +109,7 @@ async def test_a_stream_that_cannot_be_read_is_not_there(
     assert await kinesis.throughput.measure(found, kinesis.clock.now()) == {}
 
 
-def test_shards_that_went_forward_are_the_sample_and_turns_take_others() -> None:
+def test_advanced_shards_are_sampled_in_turns() -> None:
     keys = [ShardKey("arn", f"shard-{i}") for i in range(40)]
     old = {key: Position("10") for key in keys}
     new = {key: Position("11" if i else "10") for i, key in enumerate(keys)}
@@ -129,7 +129,7 @@ def test_large_records_are_sampled_in_small_numbers(
     assert sample_records(record_bytes) == records
 
 
-def test_a_page_that_does_not_reach_the_end_counts_nothing() -> None:
+def test_a_page_that_does_not_reach_the_end_is_not_counted() -> None:
     page = Page([cast("Record", Numbered("10"))], "next", 5000)
     assert count_until(page, Position("12")) is None
     assert count_until(page, Position("10")) == 1
@@ -137,7 +137,7 @@ def test_a_page_that_does_not_reach_the_end_counts_nothing() -> None:
 
 
 class Numbered:
-    """A record, as far as it is looked at."""
+    """A record with a sequence number."""
 
     def __init__(self, number: str) -> None:
         self.sequence_number = number

@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alerts: they name what the exporter exposes, only."""
+"""The Grafana dashboard and the alerts name only exported metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinesumer.exporter.metrics import (
     PREFIX,
     SHARD_STATES,
 )
-from tests.unit.exporter.promql import named
+from tests.support.promql import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,22 +49,20 @@ TARGETS = [
 
 
 @pytest.mark.parametrize(("expression", "legend"), TARGETS)
-def test_panels_ask_for_metrics_and_labels_that_exist(
-    expression: str, legend: str
-) -> None:
+def test_panels_use_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
     judge(expression)
     assert set(re.findall(r"{{(\w+)}}", legend)) <= left(expression)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_alerts_ask_for_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
+def test_alerts_use_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
     judge(rule["expr"])
     summary = rule["annotations"]["summary"]
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= left(rule["expr"])
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_alerts_have_what_prometheus_demands(rule: dict[str, Any]) -> None:
+def test_alerts_have_the_required_fields(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
     assert rule["labels"]["severity"] in ("warning", "critical")
@@ -77,12 +75,12 @@ def test_the_guide_says_what_to_do_about_an_alert(rule: dict[str, Any]) -> None:
     assert f"| `{rule['alert']}` |" in GUIDE
 
 
-def test_alerts_have_names_of_their_own() -> None:
+def test_alert_names_are_unique() -> None:
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
 
 
-def test_what_was_asked_for_raises_an_alert() -> None:
-    """Lag, shards without an owner, no leader, retention."""
+def test_each_required_condition_has_an_alert() -> None:
+    """Check lag, unowned shards, no leader and retention."""
     watched = {s.metric for rule in ALERTS for s in named(rule["expr"]).selectors}
     for name in (
         "lag_seconds",
@@ -110,7 +108,7 @@ def test_the_dashboard_can_be_imported() -> None:
         )
 
 
-def test_panels_dont_lie_over_each_other() -> None:
+def test_panels_dont_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
@@ -151,7 +149,7 @@ def variables_used() -> Iterator[str]:
 
 
 def judge(expression: str) -> None:
-    """Complain of a metric, a label or a state that there is not."""
+    """Fail for an unknown metric, label or state."""
     found = named(expression)
     assert found.selectors
     for metric, matchers in found.selectors:
@@ -164,7 +162,7 @@ def judge(expression: str) -> None:
 
 
 def left(expression: str) -> set[str]:
-    """Return the labels that the result of an expression has."""
+    """Return the labels of an expression's result."""
     found = named(expression)
     if found.grouped:
         return found.grouped

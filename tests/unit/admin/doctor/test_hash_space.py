@@ -1,14 +1,14 @@
-"""Hash keys that nothing covers."""
+"""Hash keys without a row, a plan or a listed shard."""
 
 from __future__ import annotations
 
 from kinesumer.admin.doctor.finding import Severity
 from kinesumer.admin.doctor.hash_space import holes, uncovered_hash_keys
 from kinesumer.model.streams import HASH_KEYS, Shard
-from tests.unit.admin.doctor.looks import ARN, HALF, found, listed, member, row, seen
+from tests.support.doctor import ARN, HALF, found, listed, member, row, seen
 
 
-def test_holes_are_what_lies_between_and_around() -> None:
+def test_holes_are_the_ranges_between_and_around() -> None:
     assert holes([(0, HASH_KEYS - 1)]) == []
     assert holes([]) == [(0, HASH_KEYS - 1)]
     assert holes([(20, 29), (5, 9), (7, 12)]) == [
@@ -36,14 +36,14 @@ def test_an_ended_row_covers_nothing() -> None:
     assert list(uncovered_hash_keys(seen(found([row(0, ended=True), row(1)]))))
 
 
-def test_keys_planned_for_nobody_are_told_if_it_lasts() -> None:
+def test_keys_planned_for_no_client_are_reported_if_it_lasts() -> None:
     half = found(members=[member("a", 0, HALF - 1)])
     [one] = uncovered_hash_keys(seen(half))
     assert "planned for no client" in one.text
     assert not list(uncovered_hash_keys(seen(half, found())))
 
 
-def test_nothing_is_due_while_a_plan_is_on_its_way_or_nobody_asks() -> None:
+def test_a_missing_plan_is_ignored_while_it_spreads_or_without_clients() -> None:
     joining = found(members=[member("a", 0, HALF - 1), member("b", range=None)])
     assert not list(uncovered_hash_keys(seen(joining)))
     elsewhere = found(members=[member("a", streams=frozenset())])
@@ -52,14 +52,14 @@ def test_nothing_is_due_while_a_plan_is_on_its_way_or_nobody_asks() -> None:
     assert not list(uncovered_hash_keys(seen(drained)))
 
 
-def test_keys_planned_for_two_are_told_if_it_lasts() -> None:
+def test_keys_planned_for_two_are_reported_if_it_lasts() -> None:
     both = found(members=[member("a"), member("b", HALF, HASH_KEYS - 1)])
     [one] = uncovered_hash_keys(seen(both))
     assert "planned for two clients" in one.text
     assert not list(uncovered_hash_keys(seen(both, found())))
 
 
-def test_a_listing_with_a_hole_is_told() -> None:
+def test_a_listing_with_a_hole_is_reported() -> None:
     cut = listed(listing=[Shard("shardId-0", 0, HALF - 1)])
     [one] = uncovered_hash_keys(seen(streams={ARN: cut}))
     assert "don't tile" in one.text

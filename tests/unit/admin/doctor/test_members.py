@@ -1,11 +1,11 @@
-"""Members that aren't well, and what operators left paused."""
+"""Members with problems, and pauses."""
 
 from __future__ import annotations
 
 from kinesumer.admin.doctor.finding import Severity
 from kinesumer.admin.doctor.members import member_problems, operator_pauses
 from kinesumer.model.rows import GroupRow, LeaderRow
-from tests.unit.admin.doctor.looks import ARN, found, member, row, seen
+from tests.support.doctor import ARN, found, member, row, seen
 
 
 def test_a_row_that_cant_be_read_is_critical() -> None:
@@ -13,7 +13,7 @@ def test_a_row_that_cant_be_read_is_critical() -> None:
     assert (one.severity, one.text) == (Severity.CRITICAL, "row x can't be read")
 
 
-def test_nobody_alive_is_critical_where_there_are_streams() -> None:
+def test_no_live_client_is_critical_if_there_are_streams() -> None:
     [one] = member_problems(seen(found(members=[member("a", dead=True)])))
     assert one.severity is Severity.CRITICAL
     assert "no client is alive" in one.text
@@ -31,7 +31,7 @@ def test_a_reset_that_was_cut_off_is_critical() -> None:
     assert not list(member_problems(seen(cut_off, found())))
 
 
-def test_nobody_leading_is_told_if_it_lasts() -> None:
+def test_a_missing_leader_is_reported_if_it_lasts() -> None:
     leaderless = found(leader=None)
     assert any(
         "no client has led" in one.text for one in member_problems(seen(leaderless))
@@ -39,20 +39,20 @@ def test_nobody_leading_is_told_if_it_lasts() -> None:
     assert not list(member_problems(seen(leaderless, found())))
 
 
-def test_a_leader_that_changes_again_and_again_is_told() -> None:
+def test_a_leader_that_changes_again_and_again_is_reported() -> None:
     later = found(leader=LeaderRow("session of a", "a", 4))
     assert "changed 3 times" in next(member_problems(seen(found(), later))).text
     once = found(leader=LeaderRow("session of a", "a", 2))
     assert not list(member_problems(seen(found(), once)))
 
 
-def test_nobody_alive_is_critical_though_the_last_who_died_isnt_fenced() -> None:
+def test_no_live_client_is_critical_though_the_last_one_isnt_fenced() -> None:
     one, two = member_problems(seen(heartbeat_ages={"session of a": 5.0}))
     assert "no client is alive" in one.text
     assert "unchanged" in two.text
 
 
-def test_a_heart_that_stands_still_is_told() -> None:
+def test_a_stalled_heartbeat_is_reported() -> None:
     silent = {"session of a": 5.0, "session of b": 0.5}
     [one] = member_problems(
         seen(found(members=[member("a"), member("b")]), heartbeat_ages=silent)
@@ -61,14 +61,14 @@ def test_a_heart_that_stands_still_is_told() -> None:
     assert not list(member_problems(seen(heartbeat_ages={"session of a": 2.5})))
 
 
-def test_degraded_and_drained_members_are_told() -> None:
+def test_degraded_and_drained_members_are_reported() -> None:
     [one] = member_problems(seen(found(members=[member("a", state="degraded")])))
     assert one.severity is Severity.WARNING
     [one] = member_problems(seen(found(members=[member("a", drained=True)])))
     assert one.severity is Severity.NOTE
 
 
-def test_every_kind_of_pause_is_told() -> None:
+def test_every_kind_of_pause_is_reported() -> None:
     [one] = operator_pauses(seen(found(group=GroupRow("id", True, "lunch"))))
     assert one.text == "all streams are paused: lunch"
     stream = found().streams[0]._replace(paused=True)

@@ -1,4 +1,4 @@
-"""A fleet that needs no AWS: its rows are made here, as a test wants them to be."""
+"""A fleet without AWS, whose rows the tests set."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ ARN = "arn:aws:kinesis:eu-central-1:000000000000:stream/"
 
 
 def arn_of(name: str) -> str:
-    """Return the ARN of one of its streams."""
+    """Return the ARN of a stream."""
     return ARN + name
 
 
 class Clock:
-    """Time that goes when a test says so."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.time = 0.0
 
     def now(self) -> float:
-        """Return the seconds that have been let go."""
+        """Return the seconds that have passed."""
         return self.time
 
     def wall(self) -> float:
-        """Return a day in 2026, and as many seconds."""
+        """Return a fixed day in 2026 plus these seconds."""
         return 1_790_000_000 + self.time
 
 
 class ToyFleet:
-    """Clients that share streams evenly; a test moves, pauses and splits by hand."""
+    """Clients that share streams evenly; tests move, pause and split shards."""
 
     def __init__(self, clients: Iterable[str], streams: dict[str, int]) -> None:
         self.random = random.Random(7)
@@ -87,13 +87,13 @@ class ToyFleet:
         self.members[client_id] = self.members[client_id]._replace(**fields)  # type: ignore[arg-type]
 
     def bury(self, client_id: str) -> None:
-        """Let others fence a client."""
+        """Fence a client."""
         self.change(client_id, dead=True)
         if self.leader == client_id:
             self.leader = next(m.client_id for m in self.members.values() if not m.dead)
 
     def plan(self) -> None:
-        """Give each client that takes shards an equal part of every stream."""
+        """Plan an equal part of every stream for each client that takes shards."""
         takers = [m for m in self.members.values() if not (m.dead or m.drained)]
         ranges: dict[str, list[Interval]] = {m.client_id: [] for m in takers}
         for arn in self.streams:
@@ -107,7 +107,7 @@ class ToyFleet:
             self.members[client_id] = member._replace(range=range_, index=index)
 
     def settle(self) -> None:
-        """Let every client own what the plan gives it, where it may be claimed."""
+        """Let every client own its planned shards that may be claimed."""
         found = self.snapshot()
         for key, row in self.shards.items():
             owner = self.members.get(found.planned.get(key, ""))
@@ -117,7 +117,7 @@ class ToyFleet:
                 self.own(key, owner)
 
     def own(self, key: ShardKey, owner: MemberRow | None) -> None:
-        """Let a client own a shard, or nobody."""
+        """Set or remove the owner of a shard."""
         row = self.shards[key]
         session, client_id = (owner.session, owner.client_id) if owner else ("", "")
         self.shards[key] = row._replace(
@@ -125,7 +125,7 @@ class ToyFleet:
         )
 
     def split(self, key: ShardKey) -> list[ShardKey]:
-        """Split a shard: its children wait until it is ended."""
+        """Split a shard, whose children wait until it has ended."""
         row = self.shards[key]
         middle = (row.first_hash + row.last_hash) // 2
         children = []
@@ -141,7 +141,7 @@ class ToyFleet:
         return children
 
     def end(self, key: ShardKey) -> None:
-        """Let a shard have been read to its end."""
+        """End a shard."""
         self.shards[key] = self.shards[key]._replace(
             ended=True, owner="", owner_id="", position=None
         )
@@ -151,7 +151,7 @@ class ToyFleet:
                 self.shards[child] = row._replace(ready=True)
 
     def beat(self, *, but: Iterable[str] = ()) -> None:
-        """Let hearts beat, and owned shards go on a little."""
+        """Advance the heartbeats, and the positions of owned shards."""
         for client_id, member in self.members.items():
             if client_id not in but:
                 self.members[client_id] = member._replace(beat=member.beat + 1)
@@ -162,7 +162,7 @@ class ToyFleet:
                 self.shards[key] = row._replace(position=at)
 
     def snapshot(self) -> Snapshot:
-        """Return the rows as one would read them."""
+        """Return the rows as a snapshot."""
         shards: dict[str, list[ShardRow]] = {arn: [] for arn in self.streams}
         for key, row in sorted(self.shards.items(), key=lambda i: i[1].first_hash):
             shards[key.stream_arn].append(row)
@@ -176,7 +176,7 @@ class ToyFleet:
         )
 
     async def read(self) -> Snapshot:
-        """Return all rows, unless it is in trouble."""
+        """Return all rows, unless an error is set."""
         if self.trouble is not None:
             raise self.trouble
         return self.snapshot()

@@ -1,4 +1,4 @@
-"""Records of one stream in memory, without a group."""
+"""The tail of a stream in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.tail import Tail
+from kinesumer.admin.tail import ParentFirstOrder, Tail
 from kinesumer.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
@@ -19,7 +19,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.simulation.memory_kinesis import MemoryKinesis, MemorySource
 
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
-    from kinesumer.model.streams import Shard
     from kinesumer.ports import Reservation
 
 
 class EnoughError(Exception):
-    """As many records as were awaited."""
+    """Raised after the expected number of records."""
 
 
 class Flaky(MemorySource):
-    """A source whose calls fail as they are told."""
+    """A source whose calls fail as configured."""
 
     def __init__(self, kinesis: MemoryKinesis) -> None:
         super().__init__(kinesis, "orders")
@@ -66,7 +65,7 @@ class Flaky(MemorySource):
 
 
 class Reading:
-    """A stream of one shard, and a tail of it."""
+    """A stream with one shard, and its tail."""
 
     def __init__(self) -> None:
         self.kinesis = MemoryKinesis(SystemClock(), reads_per_second=0)
@@ -80,7 +79,7 @@ class Reading:
             self.kinesis.put("orders", text, text.decode())
 
     async def tail(self, count: int, start: Start = Start.TRIM_HORIZON) -> list[bytes]:
-        """Read so many records."""
+        """Read a number of records."""
 
         async def take(records: Sequence[Record]) -> None:
             self.seen += [(record.shard_id, record.data) for record in records]
@@ -140,7 +139,9 @@ async def test_a_split_while_it_reads_the_latest_is_followed(orders: Reading) ->
     assert sorted(data) == [b"a", b"b", b"c"]
 
 
-async def test_faults_that_pass_lose_nothing_and_are_told_once(orders: Reading) -> None:
+async def test_transient_errors_lose_nothing_and_are_reported_once(
+    orders: Reading,
+) -> None:
     orders.put(b"a", b"b")
     orders.source.reads = [
         ShardThrottledError("five reads a second"),
@@ -153,7 +154,7 @@ async def test_faults_that_pass_lose_nothing_and_are_told_once(orders: Reading) 
     assert orders.said == ["503; trying again"]
 
 
-async def test_an_expired_iterator_goes_on_behind_the_last_record(
+async def test_an_expired_iterator_continues_after_the_last_record(
     orders: Reading,
 ) -> None:
     orders.put(b"a")
@@ -173,7 +174,7 @@ async def test_the_latest_is_resolved_once(orders: Reading) -> None:
     assert await reading == [b"a"]
 
 
-async def test_what_retention_took_is_told(orders: Reading) -> None:
+async def test_expired_records_are_reported(orders: Reading) -> None:
     orders.put(b"a")
     orders.source.iterators = [TrimmedPositionError("gone")]
     start = Start(type="AT_TIMESTAMP", timestamp=1.0)
@@ -191,7 +192,53 @@ async def test_a_shard_that_is_gone_ends_and_its_children_follow(
     assert orders.said == ["no such shard"]
 
 
-async def test_a_fault_that_stays_ends_it(orders: Reading) -> None:
+async def test_a_permanent_error_ends_it(orders: Reading) -> None:
     orders.source.iterators = [AccessDeniedError("kinesis:GetShardIterator", "orders")]
     with pytest.raises(AccessDeniedError):
         await orders.tail(1)
+
+
+HALF = HASH_KEYS // 2
+ALL = HASH_KEYS - 1
+TIME = Start(type="AT_TIMESTAMP", timestamp=1.0)
+PARENT = Shard("0", 0, ALL, (), True)
+LEFT, RIGHT = Shard("1", 0, HALF - 1, ("0",)), Shard("2", HALF, ALL, ("0",))
+MERGED = Shard("3", 0, ALL, ("1", "2"))
+
+
+def begun(descent: ParentFirstOrder) -> dict[str, Start]:
+    return {shard.shard_id: start for shard, start in descent.ready()}
+
+
+def test_a_split_waits_for_its_parent_and_a_merge_for_both() -> None:
+    descent = ParentFirstOrder([PARENT, LEFT, RIGHT, MERGED], TIME)
+    assert begun(descent) == {"0": TIME}
+    assert begun(descent) == {}
+    descent.end("0", [LEFT, RIGHT])
+    assert begun(descent) == {"1": TIME, "2": TIME}
+    descent.end("1", [MERGED])
+    assert begun(descent) == {}
+    descent.end("2", [MERGED])
+    assert begun(descent) == {"3": TIME}
+
+
+def test_unlisted_parents_arent_awaited() -> None:
+    assert begun(ParentFirstOrder([LEFT, RIGHT], Start.TRIM_HORIZON)) == {
+        "1": Start.TRIM_HORIZON,
+        "2": Start.TRIM_HORIZON,
+    }
+
+
+def test_from_the_latest_on_only_open_shards_count() -> None:
+    assert begun(ParentFirstOrder([PARENT, LEFT, RIGHT], Start.LATEST)) == {
+        "1": Start.LATEST,
+        "2": Start.LATEST,
+    }
+
+
+def test_shards_created_later_are_read_from_their_beginning() -> None:
+    descent = ParentFirstOrder([LEFT, RIGHT], Start.LATEST)
+    assert set(begun(descent)) == {"1", "2"}
+    descent.end("1", [MERGED])
+    descent.end("2", [MERGED])
+    assert begun(descent) == {"3": Start.TRIM_HORIZON}

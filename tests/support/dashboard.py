@@ -1,4 +1,4 @@
-"""A fleet that counts the looks at it, and a desk that notes what it is asked for."""
+"""Doubles for the dashboard: a fleet that counts reads, and recorded actions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.dashboard.actions import Preview
 from kinesumer.errors import ConfigurationError
-from tests.integration.dashboard.fleet import ToyFleet
+from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FakeActions:
-    """Takes every change, except for one that is refused."""
+    """Accepts every action except one."""
 
     def __init__(self) -> None:
         self.done: list[Action] = []
@@ -32,7 +32,7 @@ class FakeActions:
 
 
 class CountedFleet(ToyFleet):
-    """Counts the looks."""
+    """Counts its reads."""
 
     looks = 0
     slow = False

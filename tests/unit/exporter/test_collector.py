@@ -1,4 +1,4 @@
-"""Apps are read at the exporter's pace, and what fails is told once."""
+"""The exporter reads apps at its own interval and logs an outage once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 
 
 class Failing:
-    """A store that raises."""
+    """A state store that raises an error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -74,7 +74,7 @@ async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
 
 
 @in_virtual_time
-async def test_a_fault_is_logged_when_it_begins_and_when_it_is_over(
+async def test_an_error_is_logged_when_it_begins_and_ends(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -90,7 +90,7 @@ async def test_a_fault_is_logged_when_it_begins_and_when_it_is_over(
 
 
 @in_virtual_time
-async def test_what_no_waiting_mends_ends_the_start_and_not_a_running_exporter(
+async def test_a_permanent_error_ends_the_start_and_not_a_running_exporter(
     world: World,
 ) -> None:
     denied: Any = Failing(AccessDeniedError("dynamodb:Query", "table t"))

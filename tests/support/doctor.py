@@ -1,4 +1,4 @@
-"""What a doctor has seen, made by hand: a healthy app, and changes to it."""
+"""Observations of a healthy app for tests of the doctor, and changes to them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def look(
 def seen(
     first: Snapshot | None = None, second: Snapshot | None = None, **more: Any
 ) -> AppObservation:
-    """Return a healthy app, or one that looked like this, once or both times."""
+    """Return an observation of a healthy app, or of the given snapshots."""
     early = first or found()
     fields: dict[str, Any] = {
         "app": "billing",

@@ -1,4 +1,4 @@
-"""What metrics tell of rows: pure, so that any fleet can be told of."""
+"""The metrics of a fleet, built from rows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def unconsumed(found: Snapshot) -> list[ShardKey]:
 
 
 def told(found: Snapshot = FOUND, **more: Any) -> dict[str, dict[Any, float]]:
-    """Return the samples of one app's look, by name and labels."""
+    """Return the samples of one app, by name and labels."""
     since = dict.fromkeys(unconsumed(found), 70.0)
     observation = observe(observe(None, found, {}, 98.0), found, {}, 100.0)
     fields: dict[str, Any] = {"lags": LAGS, "unconsumed_since": since, **more}
@@ -108,7 +108,7 @@ def of(values: dict[Any, float], **labels: str) -> float:
     return value
 
 
-def test_members_are_counted_by_the_worst_that_is_to_say() -> None:
+def test_members_are_counted_by_their_worst_state() -> None:
     members = told()["members"]
     assert {dict(key)["state"]: value for key, value in members.items()} == {
         "silent": 0,
@@ -120,7 +120,7 @@ def test_members_are_counted_by_the_worst_that_is_to_say() -> None:
     }
 
 
-def test_a_heart_that_stands_still_is_silent_and_ages() -> None:
+def test_a_stalled_heartbeat_is_silent_and_ages() -> None:
     before = observe(None, FOUND, {}, 90.0)
     look = AppReading(observe(before, FOUND, {}, 100.0), LAGS, {}, 1e9, 0.1)
     found = samples(AppMetrics("a", 1, 0, look))
@@ -128,7 +128,7 @@ def test_a_heart_that_stands_still_is_silent_and_ages() -> None:
     assert of(found["heartbeat_age_seconds"], client="b") == 10
 
 
-def test_shards_that_nobody_consumes_are_told_with_the_time_of_the_oldest() -> None:
+def test_unconsumed_shards_are_counted_with_the_time_of_the_oldest() -> None:
     found = told()
     assert found["unowned_shards"] == {frozenset(STREAM.items()): 2}
     assert of(found["unowned_seconds"]) == 30
@@ -137,7 +137,7 @@ def test_shards_that_nobody_consumes_are_told_with_the_time_of_the_oldest() -> N
 
 
 @pytest.mark.parametrize("name", ["", "x", "arn:aws:kinesis", "\n"])
-def test_a_row_that_names_no_stream_takes_no_metrics_of_others_away(name: str) -> None:
+def test_a_row_with_an_invalid_stream_keeps_the_metrics_of_others(name: str) -> None:
     stray = StreamRow(name, 1.0, Start.TRIM_HORIZON)
     shards = {**FOUND.shards, name: []}
     found = told(replace(FOUND, streams=[*FOUND.streams, stray], shards=shards))
@@ -145,7 +145,7 @@ def test_a_row_that_names_no_stream_takes_no_metrics_of_others_away(name: str) -
     assert of(found["unowned_shards"], stream=name, region="") == 0
 
 
-def test_a_paused_shard_is_nobodys_fault() -> None:
+def test_a_paused_shard_isnt_unconsumed() -> None:
     found = told()
     assert of(found["paused_shards"]) == 1
     everything = replace(FOUND, group=GroupRow("g", paused=True))
@@ -162,19 +162,19 @@ def test_the_lag_is_that_of_the_slowest_shard_and_retention_runs_against_it() ->
     assert of(found["retention_left_seconds"]) == 22 * 3600
 
 
-def test_a_stream_that_cannot_be_read_has_no_lag_rather_than_none() -> None:
+def test_an_unreadable_stream_has_no_lag_metric() -> None:
     found = told(lags=Lags({}, {ARN: "access denied"}))
     assert of(found["lag_known"]) == 0
     assert "lag_seconds" not in found
     assert "retention_left_seconds" not in found
 
 
-def test_who_did_not_ask_for_lags_has_none_and_knows_of_nothing_stuck() -> None:
+def test_without_lags_there_are_no_lag_and_stuck_metrics() -> None:
     found = told(lags=None)
     assert not {"lag_known", "lag_seconds", "stuck_shards"} & found.keys()
 
 
-def test_a_dead_leader_leads_nobody() -> None:
+def test_a_dead_leader_is_no_leader() -> None:
     dead = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
     assert of(told(dead)["leader_present"]) == 0
     assert of(told()["leader_present"]) == 1
@@ -185,7 +185,7 @@ def test_a_spark_query_needs_no_leader() -> None:
     assert "leader_present" not in told(query)
 
 
-def test_what_could_not_be_read_is_not_there() -> None:
+def test_an_unreadable_app_has_no_other_gauges() -> None:
     found = samples(AppMetrics("a", 7, 2, None))
     assert {name: of(values) for name, values in found.items()} == {
         "reads_total": 7,
@@ -194,7 +194,7 @@ def test_what_could_not_be_read_is_not_there() -> None:
     }
 
 
-def test_apps_stand_beside_each_other() -> None:
+def test_several_apps_are_exported_together() -> None:
     accounts = [AppMetrics(name, 1, 1, None) for name in ("a", "b")]
     assert of(samples(*accounts)["up"], app="b") == 0
 
@@ -204,8 +204,8 @@ def test_rows_that_cannot_be_read_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", [*GAUGES, *COUNTERS])
-def test_metrics_follow_prometheus_customs(name: str) -> None:
-    """Base units, no total at a gauge, snake case."""
+def test_metrics_follow_prometheus_conventions(name: str) -> None:
+    """Check base units, suffixes and snake case."""
     assert name == name.lower()
     assert not name.endswith(("_total", "_ms", "_millis", "_hours", "_count"))
     assert (GAUGES | COUNTERS)[name].help.endswith(".")

@@ -1,4 +1,4 @@
-"""A healthy app has no findings; each trouble is found, and told what to do."""
+"""Findings and severities; a healthy app has no findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate, worst
 from kinesumer.admin.doctor.runner import APP_CHECK_FUNCTIONS
-from tests.unit.admin.doctor.looks import seen
+from tests.support.doctor import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,6 @@ def test_the_worst_finding_decides() -> None:
     assert worst([note._replace(severity=Severity.CRITICAL), note]) == 4
 
 
-def test_many_names_are_cut_short() -> None:
+def test_many_names_are_abbreviated() -> None:
     assert abbreviate(["a", "b"]) == "a, b"
     assert abbreviate("abcde") == "a, b, c and 2 more"

@@ -1,4 +1,4 @@
-"""The page's model: lanes, colours, totals, and the hour that is kept."""
+"""The page's model: lanes, colours, totals and history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinesumer.dashboard.view_model import (
     build_state,
 )
 from kinesumer.model.streams import ShardKey
-from tests.integration.dashboard.fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from kinesumer.dashboard.model import State
@@ -43,7 +43,7 @@ def test_shards_of_a_band_fill_the_hash_space() -> None:
     ]
 
 
-def test_grandchildren_lie_beneath_children() -> None:
+def test_grandchildren_are_below_children() -> None:
     fleet = ToyFleet(["a"], {"orders": 2})
     left, _ = fleet.split(shard(0))
     fleet.split(left)
@@ -58,7 +58,7 @@ def test_grandchildren_lie_beneath_children() -> None:
     }
 
 
-def test_parents_go_when_no_child_waits_for_them() -> None:
+def test_parents_disappear_when_no_child_waits_for_them() -> None:
     fleet = ToyFleet(["a"], {"orders": 1})
     fleet.split(shard(0))
     fleet.end(shard(0))
@@ -92,7 +92,7 @@ def test_rows_that_name_each_other_as_parents_end_the_walk() -> None:
     assert len(assign_lanes(list(fleet.shards.values()))) == 3
 
 
-def test_what_nobody_reads_is_neglected_unless_it_is_paused() -> None:
+def test_unowned_shards_are_neglected_unless_paused() -> None:
     fleet = ToyFleet(["a"], {"orders": 4})
     fleet.split(shard(3))
     fleet.own(shard(0), None)
@@ -124,7 +124,7 @@ def test_clients_keep_their_colours_and_plain_ones_go_first() -> None:
     assert max(assign_slots(more, [*more, "one too many"]).values()) < 32
 
 
-def test_an_hour_is_kept_in_steps_of_ten_seconds() -> None:
+def test_an_hour_is_retained_in_steps_of_ten_seconds() -> None:
     hour = LagHistory()
     for second in range(0, 4000, 2):
         hour.add(second, {"arn:stream/a": second % 10}, {"arn:stream/a": second % 4})

@@ -1,4 +1,4 @@
-"""How many records are estimated before a tip, and where a lag is going."""
+"""Estimates of unread records, and trends of lags."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_sample_covers_the_time_from_where_it_began_to_where_the_page_ends() -
     assert taken.bytes_per_second == 80.0
 
 
-def test_a_burst_isnt_taken_for_more_than_kinesis_takes() -> None:
+def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
     assert ArrivalSample(900, 9000, 0.0).records_per_second == MAX_RECORDS_PER_SECOND
     assert ArrivalSample(0, 0, 0.0).bytes_per_second == 0.0
 
@@ -46,7 +46,7 @@ def test_a_steady_stream_is_estimated_exactly() -> None:
     assert estimate_records(7, 60_000, steady) == 7 + 600
 
 
-def test_rates_between_samples_are_taken_to_change_evenly() -> None:
+def test_rates_between_samples_are_interpolated() -> None:
     rising = [
         ArrivalSample(0, 0, 1.0),
         ArrivalSample(10, 0, 1.0),
@@ -70,7 +70,7 @@ def test_nothing_follows_a_page_at_the_tip_or_at_the_shards_end(
     assert is_at_tip(read) is at_tip
 
 
-def test_who_stores_positions_every_few_seconds_is_caught_up() -> None:
+def test_a_lag_within_one_commit_interval_is_caught_up() -> None:
     going = find_trend(look(0, 1_000), look(10, 5_000, THERE))
     assert (going.trend, going.seconds_to_catch_up) == ("caught up", 0.0)
 
@@ -88,7 +88,7 @@ def test_a_lag_that_grows_while_positions_move_is_growing() -> None:
     )
 
 
-def test_a_lag_whose_position_stands_still_is_stalled() -> None:
+def test_a_lag_without_progress_is_stalled() -> None:
     assert find_trend(look(0, 50_000), look(10, 60_000)) == ("stalled", 1000.0, None)
 
 
@@ -96,12 +96,12 @@ def test_a_change_within_one_commit_is_none() -> None:
     assert find_trend(look(0, 50_000), look(60, 47_000, THERE)).trend == "steady"
 
 
-def test_one_look_shows_no_trend() -> None:
+def test_one_sample_shows_no_trend() -> None:
     assert find_trend(None, look(10, 60_000)) == ("unknown", None, None)
     assert find_trend(look(0, None), look(10, 60_000)) == ("unknown", None, None)
 
 
-def test_what_is_gone_has_no_lag() -> None:
+def test_a_lost_record_has_no_lag() -> None:
     assert find_trend(look(0, 50_000), look(10, None)).trend == "unknown"
 
 

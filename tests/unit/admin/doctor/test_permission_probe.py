@@ -35,7 +35,7 @@ def test_credentials_that_have_expired_need_no_policy() -> None:
     assert one.advice == "renew them"
 
 
-def test_a_role_that_cant_be_assumed_is_told_once() -> None:
+def test_a_role_that_cant_be_assumed_is_reported_once() -> None:
     error = AccessDeniedError("sts:AssumeRole", "arn:aws:iam::1:role/reader")
     trials = [Probe("kinesis:ListShards", "a", error), *failed(error)]
     [one] = failed_probes(trials)
@@ -52,7 +52,7 @@ def test_a_stream_that_isnt_there_is_critical() -> None:
     assert one.severity is Severity.CRITICAL
 
 
-def test_what_couldnt_be_tried_is_a_warning() -> None:
+def test_an_action_that_couldnt_be_tried_is_a_warning() -> None:
     [one] = failed_probes(failed(SourceUnavailableError("503")))
     assert one.severity is Severity.WARNING
     optional = Probe(
@@ -62,32 +62,32 @@ def test_what_couldnt_be_tried_is_a_warning() -> None:
     assert one.severity is Severity.NOTE
 
 
-def test_what_worked_isnt_told() -> None:
+def test_an_action_that_worked_isnt_reported() -> None:
     assert not list(failed_probes([Probe("kinesis:GetRecords", "orders")]))
     assert not list(unusable_store("t", [Probe("kinesis:GetRecords", "orders")]))
 
 
-def test_missing_credentials_are_told_once() -> None:
+def test_missing_credentials_are_reported_once() -> None:
     trials = failed(CredentialsError("none")) * 2
     [one] = unusable_store("t", trials)
     assert (one.check, one.severity) == ("credentials", Severity.CRITICAL)
     assert not list(failed_probes(trials))
 
 
-def test_a_missing_table_is_told() -> None:
+def test_a_missing_table_is_reported() -> None:
     trials = failed(StateStoreMissingError("no table t"))
     [one] = unusable_store("t", trials)
     assert (one.check, one.subject) == ("state store", "table t")
     assert not list(failed_probes(trials))
 
 
-def test_clocks_that_agree_within_what_can_be_seen_are_right() -> None:
+def test_clocks_that_agree_within_the_resolution_are_right() -> None:
     for before, after in ((1000.0, 1000.2), (1000.9, 1001.5), (999.0, 1002.0)):
         assert not list(clock_skew(ClockReading(1000.0, before, after), []))
     assert not list(clock_skew(None, []))
 
 
-def test_a_clock_that_is_off_is_told_by_how_much() -> None:
+def test_the_skew_of_a_clock_is_reported() -> None:
     [one] = clock_skew(ClockReading(1000.0, 1021.0, 1021.2), [])
     assert one.severity is Severity.NOTE
     assert "at least 20 s ahead of AWS's" in one.text
@@ -99,7 +99,7 @@ def test_a_clock_that_is_off_is_told_by_how_much() -> None:
     assert one.severity is Severity.CRITICAL
 
 
-def test_a_clock_that_aws_refuses_is_critical() -> None:
+def test_a_clock_that_aws_rejects_is_critical() -> None:
     error = SourceUnavailableError("Signature expired: 20260101 is now earlier than …")
     [one] = clock_skew(None, failed(error))
     assert one.severity is Severity.CRITICAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinesumer.admin.doctor.finding import Severity
 from kinesumer.admin.doctor.split_fleet import group_by_streams, split_fleet
 from kinesumer.model.rows import QUERY, QUERY_ID
-from tests.unit.admin.doctor.looks import ARN, OTHER, found, member, seen
+from tests.support.doctor import ARN, OTHER, found, member, seen
 
 BOTH = frozenset({ARN, OTHER})
 
@@ -39,7 +39,7 @@ def test_lists_that_overlap_make_one_fleet() -> None:
     assert not list(split_fleet(seen(found(members=together))))
 
 
-def test_a_client_that_registers_anew_is_told() -> None:
+def test_a_client_that_registers_again_is_reported() -> None:
     again = member("a", incarnation=5)._replace(session="another")
     [one] = split_fleet(seen(found(), found(members=[again])))
     assert one.severity is Severity.WARNING

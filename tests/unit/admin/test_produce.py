@@ -1,4 +1,4 @@
-"""Lines become records of a stream: in order, and what isn't put is named."""
+"""Lines become records in order, and failed lines are named."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHARDS = [Shard("shardId-0", 0, HALF - 1), Shard("shardId-1", HALF, HASH_KEYS - 
 
 
 class Stream:
-    """Takes what it likes; after so many records, credentials have expired."""
+    """A stream that throttles, and whose credentials expire after some records."""
 
     def __init__(self, refuses: float = 0.0, most: int = 1 << 30) -> None:
         self.refuses, self.most = refuses, most
@@ -135,9 +135,7 @@ def test_a_rate_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("rate", "lines"), [(2.0, 201), (0.001, 1)])
-def test_stopping_puts_what_was_taken_and_nothing_that_was_read_ahead(
-    rate: float, lines: int
-) -> None:
+def test_stopping_puts_the_accepted_lines_only(rate: float, lines: int) -> None:
     stream = Stream()
 
     async def stopped() -> ProduceResult:
@@ -177,7 +175,7 @@ def test_after_a_failure_every_line_was_taken_or_is_named(aggregate: bool) -> No
     assert taken | named == set(range(outcome.lines))
 
 
-def test_nothing_taken_for_long_ends_it_and_names_the_lines() -> None:
+def test_a_long_outage_ends_it_and_names_the_lines() -> None:
     stream = Stream(refuses=1.0)
     outcome = run(produce(stream, numbered(10), parser(), give_up_seconds=20.0))
     assert [(part.first, part.last) for part in outcome.not_put] == [(1, 10)]
@@ -235,7 +233,7 @@ def test_a_line_of_json_is_a_record(line: bytes, entry: Entry | None) -> None:
         (b"[" * 100_000, ""),
     ],
 )
-def test_a_line_that_isnt_has_a_reason(line: bytes, reason: str) -> None:
+def test_an_invalid_line_has_a_reason(line: bytes, reason: str) -> None:
     told = parser(jsonl=True).parse(line)
     assert isinstance(told, str)
     assert reason in told
@@ -249,7 +247,7 @@ def test_a_line_that_isnt_has_a_reason(line: bytes, reason: str) -> None:
         (KeySource("field", "n"), b'{"n": 17}', "17"),
     ],
 )
-def test_keys_come_from_where_one_says(key: KeySource, line: bytes, made: str) -> None:
+def test_keys_come_from_the_key_source(key: KeySource, line: bytes, made: str) -> None:
     assert parser(key=key).parse(line) == Entry(line, made)
 
 
@@ -259,19 +257,19 @@ def test_a_line_without_the_keys_field_has_a_reason(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "random:x", "field:", "constant", "hash:x"])
-def test_other_keys_are_refused(text: str) -> None:
+def test_unknown_key_sources_are_rejected(text: str) -> None:
     with pytest.raises(
         ConfigurationError, match="give random, field:NAME or constant:TEXT"
     ):
         parse_key(text)
 
 
-def test_what_was_asked_for_is_read() -> None:
+def test_key_sources_are_parsed() -> None:
     assert parse_key("random") == KeySource("random")
     assert parse_key("field:a:b") == KeySource("field", "a:b")
     assert parse_key("constant:x") == KeySource("constant", "x")
 
 
-def test_lines_are_named_in_runs() -> None:
+def test_failed_lines_are_named_as_ranges() -> None:
     assert number_ranges([7, 1, 3, 2, 9, 8, 8]) == [(1, 3), (7, 9)]
     assert number_ranges([]) == []

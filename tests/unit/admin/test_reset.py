@@ -1,4 +1,4 @@
-"""A reset: everything goes but what isn't the app's, and never under a live client."""
+"""A reset deletes all rows of an app, and never under a live client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = "shardId-000000000000"
 
 
 async def consumed(world: World) -> None:
-    """Have a client consume, and leave."""
+    """Let a client consume, and leave."""
     world.put("a", "b")
     client = world.client("c1")
     await world.until(lambda: client.texts == ["a", "b"])
@@ -54,7 +54,7 @@ async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
 
 
 @in_virtual_time
-async def test_what_leads_to_other_rows_goes_after_them(world: World) -> None:
+async def test_rows_are_deleted_before_the_rows_that_lead_to_them(world: World) -> None:
     await consumed(world)
     gone: list[Key] = []
 
@@ -84,7 +84,7 @@ async def test_other_apps_keep_their_rows(world: World) -> None:
 
 
 @in_virtual_time
-async def test_rows_that_nobody_can_read_go_too(world: World) -> None:
+async def test_corrupt_rows_are_deleted_too(world: World) -> None:
     await put(world, f"group#{APP}", "stream#odd", start=7)
     await put(world, f"shard#{APP}#odd", "what", epoch="x")
     await put(world, f"member#{APP}", "c1", dead=True)
@@ -94,7 +94,7 @@ async def test_rows_that_nobody_can_read_go_too(world: World) -> None:
 
 
 @in_virtual_time
-async def test_positions_of_go_are_counted_and_stay_unless_said(world: World) -> None:
+async def test_positions_of_go_are_counted_and_kept_by_default(world: World) -> None:
     await consumed(world)
     await put(world, f"check_point#{APP}#orders", P, sequence_number="5")
     context = world.context("operator")
@@ -107,7 +107,7 @@ async def test_positions_of_go_are_counted_and_stay_unless_said(world: World) ->
 
 
 class Undeletable(FaultyStore):
-    """A table whose rows an operator may mark, and not delete."""
+    """A table whose rows can be marked but not deleted."""
 
     async def write(self, write: Write) -> Any:
         if write.delete:
@@ -116,7 +116,7 @@ class Undeletable(FaultyStore):
 
 
 @in_virtual_time
-async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
+async def test_an_error_half_way_says_what_is_left_to_do(
     world: World,
 ) -> None:
     await consumed(world)
@@ -128,7 +128,7 @@ async def test_what_stops_it_half_way_is_told_with_what_is_left_to_do(
 
 
 @in_virtual_time
-async def test_who_interrupts_it_is_told_what_is_left_to_do(
+async def test_an_interruption_says_what_is_left_to_do(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await consumed(world)
@@ -154,7 +154,7 @@ async def test_a_live_client_stops_it(world: World) -> None:
 
 
 @in_virtual_time
-async def test_clients_that_havent_beaten_meanwhile_are_named_as_well(
+async def test_clients_without_a_heartbeat_meanwhile_are_named_as_well(
     world: World,
 ) -> None:
     world.put("a")
@@ -184,7 +184,7 @@ async def test_a_live_go_fleet_keeps_its_positions(world: World) -> None:
 
 
 @in_virtual_time
-async def test_a_client_that_was_killed_is_waited_for(world: World) -> None:
+async def test_a_killed_client_is_awaited(world: World) -> None:
     client = world.client("c1")
     world.put("a")
     await world.until(lambda: client.texts == ["a"])

@@ -1,4 +1,4 @@
-"""How operators' commands ask Kinesis."""
+"""Reads of operators' commands: pacing, retries and outages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = Page([], "next", 0)
 
 
 class Source:
-    """Fails as it is told, then answers."""
+    """Fails as configured, then answers."""
 
     def __init__(self, *faults: KinesumerError) -> None:
         self.faults = list(faults)
@@ -50,7 +50,7 @@ async def read(source: Any, asked: PacedReader) -> Page:
     return await asked.read(source, KEY, Start.LATEST, 1)
 
 
-async def test_what_is_refused_for_now_is_asked_again_and_counted() -> None:
+async def test_throttled_reads_are_retried_and_counted() -> None:
     asked = PacedReader()
     faults = SourceThrottledError("slow down"), SourceUnavailableError("503")
     assert await read(Source(*faults), asked) == PAGE
@@ -64,7 +64,7 @@ async def test_it_gives_up_in_the_end() -> None:
     assert await read(Source(*faults[1:]), PacedReader()) == PAGE
 
 
-async def test_what_gives_no_answer_is_given_up_by_the_clock(
+async def test_reads_without_an_answer_end_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
@@ -74,7 +74,7 @@ async def test_what_gives_no_answer_is_given_up_by_the_clock(
     assert len(source.faults) == 1
 
 
-async def test_a_thousand_shards_that_give_no_answer_arent_waited_for_each(
+async def test_an_outage_of_a_thousand_shards_is_detected_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
@@ -91,7 +91,7 @@ async def test_a_thousand_shards_that_give_no_answer_arent_waited_for_each(
     assert await read(Source(), asked) == PAGE
 
 
-async def test_the_first_fault_ends_what_is_asked_together() -> None:
+async def test_the_first_error_ends_concurrent_reads() -> None:
     ended: list[str] = []
 
     async def long() -> None:
@@ -109,13 +109,13 @@ async def test_the_first_fault_ends_what_is_asked_together() -> None:
     assert ended == ["long"]
 
 
-async def test_an_expired_iterator_is_the_askers_matter() -> None:
+async def test_an_expired_iterator_is_raised() -> None:
     source: Any = Source(ExpiredIteratorError("too old"))
     with pytest.raises(ExpiredIteratorError):
         await PacedReader().read_on(source, KEY, "here", 1)
 
 
-async def test_reads_of_one_shard_keep_their_pace(
+async def test_reads_of_one_shard_keep_their_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []

@@ -1,4 +1,4 @@
-"""Hot shards, crowded shards, full accounts, idle clients."""
+"""Hot shards, throttled shards, shard quotas, idle clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinesumer.admin.doctor.capacity import (
 from kinesumer.admin.doctor.finding import Severity
 from kinesumer.admin.lag_trend import ArrivalSample
 from kinesumer.aws.account import AccountLimits
-from tests.unit.admin.doctor.looks import (
+from tests.support.doctor import (
     ARN,
     KEYS,
     found,
@@ -53,20 +53,20 @@ def test_little_traffic_may_be_uneven() -> None:
     assert not list(hot_shards(arriving()))
 
 
-def test_refused_reads_of_a_shard_that_is_caught_up_tell_of_others() -> None:
+def test_throttled_reads_of_a_shard_that_is_caught_up_show_other_consumers() -> None:
     refusing = listed(throttled={"shardId-0": 2, "shardId-1": 1})
     [one] = throttled_shards(seen(streams={ARN: refusing}))
     assert one.severity is Severity.WARNING
     assert "shardId-0 throttled the doctor's reads" in one.text
 
 
-def test_refused_reads_of_a_shard_that_is_behind_are_its_owners() -> None:
+def test_throttled_reads_of_a_shard_that_is_behind_come_from_its_owner() -> None:
     refusing = listed(throttled={"shardId-0": 2}, second={KEYS[0]: look(10, 60_000)})
     [one] = throttled_shards(seen(streams={ARN: refusing}))
     assert one.severity is Severity.NOTE
 
 
-def test_an_account_that_is_nearly_full_is_told() -> None:
+def test_an_account_that_is_nearly_full_is_reported() -> None:
     [one] = shard_quota(AccountLimits(450, 500))
     assert "450 of 500 shards" in one.text
     assert not list(shard_quota(AccountLimits(449, 500)))

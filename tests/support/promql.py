@@ -1,4 +1,4 @@
-"""What a PromQL expression names: enough of the language to check our own files."""
+"""Parse enough of PromQL to check the names in our own files."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ PAIRS = {")": "(", "}": "{"}
 
 
 class Selector(NamedTuple):
-    """A metric and what its labels are compared with."""
+    """A metric and the matchers of its labels."""
 
     metric: str
     matchers: tuple[tuple[str, str], ...]
 
 
 class Named(NamedTuple):
-    """Everything that an expression names."""
+    """All names in an expression."""
 
     selectors: list[Selector]
     grouped: set[str]
-    """Labels after by, on, without or ignoring."""
+    """The labels after by, on, without or ignoring."""
 
 
 def named(expression: str) -> Named:
-    """Return what an expression names. Raises ValueError if it can't be read."""
+    """Return the names in an expression. Raises ValueError if it is invalid."""
     tokens = _tokens(expression)
     found = Named([], set())
     place = 0
@@ -77,7 +77,7 @@ def _tokens(expression: str) -> list[tuple[str, str]]:
 def _until(
     tokens: list[tuple[str, str]], place: int, first: str, last: str
 ) -> tuple[list[tuple[str, str]], int]:
-    """Return what stands in brackets that begin here, and the place after them."""
+    """Return the content of the brackets that begin here, and the index after them."""
     if place == len(tokens) or tokens[place][1] != first:
         return [], place
     end = next(i for i in range(place, len(tokens)) if tokens[i][1] == last)
