@@ -29,8 +29,8 @@ from benchmarks.spark_formats import backlog
 from benchmarks.spark_read import SHARDS
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
+from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import Connection, ReadOptions
-from kinesumer.spark.planning.offsets import After
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.reading.task_reader import read
 

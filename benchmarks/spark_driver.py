@@ -29,7 +29,7 @@ from benchmarks.serving import served
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
-from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
+from kinesumer.spark.readers import NO_LIMIT, StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

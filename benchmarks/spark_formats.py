@@ -16,9 +16,9 @@ from benchmarks.spark_read import LAYOUTS, SHARDS, TASKS
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
 from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.options.columns import DEFAULT_SCHEMA
+from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import Connection, ReadOptions
-from kinesumer.spark.planning.offsets import BEGINNING, After
+from kinesumer.spark.options.table import DEFAULT_SCHEMA
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read
 

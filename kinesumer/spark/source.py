@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.options.columns import DEFAULT_SCHEMA
 from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
-from kinesumer.spark.options.table import BATCH, STREAM
+from kinesumer.spark.options.table import BATCH, DEFAULT_SCHEMA, STREAM
 from kinesumer.spark.runtime.jvm import require_pyspark
 
 if TYPE_CHECKING:
@@ -45,13 +44,13 @@ class KinesumerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a bounded piece of the streams."""
-        from kinesumer.spark.batch_reader import BatchReader
+        from kinesumer.spark.readers import BatchReader
 
         return BatchReader(parse_read(self.options, self._connection, BATCH), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads the streams batch by batch."""
-        from kinesumer.spark.stream_reader import StreamReader
+        from kinesumer.spark.readers import StreamReader
 
         options = parse_read(self.options, self._connection, STREAM)
         return StreamReader(options, schema)

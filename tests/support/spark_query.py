@@ -12,11 +12,11 @@ from kinesumer.errors import DataLossError
 from kinesumer.model.streams import Stream
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.memory_kinesis import MemorySource
+from kinesumer.spark.offsets.model import After, At, End, Place
+from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
-from kinesumer.spark.planning.offset_json import from_json, to_json
-from kinesumer.spark.planning.offsets import After, At, End, Place
 from kinesumer.testing.memory import MemoryKinesis
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ def test_what_spark_starts_for_planning_imports_little() -> None:
     """Spark starts several processes for each query: only one plans its batches."""
     pytest.importorskip("pyspark")
     program = (
-        "import sys, kinesumer.spark.source, kinesumer.spark.stream_reader;"
-        "import kinesumer.spark.batch_reader;"
+        "import sys, kinesumer.spark.source, kinesumer.spark.readers;"
+        "import kinesumer.spark.readers;"
         "print(*sorted({'aiobotocore', 'aiohttp', 'botocore', 'kinesumer.client',"
         " 'kinesumer.coordination.group', 'kinesumer.spark.planning.driver'}"
         " & set(sys.modules)))"

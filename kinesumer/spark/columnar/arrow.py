@@ -11,7 +11,7 @@ from pybase64 import b64decode
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.model.streams import stream_name
-from kinesumer.spark.options.columns import requested
+from kinesumer.spark.options.table import requested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

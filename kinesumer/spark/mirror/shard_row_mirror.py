@@ -15,7 +15,7 @@ from kinesumer.model.positions import Tip
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.failure_log import logger
-from kinesumer.spark.planning.offsets import BEGINNING, After, End
+from kinesumer.spark.offsets.model import BEGINNING, After, End
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.model.streams import Stream
-    from kinesumer.spark.planning.offsets import Offset
+    from kinesumer.spark.offsets.model import Offset
 
 
 LEAST_SKEW_SECONDS = 60.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.planning.offset_json import from_json
-from kinesumer.spark.planning.offsets import After, Offset, Place, StreamOffset
+from kinesumer.spark.offsets.model import After, Offset, Place, StreamOffset
+from kinesumer.spark.offsets.offset_json import from_json
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.spark.planning.offsets import BEGINNING, After, At, End
+from kinesumer.spark.offsets.model import BEGINNING, After, At, End
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.ports import StreamSource
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 logger = logging.getLogger("kinesumer.spark")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.spark.offsets.model import After, At, StreamOffset
 from kinesumer.spark.options.parser import FromStore
-from kinesumer.spark.planning.bounds import Ending, bounds
-from kinesumer.spark.planning.context import Context
+from kinesumer.spark.planning.bounds import Ending, bounds, targets
 from kinesumer.spark.planning.data_loss import (
     DataLoss,
     is_whole,
@@ -20,11 +20,9 @@ from kinesumer.spark.planning.data_loss import (
     seen_at,
     unproven,
 )
-from kinesumer.spark.planning.lag_report import report
 from kinesumer.spark.planning.limits import Limits
-from kinesumer.spark.planning.offsets import After, At, StreamOffset
-from kinesumer.spark.planning.packing import pack
 from kinesumer.spark.planning.planner import Planner
+from kinesumer.spark.planning.probe import ServiceClock
 from kinesumer.spark.planning.start_offsets import (
     anchor,
     given_for,
@@ -33,18 +31,18 @@ from kinesumer.spark.planning.start_offsets import (
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
     UNKNOWN_SECONDS,
+    Context,
     Watched,
+    report,
 )
-from kinesumer.spark.planning.targets import targets
-from kinesumer.spark.planning.tasks import ShardRange, Task, between
-from kinesumer.spark.runtime.service_clock import ServiceClock
+from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kinesumer.ports import Clock, StreamSource
+    from kinesumer.spark.offsets.model import Offset, Place
     from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.offsets import Offset, Place
     from kinesumer.spark.planning.planner import Targets
 
 logger = logging.getLogger("kinesumer.spark")

@@ -12,6 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.clock_bounds import ClockBounds
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardThrottledError,
@@ -19,15 +20,14 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.spark.planning.offsets import After, At, End
-from kinesumer.spark.reading.pace import Pace
+from kinesumer.spark.offsets.model import After, At, End
+from kinesumer.spark.runtime.shard_cache import Pace
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page, Record
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.planning.offsets import Place
-    from kinesumer.spark.runtime.service_clock import ServiceClock
+    from kinesumer.spark.offsets.model import Place
 
 FRESH_SECONDS = 240.0
 """Kinesis forgets iterators after five minutes."""
@@ -289,3 +289,27 @@ def _since(place: Place) -> float | None:
 
 def _key(place: Place) -> object:
     return place.position if isinstance(place, After) else place
+
+
+class ServiceClock:
+    """Bounds Kinesis's clock by what is heard of it on a monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bounds = ClockBounds()
+
+    def observe_date(self, service_time: float, asked_at: float) -> None:
+        """Take note of an answer's Date, in whole seconds, to what was asked then."""
+        self._bounds.observe_date(service_time, asked_at, self._clock.now())
+
+    def observe_arrival(self, arrived_at: float) -> None:
+        """Take note of a record just read: Kinesis's clock is not behind it."""
+        self._bounds.observe_arrival(arrived_at, self._clock.now())
+
+    def earliest(self) -> float:
+        """Return a time that Kinesis's clock has surely reached."""
+        return self._bounds.earliest(self._clock.now())
+
+    def latest(self) -> float:
+        """Return a time that Kinesis's clock has surely not passed."""
+        return self._bounds.latest(self._clock.now())

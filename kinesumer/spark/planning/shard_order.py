@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.lineage import ancestors, is_complete
-from kinesumer.spark.planning.offsets import BEGINNING, After, End
+from kinesumer.spark.offsets.model import BEGINNING, After, End
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.planning.offsets import Place, StreamOffset
+    from kinesumer.spark.offsets.model import Place, StreamOffset
 
 
 class Readable(NamedTuple):

@@ -12,20 +12,19 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.streams import Start
+from kinesumer.spark.offsets.model import BEGINNING, After, At, End
+from kinesumer.spark.planning.bounds import last_until
 from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, unproven
 from kinesumer.spark.planning.limits import Sample
-from kinesumer.spark.planning.offsets import BEGINNING, After, At, End
-from kinesumer.spark.planning.targets import last_until
 from kinesumer.spark.planning.tip_search import Bound, Reached, reach
 from kinesumer.spark.runtime.event_loop import patiently
 
 if TYPE_CHECKING:
-    from kinesumer.spark.planning.context import Context
+    from kinesumer.spark.offsets.model import Place
     from kinesumer.spark.planning.limits import Limits, Share
-    from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.probe import Found, Look, ShardProbe
     from kinesumer.spark.planning.shard_order import Readable
-    from kinesumer.spark.planning.stream_state import Watched
+    from kinesumer.spark.planning.stream_state import Context, Watched
 
 MOST_SAMPLED = 2_000
 JUMP_RECORDS = 3

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.spark.planning.offsets import BEGINNING, After, End, StreamOffset
+from kinesumer.spark.offsets.model import BEGINNING, After, End, StreamOffset
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.spark.planning.offsets import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, Place
 
 FUTURE_SECONDS = 60.0
 

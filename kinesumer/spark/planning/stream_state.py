@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.runtime.service_time import reached_time
-from kinesumer.spark.planning.offsets import After
+from kinesumer.spark.offsets.model import After
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import PATIENCE_SECONDS, patiently
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from kinesumer.errors import SourceUnavailableError
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.planning.offsets import Place
-    from kinesumer.spark.planning.probe import Look
-    from kinesumer.spark.runtime.service_clock import ServiceClock
+    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.planning.data_loss import DataLoss
+    from kinesumer.spark.planning.probe import Look, ServiceClock
 
 REFRESH_SECONDS = 30.0
 """Reshards are seen when a shard ends; this finds what else has changed."""
@@ -156,3 +157,35 @@ class Watched:
             probe.failing_since = now
         if now - probe.failing_since > PATIENCE_SECONDS:
             raise error
+
+
+class Context(NamedTuple):
+    """Clocks, and what applies to all shards of a plan."""
+
+    clock: Clock
+    service: ServiceClock
+    loss: DataLoss
+    insist: bool = False
+    """Never leave a shard out because Kinesis refuses for now."""
+    skew_seconds: float = inf
+    """How far apart shards may get in arrival time; inf: as far as they do."""
+
+
+def report(streams: Iterable[Watched], data_losses: int) -> dict[str, Any]:
+    """Return how far behind each stream is once the planned batch has been read."""
+    return {
+        "data_losses": data_losses,
+        "streams": {stream.info.arn: _of_stream(stream) for stream in streams},
+    }
+
+
+def _of_stream(stream: Watched) -> dict[str, Any]:
+    behind = stream.lag_seconds
+    worst = max(sorted(behind), key=behind.__getitem__, default=None)
+    if worst is None:
+        return {"behind_ms": 0, "shards": 0}
+    shown: dict[str, Any] = {
+        "behind_ms": round(behind[worst] * 1000),
+        "shards": len(behind),
+    }
+    return {**shown, "worst_shard": worst} if behind[worst] else shown

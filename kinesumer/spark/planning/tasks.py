@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from kinesumer.core.assignment import Member, assign_range
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.streams import Start
-from kinesumer.spark.planning.offsets import BEGINNING, After, End
+from kinesumer.spark.offsets.model import BEGINNING, After, End
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kinesumer.model.streams import Stream
-    from kinesumer.spark.planning.offsets import Offset, Place, StreamOffset
+    from kinesumer.spark.offsets.model import Offset, Place, StreamOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +94,30 @@ def _holds_any(first: Place, last: Place) -> bool:
             )
         return first.position != last.position
     return True
+
+
+TASK_BYTES = 4_000_000
+"""A task costs about as much as reading so much: less isn't worth another one."""
+SLOTS_PER_TASK = 64
+BATCH = "batch"
+
+
+def pack(ranges: Sequence[ShardRange], most: int) -> list[tuple[ShardRange, ...]]:
+    """Return the ranges of each task, in order, no more tasks than asked for.
+
+    The library's assignor gives away slots: a range has as many as it holds bytes.
+    """
+    if not ranges:
+        return []
+    total = sum(item.estimated_bytes for item in ranges)
+    count = max(1, min(most, len(ranges), -(-total // TASK_BYTES)))
+    unit = max(1, total // (count * SLOTS_PER_TASK))
+    ends = list(accumulate(1 + item.estimated_bytes // unit for item in ranges))
+    members = [Member(f"{i:06}", 1, frozenset([BATCH])) for i in range(count)]
+    plan = assign_range(members, {BATCH: range(ends[-1])})
+    # Range i's slots are those from ends[i-1] up to ends[i]; its middle one decides.
+    firsts = sorted(part.first for parts in plan.values() for part in parts)
+    tasks: list[list[ShardRange]] = [[] for _ in firsts]
+    for item, begin, end in zip(ranges, [0, *ends], ends, strict=False):
+        tasks[bisect_right(firsts, (begin + end - 1) // 2) - 1].append(item)
+    return [tuple(task) for task in tasks if task]

@@ -19,8 +19,8 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.columnar.rows import RecordRows, parse
+from kinesumer.spark.offsets.model import After, At, End
 from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, seen_at
-from kinesumer.spark.planning.offsets import After, At, End
 from kinesumer.spark.reading.range_filter import Cut
 
 if TYPE_CHECKING:
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.columnar.arrow import Columns
     from kinesumer.spark.columnar.rows import Rows
+    from kinesumer.spark.offsets.model import Place
     from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.offsets import Place
     from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.reading.iterator_cache import Iterators
-    from kinesumer.spark.reading.pace import Paces
+    from kinesumer.spark.runtime.shard_cache import Iterators, Paces
 
 logger = logging.getLogger("kinesumer.spark")
 

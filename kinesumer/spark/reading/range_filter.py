@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
 from kinesumer.spark.columnar.rows import Slice
-from kinesumer.spark.planning.offsets import After, At, End
+from kinesumer.spark.offsets.model import After, At, End
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Start

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.columnar.arrow import Columns, cut, joined
-from kinesumer.spark.reading.byte_budget import Room, waiting_bytes
-from kinesumer.spark.reading.iterator_cache import Iterators
-from kinesumer.spark.reading.pace import Paces
+from kinesumer.spark.reading.memory import Room, keep_memory, waiting_bytes
 from kinesumer.spark.reading.range_fetcher import Fetch, World
-from kinesumer.spark.runtime.memory import keep_memory
+from kinesumer.spark.runtime.shard_cache import Iterators, Paces
 from kinesumer.spark.runtime.sources import sources
 
 if TYPE_CHECKING:

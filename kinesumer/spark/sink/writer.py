@@ -24,8 +24,13 @@ from kinesumer.producer.batching import PendingRecord, PutCounts, RecordProducer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.runtime.event_loop import background, patiently
 from kinesumer.spark.runtime.sources import sources
-from kinesumer.spark.sink.dead_letters import DeadLetters, open_directory
-from kinesumer.spark.sink.rows import Refused, check_columns, read_rows
+from kinesumer.spark.sink.rows import (
+    DeadLetters,
+    Refused,
+    check_columns,
+    open_directory,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

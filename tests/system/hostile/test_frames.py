@@ -16,7 +16,7 @@ from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import Slice, parse
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.wire import aggregation
 from kinesumer.wire.aggregation import MAGIC, open_records
 from tests.system.spark.reading_bench import schema

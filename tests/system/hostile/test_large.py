@@ -19,7 +19,7 @@ from kinesumer.model.rows import MemberRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import Slice, parse
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
+from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.options.positions import parse_position
-from kinesumer.spark.planning.offset_json import from_json, to_json
 from kinesumer.spark.planning.tasks import between
 from tests.system.hostile.pages import scraps
 

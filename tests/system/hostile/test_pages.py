@@ -14,7 +14,7 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import RecordRows, Slice, parse
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesumer.spark import streams_option
+from kinesumer.spark.readers import NO_LIMIT, StreamReader
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.spark.stream_reader import NO_LIMIT, StreamReader
 from kinesumer.wire.table_definition import STATE_STORE
 
 if TYPE_CHECKING:

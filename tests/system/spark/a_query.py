@@ -9,7 +9,7 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import ShardKey
 from kinesumer.spark.mirror.mirror import Mirror
-from kinesumer.spark.planning.offsets import (
+from kinesumer.spark.offsets.model import (
     BEGINNING,
     END,
     After,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
     from tests.support.world import World
 
 LARGE = 10_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kinesumer.spark.options.parser import connection_from, parse_read
-from kinesumer.spark.stream_reader import StreamReader
+from kinesumer.spark.readers import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,14 +17,13 @@ from pyspark.sql.types import (
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
 from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import ReadOptions
-from kinesumer.spark.planning.offsets import After
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
-from kinesumer.spark.reading.iterator_cache import Iterators
-from kinesumer.spark.reading.pace import Paces
 from kinesumer.spark.reading.range_fetcher import World
 from kinesumer.spark.reading.task_reader import Reading
+from kinesumer.spark.runtime.shard_cache import Iterators, Paces
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.unit.spark.jumping import EPOCH, JumpingClock, JumpingLoop
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Start
     from kinesumer.ports import Reservation
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 TYPES = {
     "string": StringType(),

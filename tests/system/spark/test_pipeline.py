@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.demo.spark_process import committed_files
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.table import COLUMNS
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
+from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import Connection, ReadOptions
-from kinesumer.spark.planning.offsets import After
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading import task_reader
 from kinesumer.spark.runtime.sources import close_sources

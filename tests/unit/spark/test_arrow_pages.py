@@ -13,7 +13,7 @@ from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.streams import ShardKey
 from kinesumer.spark.columnar.arrow import Columns, decode
 from kinesumer.spark.columnar.rows import RecordRows, Slice, TableRows, parse
-from kinesumer.spark.options.columns import COLUMNS
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.wire.put_records import UserRecord, aggregate
 from kinesumer.wire.records import decode_page
 from tests.system.spark.reading_bench import schema

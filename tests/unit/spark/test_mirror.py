@@ -21,7 +21,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.ports import Compare, Write
-from kinesumer.spark.planning.offsets import After
+from kinesumer.spark.offsets.model import After
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
 from tests.system.spark.a_query import Query

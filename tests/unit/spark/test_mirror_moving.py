@@ -10,7 +10,7 @@ import pytest
 from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
-from kinesumer.spark.planning.offsets import END, After
+from kinesumer.spark.offsets.model import END, After
 from kinesumer.wire import writes
 from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.support.clients import numbers, spread

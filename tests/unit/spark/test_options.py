@@ -12,6 +12,8 @@ import pytest
 
 from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.spark import streams_option
+from kinesumer.spark.offsets.model import After, StreamOffset
+from kinesumer.spark.offsets.offset_json import to_json
 from kinesumer.spark.options.parser import (
     Connection,
     FromStore,
@@ -22,8 +24,6 @@ from kinesumer.spark.options.parser import (
     parse_write,
 )
 from kinesumer.spark.options.table import BATCH, OPTIONS, REFUSED, STREAM
-from kinesumer.spark.planning.offset_json import to_json
-from kinesumer.spark.planning.offsets import After, StreamOffset
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
 

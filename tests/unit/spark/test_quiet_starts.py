@@ -12,11 +12,11 @@ import pytest
 from kinesumer.errors import ConfigurationError, DataLossError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
+from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import FromStore, ReadOptions
 from kinesumer.spark.options.positions import parse_position
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
-from kinesumer.spark.planning.offsets import After
 from kinesumer.wire.rows import timestamp_text
 from tests.support.spark_query import AwsSource, simulated
 from tests.support.world import World as Group
@@ -24,7 +24,7 @@ from tests.support.world import in_virtual_time
 from tests.system.spark.a_query import Query as MirroredQuery
 
 if TYPE_CHECKING:
-    from kinesumer.spark.planning.offsets import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, Place
     from tests.support.spark_query import Query, Row, World
 
 HOUR = 3600.0

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream
-from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
-from kinesumer.spark.planning.offset_json import from_json, to_json
-from kinesumer.spark.planning.offsets import (
+from kinesumer.spark.offsets.model import (
     BEGINNING,
     END,
     After,
@@ -24,15 +22,16 @@ from kinesumer.spark.planning.offsets import (
     End,
     StreamOffset,
 )
-from kinesumer.spark.planning.packing import pack
+from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
 from kinesumer.spark.planning.probe import Found
 from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
-from kinesumer.spark.planning.tasks import ShardRange, Task, between
+from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)

@@ -19,9 +19,9 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.spark.planning.offsets import BEGINNING, END, After, At
+from kinesumer.spark.offsets.model import BEGINNING, END, After, At
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.reading.byte_budget import waiting_bytes
+from kinesumer.spark.reading.memory import waiting_bytes
 from kinesumer.wire.put_records import UserRecord, aggregate
 from tests.system.spark.reading_bench import DAY, Bench, Watched
 from tests.unit.spark.jumping import EPOCH, JumpingClock

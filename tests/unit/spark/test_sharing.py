@@ -11,10 +11,9 @@ from kinesumer.errors import ShardThrottledError
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.options.parser import ReadOptions
-from kinesumer.spark.reading.iterator_cache import Iterators
-from kinesumer.spark.reading.pace import Pace, Paces
 from kinesumer.spark.reading.range_fetcher import Fetch
 from kinesumer.spark.reading.range_fetcher import World as FetchWorld
+from kinesumer.spark.runtime.shard_cache import Iterators, Pace, Paces
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.system.spark.reading_bench import schema

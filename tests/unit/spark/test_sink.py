@@ -30,11 +30,11 @@ from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.producer.batching import PutCounts
-from kinesumer.spark.options.columns import COLUMNS
 from kinesumer.spark.options.parser import connection_from, parse_write
+from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime import event_loop as thread
 from kinesumer.spark.runtime.sources import close_sources, sources
-from kinesumer.spark.sink.dead_letters import RefusedRowError
+from kinesumer.spark.sink.rows import RefusedRowError
 from kinesumer.spark.sink.writer import BatchWriter, StreamWriter, Written
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.aggregation import hash_key_of, open_records

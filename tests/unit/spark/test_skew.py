@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
-from kinesumer.spark.planning.offsets import After, StreamOffset
+from kinesumer.spark.offsets.model import After, StreamOffset
 from tests.support.spark_query import AwsSource, in_a_world, simulated
 from tests.unit.spark.test_every_record_once import assert_order, reshard
 

@@ -11,9 +11,9 @@ from kinesumer.errors import AccessDeniedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
+from kinesumer.spark.mirror.mirror import places
 from kinesumer.spark.mirror.shard_row_mirror import first_rows
-from kinesumer.spark.mirror.stored_positions import places
-from kinesumer.spark.planning.offsets import BEGINNING, END, After, StreamOffset
+from kinesumer.spark.offsets.model import BEGINNING, END, After, StreamOffset
 from kinesumer.wire import rows
 from tests.support.clients import numbers, spread
 from tests.support.lease_owner import change
@@ -22,7 +22,7 @@ from tests.system.spark.a_query import Log, Query
 
 if TYPE_CHECKING:
     from kinesumer.ports import Write, WriteResult
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 P, LOW, HIGH, LOWEST = (f"shardId-{n:012}" for n in range(4))
 MIDDLE = HASH_KEYS // 2

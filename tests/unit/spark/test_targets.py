@@ -10,13 +10,11 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
-from kinesumer.spark.planning.context import Context
+from kinesumer.spark.offsets.model import BEGINNING, After
+from kinesumer.spark.planning.bounds import is_near, targets
 from kinesumer.spark.planning.data_loss import DataLoss
-from kinesumer.spark.planning.offsets import BEGINNING, After
-from kinesumer.spark.planning.probe import Found
-from kinesumer.spark.planning.stream_state import Watched
-from kinesumer.spark.planning.targets import is_near, targets
-from kinesumer.spark.runtime.service_clock import ServiceClock
+from kinesumer.spark.planning.probe import Found, ServiceClock
+from kinesumer.spark.planning.stream_state import Context, Watched
 from tests.support.spark_query import AwsSource, in_a_world
 
 if TYPE_CHECKING:

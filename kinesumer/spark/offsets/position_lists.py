@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.planning.offsets import After, At, End
+from kinesumer.spark.offsets.model import After, At, End
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kinesumer.spark.planning.offsets import Place
+    from kinesumer.spark.offsets.model import Place
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-
 
 LEAST_WAITING_BYTES, MOST_WAITING_BYTES = 16_000_000, 64_000_000
 WAITING_BYTES_PER_SHARD = 2_000_000
@@ -69,3 +69,18 @@ class Room:
 
     def _fits(self, size: int) -> bool:
         return not self._used or self._used + size <= self._size
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 48 * 1024 * 1024
+LARGE_BYTES = 16 * 1024 * 1024
+
+
+def keep_memory() -> None:
+    """Let a C library that is glibc keep freed memory; others do as they like."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxBytes,
@@ -12,8 +12,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kinesumer.errors import ConfigurationError
+from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.options.parser import FromStore
 from kinesumer.spark.planning.limits import Limits
-from kinesumer.spark.planning.offset_json import from_json, to_json
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.event_loop import background
 from kinesumer.spark.runtime.jvm import stop_on_sigterm
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kinesumer.spark.mirror.mirror import Mirror
+    from kinesumer.spark.offsets.model import Offset
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.driver import Driver
-    from kinesumer.spark.planning.offsets import Offset
 
 NO_LIMIT = ReadMaxRows((1 << 63) - 1)
 """Told from ReadAllAvailable, which is how Spark asks for a query's only batch."""
@@ -137,3 +139,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxBytes):
             return Limits(options.max_rows_per_batch, limit.max_bytes)
         return Limits()
+
+
+class BatchReader(DataSourceReader):
+    """Reads a bounded piece of the streams. Tasks use a copy, which only reads."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks: their bounds are fixed from now on."""
+        return [*background().run(self._planned())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return a task's rows."""
+        from kinesumer.spark.reading.task_reader import read
+
+        # Where there is nothing to read Spark makes up a partition of its own.
+        if not isinstance(partition, Task):
+            return iter(())
+        return read(partition, self._options, self._schema)
+
+    async def _planned(self) -> list[Task]:
+        # Not at the top: tasks need no driver.
+        from kinesumer.spark.planning.driver import Driver
+        from kinesumer.spark.runtime.sources import sources
+
+        options = self._options
+        if isinstance(options.starting, FromStore):
+            raise ConfigurationError(
+                "option startingPosition=checkpoint is for readStream: a bounded read "
+                "doesn't take part in a group"
+            )
+        driver = Driver(options, sources(options.connection).open)
+        return await driver.bounded()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.planning.offsets import (
+from kinesumer.spark.offsets.model import (
     BEGINNING,
     END,
     After,
@@ -30,13 +30,13 @@ from kinesumer.spark.planning.offsets import (
     End,
     StreamOffset,
 )
-from kinesumer.spark.planning.position_lists import pack, unpack
+from kinesumer.spark.offsets.position_lists import pack, unpack
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.spark.planning.offsets import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, Place
 
 VERSION = 2
 MOST_IN_FULL = 16

@@ -1,0 +1,1 @@
+"""Positions of a query in its streams, as values and as JSON."""
