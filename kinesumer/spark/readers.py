@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.spark.offsets.offset_json import from_json, to_json
-from kinesumer.spark.options.parser import FromStore
+from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.runtime.event_loop import background
+from kinesumer.spark.runtime.event_loop import event_loop_thread
 from kinesumer.spark.runtime.jvm import stop_on_sigterm
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends."""
-        background().run(self._opened().fix_targets())
+        event_loop_thread().run(self._opened().fix_targets())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends: ``start`` itself if nothing is new."""
@@ -68,9 +68,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = from_json(start)
         self._committed(committed)
         if isinstance(limit, ReadAllAvailable):  # Trigger.Once: the only batch
-            end = background().run(driver.all_there_is(committed))
+            end = event_loop_thread().run(driver.all_there_is(committed))
         else:
-            end = background().run(driver.latest(committed, self._limits(limit)))
+            end = event_loop_thread().run(driver.latest(committed, self._limits(limit)))
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a batch's tasks. After a restart this is what Spark asks first."""
         driver = self._opened()
         work = driver.partitions(from_json(start), from_json(end))
-        return [*background().run(work)]
+        return [*event_loop_thread().run(work)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
@@ -101,13 +101,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the group. Spark ends this process right after."""
         if self._mirror is not None:
             mirror, self._mirror = self._mirror, None
-            background().run(mirror.stop())
+            event_loop_thread().run(mirror.stop())
 
     def _opened(self) -> Driver:
         """Return the driver, opened when Spark first asks for work."""
         if self._driver is None:
             stop_on_sigterm()
-            self._driver = background().run(self._open())
+            self._driver = event_loop_thread().run(self._open())
         return self._driver
 
     async def _open(self) -> Driver:
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _committed(self, offset: Offset) -> None:
         mirror = self._mirror
         if mirror is not None and offset:
-            background().call(mirror.committed, offset)
+            event_loop_thread().call(mirror.committed, offset)
 
     def _limits(self, limit: ReadLimit) -> Limits:
         """Return what Spark asks for; what the options say besides is kept, too."""
@@ -149,7 +149,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks: their bounds are fixed from now on."""
-        return [*background().run(self._planned())]
+        return [*event_loop_thread().run(self._planned())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
@@ -166,7 +166,7 @@ class BatchReader(DataSourceReader):
         from kinesumer.spark.runtime.sources import sources
 
         options = self._options
-        if isinstance(options.starting, FromStore):
+        if isinstance(options.starting, FromCheckpoint):
             raise ConfigurationError(
                 "option startingPosition=checkpoint is for readStream: a bounded read "
                 "doesn't take part in a group"

@@ -12,7 +12,7 @@ from kinesumer.errors import DataLossError
 from kinesumer.model.streams import Stream
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.memory_kinesis import MemorySource
-from kinesumer.spark.offsets.model import After, At, End, Place
+from kinesumer.spark.offsets.model import After, At, End, ShardPosition
 from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
@@ -197,7 +197,7 @@ class Query:
                 ]
         return rows
 
-    def _begin(self, shard: MemoryShard, place: Place) -> int:
+    def _begin(self, shard: MemoryShard, place: ShardPosition) -> int:
         if isinstance(place, After):
             return max(shard.trimmed, shard.place_after(place.position.sequence_number))
         assert not isinstance(place, End)
@@ -214,7 +214,7 @@ class Query:
         return max(shard.trimmed, shard.place_since(place.timestamp))
 
 
-def _end(shard: MemoryShard, place: Place) -> int:
+def _end(shard: MemoryShard, place: ShardPosition) -> int:
     if isinstance(place, End):
         assert shard.closed, "only a closed shard has an end"
         return len(shard.log)

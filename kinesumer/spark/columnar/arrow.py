@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 """In one batch."""
 
 
@@ -63,11 +63,11 @@ _OF_SHARD: dict[str, Callable[[ShardKey], str]] = {
 
 @lru_cache(maxsize=256)
 def _many(text: str) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), MOST_ROWS)
+    return pa.repeat(pa.scalar(text, pa.string()), MAX_ROWS)
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    if count <= MOST_ROWS:
+    if count <= MAX_ROWS:
         return _many(text).slice(0, count)
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
@@ -82,8 +82,8 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces that aren't too large."""
-    for first in range(0, batch.num_rows, MOST_ROWS):
-        yield batch.slice(first, MOST_ROWS)
+    for first in range(0, batch.num_rows, MAX_ROWS):
+        yield batch.slice(first, MAX_ROWS)
 
 
 _PADDING, _ZERO = ord("="), ord("A")

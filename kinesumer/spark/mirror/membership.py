@@ -44,7 +44,7 @@ class Membership:
         self._context = context
         self._streams = streams
         self._joined = joined
-        self._heart: Heartbeater | None = None
+        self._heartbeater: Heartbeater | None = None
         self._registered: MemberRow | None = None
         self._first = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class Membership:
     @property
     def is_throttled(self) -> bool:
         """Whether the state store throttled the last try of a heartbeat."""
-        return self._heart is not None and self._heart.is_throttled
+        return self._heartbeater is not None and self._heartbeater.is_throttled
 
     async def join(self) -> None:
         """Register and wait until nobody else is alive.
@@ -60,7 +60,7 @@ class Membership:
         Raises GroupBusyError if somebody is, and what the state store raises.
         """
         loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._live(), name="kinesumer-mirror")
+        task = self._task = loop.create_task(self._run(), name="kinesumer-mirror")
         first = loop.create_task(self._first.wait())
         try:
             await asyncio.wait([task, first], return_when=asyncio.FIRST_COMPLETED)
@@ -79,34 +79,34 @@ class Membership:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._resign()
+        await self._leave_group()
 
-    async def _resign(self) -> None:
+    async def _leave_group(self) -> None:
         session, self._registered = self._registered, None
         if session is not None:
             moment = rows.timestamp_text(self._context.clock.wall())
             await self._context.write(writes.leave(self._context.app, session, moment))
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
-                await self._hold()
+                await self._hold_group()
             except (GroupBusyError, ClientIdInUseError) as error:
                 self.refused = self._refusal(error)
                 logger.error("%s", self.refused, extra={"error": str(error)})
-                await self._resign()
+                await self._leave_group()
                 return
             except Exception as error:
                 if not self._first.is_set():
-                    await self._resign()
+                    await self._leave_group()
                     raise
                 self._context.failure_log.record_failure("heartbeat", error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _hold(self) -> None:
+    async def _hold_group(self) -> None:
         """Hold the group until the heart fails or others are alive. Raises why."""
         events: asyncio.Queue[Event] = asyncio.Queue()
-        heart = self._heart = Heartbeater(
+        heart = self._heartbeater = Heartbeater(
             self._context,
             streams=self._streams,
             notify=events.put_nowait,

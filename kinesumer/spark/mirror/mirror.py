@@ -38,7 +38,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.spark.mirror.membership import Membership
-from kinesumer.spark.mirror.shard_row_mirror import StreamRows
+from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
 from kinesumer.spark.offsets.model import END, After, Offset, StreamOffset
 from kinesumer.spark.options.positions import UNKNOWN
 from kinesumer.spark.runtime.sources import sources
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kinesumer.coordination.startup_checks import Identity
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
 
 STOP_SECONDS = 4.0
@@ -79,7 +79,7 @@ class Mirror:
         self._context = context = replace(context, store=store)
         self._table = table
         self._streams = streams
-        self._rows = {arn: StreamRows(context, s) for arn, s in streams.items()}
+        self._rows = {arn: ShardRowMirror(context, s) for arn, s in streams.items()}
         self._offset: Offset = {}
         self._changed = {arn: asyncio.Event() for arn in streams}
         self._loop = asyncio.get_running_loop()
@@ -209,7 +209,7 @@ class Mirror:
         if member is None:
             return True
         await self._check_group(member)
-        return await self._rows[arn].follow(member, self._offset[arn].shards)
+        return await self._rows[arn].sync(member, self._offset[arn].shards)
 
     async def _check_group(self, member: MemberRow) -> None:
         """Note another state store under a new session: it is filled anew."""
@@ -304,7 +304,7 @@ async def _of_stream(
 
 def places(
     arn: str, known: Sequence[ShardRow], listed: Sequence[Shard]
-) -> dict[str, Place]:
+) -> dict[str, ShardPosition]:
     """Return where to go on in each shard that Kinesis still lists.
 
     Shards that wait for their parents are among them: what no offset names, but a
@@ -320,7 +320,7 @@ def places(
     }
 
 
-def _place(row: ShardRow) -> Place:
+def _place(row: ShardRow) -> ShardPosition:
     if row.ended:
         return END
     if row.position is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -35,7 +35,7 @@ Shape = tuple[str, frozenset[str], frozenset[str]]
 """The session, the shards that an offset names, and those of them that have ended."""
 
 
-class StreamRows:
+class ShardRowMirror:
     """What a query's session owns of a stream, which is every shard of it."""
 
     def __init__(self, context: ClientContext, stream: OpenStream) -> None:
@@ -44,36 +44,40 @@ class StreamRows:
         self._held: dict[ShardKey, ShardRow] = {}
         """As claimed, but for the position: that is the last one known to be stored."""
         self._session = ""
-        self._arranged: Shape | None = None
+        self._synced: Shape | None = None
         self._dead: set[str] = set()
 
-    async def follow(self, member: MemberRow, places: Mapping[str, Place]) -> bool:
+    async def sync(
+        self, member: MemberRow, places: Mapping[str, ShardPosition]
+    ) -> bool:
         """Bring the rows in step with an offset; False: some must wait, try again."""
         shape, is_first = _shape(member, places), not self._session
         if member.session != self._session:
             self._held.clear()
             self._session = member.session
-        if shape != self._arranged:
-            self._arranged = None
-            if await self._arrange(member, places):
-                self._arranged = shape
+        if shape != self._synced:
+            self._synced = None
+            if await self._sync_rows(member, places):
+                self._synced = shape
             if is_first:
                 self._warn_if_behind(places)
         await self._commit(places)
-        return self._arranged is not None
+        return self._synced is not None
 
-    async def finish(self, member: MemberRow, places: Mapping[str, Place]) -> None:
+    async def finish(
+        self, member: MemberRow, places: Mapping[str, ShardPosition]
+    ) -> None:
         """Give all shards up, with the last positions in the same writes."""
-        if _shape(member, places) != self._arranged:
-            await self.follow(member, places)
+        if _shape(member, places) != self._synced:
+            await self.sync(member, places)
         app, held = self._context.app, self._held
-        self._held, self._arranged = {}, None
+        self._held, self._synced = {}, None
         todo = [
             writes.release(app, row, _progress(row, places)) for row in held.values()
         ]
         await self._each(self._context.write, todo)
 
-    def _warn_if_behind(self, places: Mapping[str, Place]) -> None:
+    def _warn_if_behind(self, places: Mapping[str, ShardPosition]) -> None:
         """Say so if others went on after this query's checkpoint was written."""
         behind = [
             row.key.shard_id
@@ -98,7 +102,9 @@ class StreamRows:
 
     # --- which rows there are, and whose ----------------------------------------------
 
-    async def _arrange(self, member: MemberRow, places: Mapping[str, Place]) -> bool:
+    async def _sync_rows(
+        self, member: MemberRow, places: Mapping[str, ShardPosition]
+    ) -> bool:
         """Create, end, open and claim rows until nothing is left to do."""
         listed = await self._list()
         if not lineage.is_complete(listed):
@@ -138,7 +144,7 @@ class StreamRows:
         )
 
     async def _create_initial_rows(
-        self, listed: Sequence[Shard], places: Mapping[str, Place]
+        self, listed: Sequence[Shard], places: Mapping[str, ShardPosition]
     ) -> None:
         """Create the rows of a new group, from the offset.
 
@@ -198,7 +204,7 @@ class StreamRows:
 
     # --- positions --------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[str, Place]) -> None:
+    async def _commit(self, places: Mapping[str, ShardPosition]) -> None:
         app, retention = self._context.app, self._stream.retention_seconds
         todo = []
         for row in self._held.values():
@@ -218,7 +224,7 @@ class StreamRows:
             self._held[row.key] = row._replace(position=now.position, tip=now.tip)
         else:
             del self._held[row.key]
-            self._arranged = None
+            self._synced = None
 
     async def _each(
         self, write: Callable[[A], Coroutine[Any, Any, T]], todo: Iterable[A]
@@ -229,13 +235,13 @@ class StreamRows:
         return [task.result() for task in tasks]
 
 
-def _shape(member: MemberRow, places: Mapping[str, Place]) -> Shape:
+def _shape(member: MemberRow, places: Mapping[str, ShardPosition]) -> Shape:
     ends = frozenset(s for s, place in places.items() if isinstance(place, End))
     return member.session, frozenset(places), ends
 
 
 def first_rows(
-    arn: str, listed: Sequence[Shard], places: Mapping[str, Place]
+    arn: str, listed: Sequence[Shard], places: Mapping[str, ShardPosition]
 ) -> list[ShardRow]:
     """Return the rows of a group that begins with an offset."""
     known = {shard.shard_id for shard in listed}
@@ -257,14 +263,16 @@ def first_rows(
     return found
 
 
-def _start(places: Mapping[str, Place]) -> Start:
+def _start(places: Mapping[str, ShardPosition]) -> Start:
     """Return the start that all shards have in common."""
     starts = {place for place in places.values() if isinstance(place, Start)}
     return starts.pop() if len(starts) == 1 else Start.TRIM_HORIZON
 
 
 def _done(
-    found: Iterable[ShardRow], listed: Sequence[Shard], places: Mapping[str, Place]
+    found: Iterable[ShardRow],
+    listed: Sequence[Shard],
+    places: Mapping[str, ShardPosition],
 ) -> set[str]:
     """Return the shards that the query is through with.
 
@@ -277,13 +285,13 @@ def _done(
     return (ended - leaves) | (lineage.ancestors(places, parents) - places.keys())
 
 
-def _is_before(place: Place | None, position: Position) -> bool:
+def _is_before(place: ShardPosition | None, position: Position) -> bool:
     if isinstance(place, After):
         return place.position < position
     return place == BEGINNING
 
 
-def _progress(row: ShardRow, places: Mapping[str, Place]) -> Position | None:
+def _progress(row: ShardRow, places: Mapping[str, ShardPosition]) -> Position | None:
     """Return a shard's position if it is greater than the one stored."""
     place = places.get(row.key.shard_id)
     if not isinstance(place, After):
@@ -292,7 +300,9 @@ def _progress(row: ShardRow, places: Mapping[str, Place]) -> Position | None:
     return place.position if stored is None or place.position > stored else None
 
 
-def due_tip(row: ShardRow, place: Place | None, retention_seconds: float) -> Tip | None:
+def due_tip(
+    row: ShardRow, place: ShardPosition | None, retention_seconds: float
+) -> Tip | None:
     """Return a shard's tip by an offset, where the one that its row holds is old."""
     if not isinstance(place, After):
         return None

@@ -49,7 +49,7 @@ END = End()
 BEGINNING = Start.TRIM_HORIZON
 """The place of a shard that an offset doesn't name yet: a child's."""
 
-Place = After | At | Start | End
+ShardPosition = After | At | Start | End
 """Where reading of one shard goes on. A Start is TRIM_HORIZON or AT_TIMESTAMP."""
 
 
@@ -59,10 +59,10 @@ class StreamOffset:
 
     created_at: float
     """Tells a stream from one that was created anew under its name."""
-    shards: Mapping[str, Place]
+    shards: Mapping[str, ShardPosition]
     anchored_at: float = 0.0
     """When the query first saw the stream: how old its Start places are."""
-    origin: Mapping[str, Place] = field(default_factory=dict)
+    origin: Mapping[str, ShardPosition] = field(default_factory=dict)
     """Where the batch that ends here begins, in shards where the one before doesn't say
     it: all of a new stream's, and those whose old position can't be asked for."""
 

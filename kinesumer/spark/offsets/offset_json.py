@@ -36,10 +36,10 @@ from kinesumer.wire.fields import is_sequence_number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.spark.offsets.model import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
 
 VERSION = 2
-MOST_IN_FULL = 16
+MAX_IN_FULL = 16
 """So many places of a stream are written in full, for people to read."""
 
 
@@ -88,14 +88,16 @@ def _stream_to_json(stream: StreamOffset) -> dict[str, Any]:
     return {key: value[key] for key in sorted(value)}
 
 
-def _places_to_json(places: Mapping[str, Place]) -> dict[str, Any]:
+def _places_to_json(places: Mapping[str, ShardPosition]) -> dict[str, Any]:
     whole = {shard_id: _whole_millis(places[shard_id]) for shard_id in sorted(places)}
-    if len(whole) > MOST_IN_FULL:
+    if len(whole) > MAX_IN_FULL:
         return pack(whole, _place_to_json)
     return {shard_id: _place_to_json(place) for shard_id, place in whole.items()}
 
 
-def _places_from_json(value: Mapping[str, Any], *, lists: bool) -> dict[str, Place]:
+def _places_from_json(
+    value: Mapping[str, Any], *, lists: bool
+) -> dict[str, ShardPosition]:
     if not isinstance(value, dict):
         raise TypeError(f"shards are {value!r:.40}")
     packed = {key: item for key, item in value.items() if isinstance(item, list)}
@@ -109,7 +111,7 @@ def _places_from_json(value: Mapping[str, Any], *, lists: bool) -> dict[str, Pla
     return {shard_id: _whole_millis(place) for shard_id, place in places.items()}
 
 
-def _place_to_json(place: Place) -> dict[str, Any]:
+def _place_to_json(place: ShardPosition) -> dict[str, Any]:
     match place:
         case End(seen=seen):
             return {"end": True, "seen": seen} if seen else {"end": True}
@@ -125,7 +127,7 @@ def _place_to_json(place: Place) -> dict[str, Any]:
     return {"after": number, "seen": place.seen, "sub": sub}
 
 
-def _place_from_json(value: Any) -> Place:
+def _place_from_json(value: Any) -> ShardPosition:
     if not isinstance(value, dict):
         raise TypeError(f"a place is {value!r:.40}")
     if value.get("end") is True:
@@ -144,7 +146,7 @@ def _place_from_json(value: Any) -> Place:
     raise ValueError("a start that is neither TRIM_HORIZON nor AT_TIMESTAMP")
 
 
-def _whole_millis(place: Place) -> Place:
+def _whole_millis(place: ShardPosition) -> ShardPosition:
     """Round down up to when a place was seen: an earlier time is true as well."""
     match place:
         case After(position=position, seen=seen):

@@ -35,12 +35,12 @@ from kinesumer.spark.offsets.model import After, At, End
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
-_MOST_NUMBER = 10**129
-_MOST_MILLIS = int(YEAR_10000) * 1000
+_MAX_NUMBER = 10**129
+_MAX_MILLIS = int(YEAR_10000) * 1000
 _LOW_BITS = 44
 """A table has these bits of numbers, mostly a time, in a column of their own."""
 _SHARD_BITS = 36
@@ -60,7 +60,8 @@ _TIME = re.compile(r"([!>])(-?[0-9A-Za-z+/]{0,9})", re.ASCII)
 
 
 def pack(
-    places: Mapping[str, Place], in_full: Callable[[Place], dict[str, Any]]
+    places: Mapping[str, ShardPosition],
+    in_full: Callable[[ShardPosition], dict[str, Any]],
 ) -> dict[str, list[Any]]:
     """Return places, sorted by shard id, as lists."""
     lists: dict[str, list[Any]] = {}
@@ -83,10 +84,10 @@ def pack(
 
 
 def unpack(
-    lists: Mapping[str, list[Any]], from_full: Callable[[Any], Place]
-) -> dict[str, Place]:
+    lists: Mapping[str, list[Any]], from_full: Callable[[Any], ShardPosition]
+) -> dict[str, ShardPosition]:
     """Return the places that lists hold. Raises ValueError, TypeError or KeyError."""
-    places: dict[str, Place] = {}
+    places: dict[str, ShardPosition] = {}
     before = _Before()
     for first_id in sorted(lists):
         split = _split(first_id)
@@ -185,13 +186,13 @@ class _Before:
     """The place before, from which the next one is a difference."""
 
     def __init__(self) -> None:
-        self._place: Place | None = None
+        self._place: ShardPosition | None = None
         self._number: int | None = None
         self._shard = 0
         """The number of the shard that the sequence number is of."""
         self._millis: int | None = None
 
-    def note(self, place: Place, shard: int) -> None:
+    def note(self, place: ShardPosition, shard: int) -> None:
         """Let the next place be a difference from this one."""
         self._place = place
         number = _sequence_number(place)
@@ -201,14 +202,14 @@ class _Before:
         if millis is not None:
             self._millis = millis
 
-    def write(self, place: Place, shard: int) -> _Word | None:
+    def write(self, place: ShardPosition, shard: int) -> _Word | None:
         """Return a place as a difference; None if it must be written in full."""
         same = _same(place, self._place)
         word = _Word("=") if same else self._difference(place, shard)
         self.note(place, shard)
         return word
 
-    def _difference(self, place: Place, shard: int) -> _Word | None:
+    def _difference(self, place: ShardPosition, shard: int) -> _Word | None:
         millis = _millis(place)
         if millis is None or self._millis is None:
             return None
@@ -234,7 +235,7 @@ class _Before:
         sub = place.position.sub_sequence_number
         return _Word(text, row) if sub is None else _Word(f"{text}:{sub}")
 
-    def read_row(self, row: _Row, shard: int) -> Place:
+    def read_row(self, row: _Row, shard: int) -> ShardPosition:
         """Return the place that a row of a table means. Raises ValueError."""
         high, low, twice = row.numbers
         if self._number is None or self._millis is None:
@@ -244,15 +245,15 @@ class _Before:
         number = self._number ^ shards ^ rest << _SHARD_BITS
         late = -(twice + 1) // 2 if twice % 2 else twice // 2
         millis = late + _late(self._number, self._millis) - _late(number, 0)
-        if number >= _MOST_NUMBER or not 0 <= millis < _MOST_MILLIS:
+        if number >= _MAX_NUMBER or not 0 <= millis < _MAX_MILLIS:
             raise ValueError("a row of a table of places is out of range")
-        place: Place = After(Position(str(number)), millis / 1000)
+        place: ShardPosition = After(Position(str(number)), millis / 1000)
         if row.mark:
             place = At(str(number), millis / 1000)
         self.note(place, shard)
         return place
 
-    def read(self, text: str, shard: int) -> Place:
+    def read(self, text: str, shard: int) -> ShardPosition:
         """Return the place that a difference means. Raises ValueError."""
         place = self._place if text == "=" else self._sum(text, shard)
         if place is None:
@@ -260,7 +261,7 @@ class _Before:
         self.note(place, shard)
         return place
 
-    def _sum(self, text: str, shard: int) -> Place | None:
+    def _sum(self, text: str, shard: int) -> ShardPosition | None:
         by_time, by_record = _TIME.fullmatch(text), _RECORD.fullmatch(text)
         if by_time is not None:
             seconds = self._seconds(by_time[2])
@@ -274,7 +275,7 @@ class _Before:
         if mark == ".":
             shards = _of_shard(shard) ^ _of_shard(self._shard)
             number = self._number ^ shards ^ (_value(digits) << _SHARD_BITS)
-        if number >= _MOST_NUMBER:
+        if number >= _MAX_NUMBER:
             raise ValueError(f"the sequence number of {text[:40]!r} is too large")
         if at:
             return None if sub else At(str(number), self._seconds(time))
@@ -286,18 +287,18 @@ class _Before:
     def _seconds(self, text: str) -> float:
         difference = _value(text.removeprefix("-"))
         millis = (self._millis or 0) + (-difference if text[:1] == "-" else difference)
-        if self._millis is None or not 0 <= millis < _MOST_MILLIS:
+        if self._millis is None or not 0 <= millis < _MAX_MILLIS:
             raise ValueError(f"the time {text[:40]!r} is out of range")
         return millis / 1000
 
 
-def _same(place: Place, other: Place | None) -> bool:
+def _same(place: ShardPosition, other: ShardPosition | None) -> bool:
     if isinstance(place, End) and isinstance(other, End):
         return place.seen == other.seen
     return place == other
 
 
-def _sequence_number(place: Place) -> int | None:
+def _sequence_number(place: ShardPosition) -> int | None:
     """Return a place's sequence number, unless it would be written another way."""
     if isinstance(place, After):
         text = place.position.sequence_number
@@ -309,7 +310,7 @@ def _sequence_number(place: Place) -> int | None:
     return number if str(number) == text else None
 
 
-def _millis(place: Place) -> int | None:
+def _millis(place: ShardPosition) -> int | None:
     """Return a place's time, unless it has none or not a whole number."""
     if isinstance(place, Start):
         seconds = place.timestamp

@@ -16,10 +16,10 @@ from kinesumer.spark.options.positions import parse_position
 from kinesumer.spark.options.stream_list import parse_streams
 from kinesumer.spark.options.table import (
     BATCH,
+    FOREIGN_OPTIONS,
     OPTIONS,
-    REFUSED,
     SECRETS,
-    SPARKS_OWN,
+    SPARK_OPTIONS,
     STREAM,
     WRITE,
     Option,
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets.model import Offset
 
 
-LEAST_SKEW_SECONDS = 60.0
+MIN_SKEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class FromStore:
+class FromCheckpoint:
     """``checkpoint``: begin where the state store says that the group is."""
 
 
-Starting = Start | FromStore
+StartingPosition = Start | FromCheckpoint
 """Where a query begins: LATEST, TRIM_HORIZON, AT_TIMESTAMP, or the state store.
 
 A JSON of positions is an Offset, see ``ReadOptions.positions``.
@@ -63,7 +63,7 @@ class ReadOptions:
 
     streams: tuple[Stream, ...]
     connection: Connection = field(default_factory=Connection)
-    starting: Starting = Start.LATEST
+    starting: StartingPosition = Start.LATEST
     starting_positions: Offset | None = None
     """A JSON of positions: where given, it comes before ``starting``."""
     ending: Start | Offset | None = None
@@ -71,7 +71,7 @@ class ReadOptions:
     max_partitions: int | None = None
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
-    max_skew_per_batch: float = LEAST_SKEW_SECONDS
+    max_skew_per_batch: float = MIN_SKEW_SECONDS
     """Seconds that a row may be behind rows of earlier batches, by time of arrival."""
     fail_on_data_loss: bool = True
     min_fetch_period: float = 0.25
@@ -104,7 +104,7 @@ def connection_from(options: Mapping[str, str]) -> Connection:
     Raises ConfigurationError for an option that doesn't exist or that is a credential:
     it comes before anything else, so that no secret gets further.
     """
-    given = _Given(options)
+    given = _OptionValues(options)
     kinesis = given.url("endpointUrl")
     region = given.text("region") or _region_of(kinesis)
     return Connection(
@@ -125,14 +125,14 @@ def parse_read(
 
     ``use`` is STREAM or BATCH; None takes the options of both.
     """
-    given = _Given(options, *((STREAM, BATCH) if use is None else (use,)))
+    given = _OptionValues(options, *((STREAM, BATCH) if use is None else (use,)))
     starting, positions = _starting(given, use)
     ending = given.text("endingPosition")
     app, table = given.text("app"), given.text("table")
     if (app is None) != (table is None):
         one, other = ("table", "app") if app is None else ("app", "table")
         raise ConfigurationError(f"option {one} needs the option {other}")
-    if isinstance(starting, FromStore) and app is None:
+    if isinstance(starting, FromCheckpoint) and app is None:
         raise ConfigurationError(
             "option startingPosition=checkpoint needs the options app and table"
         )
@@ -157,7 +157,7 @@ def parse_read(
 
 def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOptions:
     """Return a sink's options. Raises ConfigurationError with an option's name."""
-    given = _Given(options, WRITE)
+    given = _OptionValues(options, WRITE)
     streams = _streams(given)
     if len(streams) > 1:
         names = ", ".join(stream.name for stream in streams)
@@ -175,14 +175,14 @@ def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOpti
     )
 
 
-class _Given:
+class _OptionValues:
     """Options by their own names, whatever the case and the spelling they came in."""
 
     def __init__(self, options: Mapping[str, str], *uses: str) -> None:
         self._values: dict[str, str] = {}
         spelled: dict[str, str] = {}
         for key, value in options.items():
-            if key.lower() in SPARKS_OWN:
+            if key.lower() in SPARK_OPTIONS:
                 continue
             option = _option(key)
             if uses and not set(uses) & set(option.uses):
@@ -300,9 +300,11 @@ def _option(key: str) -> Option:
             f"option {key}: no credentials in options, they end up in logs; set them "
             "where the standard chain finds them, or use roleArn"
         )
-    if folded in _REFUSED:
-        name = _REFUSED[folded]
-        raise ConfigurationError(f"option {name} doesn't exist: {REFUSED[name]}")
+    if folded in _FOREIGN_OPTIONS:
+        name = _FOREIGN_OPTIONS[folded]
+        raise ConfigurationError(
+            f"option {name} doesn't exist: {FOREIGN_OPTIONS[name]}"
+        )
     close = get_close_matches(folded, _BY_KEY, n=1, cutoff=0.5)
     hint = f"; did you mean {_SPELLING[close[0]]}?" if close else ""
     raise ConfigurationError(
@@ -319,10 +321,10 @@ _BY_KEY = {
     for option in OPTIONS
     for name in (option.name, *option.aliases)
 }
-_REFUSED = {name.lower(): name for name in REFUSED}
+_FOREIGN_OPTIONS = {name.lower(): name for name in FOREIGN_OPTIONS}
 
 
-def _streams(given: _Given) -> tuple[Stream, ...]:
+def _streams(given: _OptionValues) -> tuple[Stream, ...]:
     text = given.text("streams")
     if text is None:
         raise ConfigurationError(
@@ -336,22 +338,24 @@ def _streams(given: _Given) -> tuple[Stream, ...]:
     )
 
 
-def _starting(given: _Given, use: str | None) -> tuple[Starting, Offset | None]:
+def _starting(
+    given: _OptionValues, use: str | None
+) -> tuple[StartingPosition, Offset | None]:
     default = Start.TRIM_HORIZON if use == BATCH else Start.LATEST
     text = given.text("startingPosition")
     if text is None:
         return default, None
     if text.lower() == "checkpoint":
-        return FromStore(), None
+        return FromCheckpoint(), None
     position = parse_position("startingPosition", text)
     if isinstance(position, Start):
         return position, None
     return default, position
 
 
-def _skew(given: _Given) -> float:
-    skew = given.seconds("maxSkewPerBatch", default=LEAST_SKEW_SECONDS)
-    if skew < LEAST_SKEW_SECONDS:
+def _skew(given: _OptionValues) -> float:
+    skew = given.seconds("maxSkewPerBatch", default=MIN_SKEW_SECONDS)
+    if skew < MIN_SKEW_SECONDS:
         raise ConfigurationError(
             f"option maxSkewPerBatch is {skew:g} s; the least is 1m: what arrived less "
             "than a minute ago is not a backlog"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.offsets.model import After, Offset, Place, StreamOffset
+from kinesumer.spark.offsets.model import After, Offset, ShardPosition, StreamOffset
 from kinesumer.spark.offsets.offset_json import from_json
 from kinesumer.wire.fields import is_sequence_number
 
@@ -140,7 +140,7 @@ _DIRECTIVES = {
 _JAVA_TIME = re.compile(r"yyyy|MM|dd|HH|mm|ss|S+|Z+|X+")
 
 
-def _shards(name: str, stream: str, shards: object) -> dict[str, Place]:
+def _shards(name: str, stream: str, shards: object) -> dict[str, ShardPosition]:
     if not isinstance(shards, dict) or not shards:
         raise ConfigurationError(
             f"option {name}: stream {stream!r} needs an object of shards, e.g. "
@@ -152,7 +152,7 @@ def _shards(name: str, stream: str, shards: object) -> dict[str, Place]:
     }
 
 
-def _place(name: str, shard: str, place: object) -> Place:
+def _place(name: str, shard: str, place: object) -> ShardPosition:
     if isinstance(place, str) and is_sequence_number(place):
         return After(Position(place), UNKNOWN)
     if isinstance(place, str) and place.upper() != "LATEST":

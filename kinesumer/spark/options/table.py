@@ -196,7 +196,7 @@ OPTIONS = (
     ),
 )
 
-SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode")
+SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode")
 """What Spark puts among a source's or a sink's options: none of our business."""
 
 SECRETS = (
@@ -225,7 +225,7 @@ _NO_PREFETCH = "nothing is fetched ahead of a batch; limit it with maxBytesPerBa
 _SHARDS = "every trigger looks for new shards; remove it"
 _PRODUCER = "rows are put in full requests at once; remove it"
 
-REFUSED = {
+FOREIGN_OPTIONS = {
     "path": "load() and start() take no path; name the streams in option streams",
     # Databricks
     "consumerMode": _FAN_OUT,

@@ -17,23 +17,26 @@ from kinesumer.spark.offsets.model import (
 )
 from kinesumer.spark.planning.start_offsets import require_known_shards
 from kinesumer.spark.planning.tip_search import RESOLUTION_SECONDS, WALK_RECORDS
-from kinesumer.spark.runtime.event_loop import each, patiently
+from kinesumer.spark.runtime.event_loop import for_each, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import Place
-    from kinesumer.spark.planning.probe import Found, Look
-    from kinesumer.spark.planning.stream_state import Context, Watched
+    from kinesumer.spark.offsets.model import ShardPosition
+    from kinesumer.spark.planning.probe import ProbedRecord, ProbeResult
+    from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
-Ending = Start | StreamOffset | None
+EndingPosition = Start | StreamOffset | None
 """A time (exclusive), places (inclusive), or None: what is there now."""
 
 
 async def bounds(
-    stream: Watched, first: StreamOffset, ending: Ending, context: Context
-) -> dict[str, tuple[Place, Place]]:
+    stream: StreamState,
+    first: StreamOffset,
+    ending: EndingPosition,
+    context: PlanContext,
+) -> dict[str, tuple[ShardPosition, ShardPosition]]:
     """Return where reading begins and ends in each shard that has something between.
 
     Parents and children alike: their order isn't promised, only that within a shard.
@@ -41,7 +44,7 @@ async def bounds(
     if isinstance(ending, StreamOffset):
         listed = {shard.shard_id for shard in stream.shards}
         require_known_shards("endingPosition", stream.info, listed, ending)
-    pairs: dict[str, tuple[Place, Place]] = {}
+    pairs: dict[str, tuple[ShardPosition, ShardPosition]] = {}
 
     async def find(shard: Shard) -> None:
         begin = first.shards.get(shard.shard_id, BEGINNING)
@@ -51,21 +54,21 @@ async def bounds(
                 begin = await _first(stream, shard.shard_id, begin, context)
                 pairs[shard.shard_id] = begin, end
 
-    await each(stream.shards, find)
+    await for_each(stream.shards, find)
     return dict(sorted(pairs.items()))
 
 
 async def _first(
-    stream: Watched, shard_id: str, begin: After | At | Start, context: Context
-) -> Place:
+    stream: StreamState, shard_id: str, begin: After | At | Start, context: PlanContext
+) -> ShardPosition:
     """Return the place before the first record after a start: it must come later."""
     if not isinstance(begin, Start):
         return begin
 
-    async def ask() -> Look:
+    async def ask() -> ProbeResult:
         return await stream.probe(shard_id).after(begin, stream.sample())
 
-    look = await patiently(ask, context.clock)
+    look = await with_retries(ask, context.clock)
     if not look.records:
         return begin
     stream.learn(shard_id, look)
@@ -74,8 +77,8 @@ async def _first(
 
 
 async def _end(
-    stream: Watched, shard: Shard, ending: Ending, context: Context
-) -> Place:
+    stream: StreamState, shard: Shard, ending: EndingPosition, context: PlanContext
+) -> ShardPosition:
     if isinstance(ending, StreamOffset):
         if shard.shard_id in ending.shards:
             return ending.shards[shard.shard_id]
@@ -89,7 +92,7 @@ async def _end(
     return await last_place(stream, shard.shard_id, context)
 
 
-def _holds_any(first: Place, last: Place) -> bool:
+def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
     if isinstance(last, Start):
         return False
     if isinstance(last, After):
@@ -112,12 +115,14 @@ WALK_PAGES = 3
 """So many pages are rather read than the time halved that they lie in."""
 
 
-async def targets(stream: Watched, context: Context) -> dict[str, Place]:
+async def targets(
+    stream: StreamState, context: PlanContext
+) -> dict[str, ShardPosition]:
     """Return the end of all that each shard holds now.
 
     END for closed shards, BEGINNING for a shard without any record.
     """
-    found: dict[str, Place] = {}
+    found: dict[str, ShardPosition] = {}
 
     async def find(shard: Shard) -> None:
         if shard.closed:
@@ -125,19 +130,22 @@ async def targets(stream: Watched, context: Context) -> dict[str, Place]:
         else:
             found[shard.shard_id] = await last_place(stream, shard.shard_id, context)
 
-    await each(stream.shards, find)
+    await for_each(stream.shards, find)
     return found
 
 
 async def last_place(
-    stream: Watched, shard_id: str, context: Context, before: float | None = None
-) -> Place:
+    stream: StreamState,
+    shard_id: str,
+    context: PlanContext,
+    before: float | None = None,
+) -> ShardPosition:
     """Return the place after the last record of a shard (that arrived before a time).
 
     Nothing that had arrived when this was called lies behind it. BEGINNING if there is
     no record; END if the shard is closed and holds nothing later.
     """
-    search = _Search(stream, shard_id, context, before)
+    search = _TipSearch(stream, shard_id, context, before)
     look = await search.widen()
     if look is None:
         return BEGINNING
@@ -150,8 +158,12 @@ async def last_place(
 
 
 async def last_until(
-    stream: Watched, shard_id: str, context: Context, look: Look, until: float
-) -> Look:
+    stream: StreamState,
+    shard_id: str,
+    context: PlanContext,
+    look: ProbeResult,
+    until: float,
+) -> ProbeResult:
     """Return a look that ends with the last record that arrived up to a time.
 
     ``look`` has records that did, and more of them may follow. The search may end up
@@ -159,11 +171,11 @@ async def last_until(
     """
     near = min(NEAR_SECONDS, (until - look.records[0].arrived_at) * NEAR_SHARE)
     before = math.nextafter(until, math.inf)
-    search = _Search(stream, shard_id, context, before, near)
+    search = _TipSearch(stream, shard_id, context, before, near)
     return await search.to_the_tip(await search.widen_to(look))
 
 
-def is_near(records: Sequence[Found], until: float, page_records: int) -> bool:
+def is_near(records: Sequence[ProbedRecord], until: float, page_records: int) -> bool:
     """Tell whether a few pages reach from the last of some records to a time.
 
     Judges by how fast the records came.
@@ -175,12 +187,12 @@ def is_near(records: Sequence[Found], until: float, page_records: int) -> bool:
     return left * len(records) <= span * WALK_PAGES * page_records
 
 
-class _Search:
+class _TipSearch:
     def __init__(
         self,
-        stream: Watched,
+        stream: StreamState,
         shard_id: str,
-        context: Context,
+        context: PlanContext,
         before: float | None,
         near_seconds: float = 0.0,
     ) -> None:
@@ -192,7 +204,7 @@ class _Search:
         self._horizon = now - stream.retention_seconds - 60.0
         self._high = now if before is None else min(before, now)
 
-    async def widen(self) -> Look | None:
+    async def widen(self) -> ProbeResult | None:
         """Go back in time until there is a record."""
         top = self._high
         for age in (*AGES, float("inf")):
@@ -205,7 +217,7 @@ class _Search:
                 return look if look.closed else None
         return None
 
-    async def widen_to(self, known: Look) -> Look:
+    async def widen_to(self, known: ProbeResult) -> ProbeResult:
         """Go back in time until there is a record newer than some that are known."""
         last, top = known.records[-1], self._high
         for age in AGES:
@@ -219,7 +231,7 @@ class _Search:
             self._high = top - age
         return known
 
-    async def to_the_tip(self, look: Look) -> Look:
+    async def to_the_tip(self, look: ProbeResult) -> ProbeResult:
         """Go on from a look that has records to the last one.
 
         A page is read first: most tips are that near. Then the time is halved in which
@@ -244,7 +256,7 @@ class _Search:
             look, halves = await self._further(look, page), True
         return look
 
-    def _is_close(self, look: Look) -> bool:
+    def _is_close(self, look: ProbeResult) -> bool:
         return (
             self._before is not None
             and self._before - look.records[-1].arrived_at <= self._near_seconds
@@ -254,21 +266,21 @@ class _Search:
     def _page_records(self) -> int:
         return min(WALK_RECORDS, max(1, int(WALK_BYTES / self._stream.record_bytes)))
 
-    async def _further(self, look: Look, count: int) -> Look:
+    async def _further(self, look: ProbeResult, count: int) -> ProbeResult:
         """Read on for a page, and forget what came before it."""
 
-        async def ask() -> Look:
+        async def ask() -> ProbeResult:
             return await self._probe.further(look, count)
 
-        following = (await patiently(ask, self._clock)).before(self._before)
+        following = (await with_retries(ask, self._clock)).before(self._before)
         following.records = following.records[len(look.records) - 1 :]
         return following
 
-    async def _look(self, moment: float) -> Look:
-        async def ask() -> Look:
+    async def _look(self, moment: float) -> ProbeResult:
+        async def ask() -> ProbeResult:
             return await self._probe.at(moment, self._stream.sample())
 
-        look = await patiently(ask, self._clock)
+        look = await with_retries(ask, self._clock)
         if look.records:
             self._stream.learn(self._probe.shard_id, look)
         return look.before(self._before)

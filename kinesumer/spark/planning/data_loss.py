@@ -17,7 +17,7 @@ from kinesumer.spark.offsets.model import BEGINNING, After, At, End
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.ports import StreamSource
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 logger = logging.getLogger("kinesumer.spark")
 
@@ -28,9 +28,11 @@ class DataLoss:
     def __init__(self, *, fail: bool) -> None:
         self.fail = fail
         self.count = 0
-        self._told: set[tuple[str, str, Place | None]] = set()
+        self._told: set[tuple[str, str, ShardPosition | None]] = set()
 
-    def found(self, arn: str, shard_id: str, place: Place | None, reason: str) -> None:
+    def found(
+        self, arn: str, shard_id: str, place: ShardPosition | None, reason: str
+    ) -> None:
         """Raise DataLossError; with failOnDataLoss=false log and count it, once."""
         at = ""
         if isinstance(place, After):
@@ -67,7 +69,7 @@ def unproven(seen: float) -> str:
     )
 
 
-def seen_at(place: Place) -> float | None:
+def seen_at(place: ShardPosition) -> float | None:
     """Return a time before which nothing after a place arrived; None if unknown."""
     match place:
         case After(seen=seen) | At(seen=seen):
@@ -77,7 +79,9 @@ def seen_at(place: Place) -> float | None:
     return None
 
 
-async def is_whole(source: StreamSource, shard_id: str, place: Place) -> bool:
+async def holds_all_after(
+    source: StreamSource, shard_id: str, place: ShardPosition
+) -> bool:
     """Tell whether a shard surely still holds all that came after an old place.
 
     It does if its oldest record is not after the place, or arrived before the place's
@@ -99,7 +103,7 @@ async def is_whole(source: StreamSource, shard_id: str, place: Place) -> bool:
     return False
 
 
-def _reaches_back(oldest: Record, place: Place) -> bool:
+def _reaches_back(oldest: Record, place: ShardPosition) -> bool:
     number, arrived = oldest.sequence_number, oldest.approximate_arrival_timestamp
     match place:
         case After(position=position):

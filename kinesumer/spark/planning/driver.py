@@ -11,11 +11,11 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.offsets.model import After, At, StreamOffset
-from kinesumer.spark.options.parser import FromStore
-from kinesumer.spark.planning.bounds import Ending, bounds, targets
+from kinesumer.spark.options.parser import FromCheckpoint
+from kinesumer.spark.planning.bounds import EndingPosition, bounds, targets
 from kinesumer.spark.planning.data_loss import (
     DataLoss,
-    is_whole,
+    holds_all_after,
     may_be_trimmed,
     seen_at,
     unproven,
@@ -25,14 +25,14 @@ from kinesumer.spark.planning.planner import Planner
 from kinesumer.spark.planning.probe import ServiceClock
 from kinesumer.spark.planning.start_offsets import (
     anchor,
-    given_for,
+    positions_for,
     require_known_streams,
 )
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
     UNKNOWN_SECONDS,
-    Context,
-    Watched,
+    PlanContext,
+    StreamState,
     report,
 )
 from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.planner import Targets
 
@@ -49,7 +49,7 @@ logger = logging.getLogger("kinesumer.spark")
 
 PROBE_SECONDS = 0.45
 """Between two plans: a shard has five reads a second, and readers need most of them."""
-MOST_BYTES_PER_RANGE = 1 << 30
+MAX_BYTES_PER_RANGE = 1 << 30
 BEGINNING_SECONDS = 600.0
 """A query that begins with the oldest records races with retention: for so long, what
 retention takes of them on time is not a loss."""
@@ -74,7 +74,7 @@ class Driver:
         self._open_source = open_source
         self._clock = SystemClock() if clock is None else clock
         self._service = ServiceClock(self._clock)
-        self._streams: dict[str, Watched] = {}
+        self._streams: dict[str, StreamState] = {}
         self._pause_seconds = pause_seconds
         self._planned_at: float | None = None
         self._targets: Targets | None = None
@@ -85,18 +85,23 @@ class Driver:
         return await self._plan(start, limits, context)
 
     async def _plan(
-        self, start: Offset, limits: Limits, context: Context
+        self, start: Offset, limits: Limits, context: PlanContext
     ) -> Offset | None:
         await self._pause()
         streams = await self._refreshed()
         gone = start.keys() - {stream.info.arn for stream in streams}
         for arn in gone:
             logger.warning("the query no longer reads stream %s", arn)
-        if isinstance(self.options.starting, FromStore) and self.stored is not None:
+        if (
+            isinstance(self.options.starting, FromCheckpoint)
+            and self.stored is not None
+        ):
             if any(stream.info.arn not in start for stream in streams):
                 self._stored = await self.stored()
         new = [stream for stream in streams if stream.info.arn not in start]
-        await asyncio.gather(*(s.reach_now() for s in new if self._begins_now(s)))
+        await asyncio.gather(
+            *(s.resolve_now() for s in new if self._starts_at_latest(s))
+        )
         return await Planner(context).plan(
             start, streams, self._starting, limits, self._targets
         )
@@ -121,7 +126,7 @@ class Driver:
             stream = streams.get(arn)
             until = end[arn].anchored_at + BEGINNING_SECONDS
             if stream is not None:
-                if self._is_other(stream, end[arn]):
+                if self._is_recreated(stream, end[arn]):
                     continue
                 await self._check_retention(stream, pairs, until)
             ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
@@ -142,7 +147,7 @@ class Driver:
         return self._tasks(ranges, streams)
 
     def _tasks(
-        self, ranges: list[ShardRange], streams: dict[str, Watched]
+        self, ranges: list[ShardRange], streams: dict[str, StreamState]
     ) -> list[Task]:
         most = self.options.max_partitions or _cores()
         return [_task(part, streams) for part in pack(ranges, most)]
@@ -160,28 +165,30 @@ class Driver:
         self._planned_at = self._clock.now()
 
     @property
-    def _context(self) -> Context:
-        insist = self._targets is not None
-        return Context(self._clock, self._service, self.loss, insist=insist)
+    def _context(self) -> PlanContext:
+        must_succeed = self._targets is not None
+        return PlanContext(
+            self._clock, self._service, self.loss, must_succeed=must_succeed
+        )
 
-    async def _refreshed(self, *, now: bool = False) -> list[Watched]:
-        async def refresh(asked: Stream) -> Watched:
-            stream = self._streams.get(asked.name)
+    async def _refreshed(self, *, now: bool = False) -> list[StreamState]:
+        async def refresh(requested: Stream) -> StreamState:
+            stream = self._streams.get(requested.name)
             if stream is None:
-                source = await self._open_source(asked)
-                stream = Watched(asked, source, self._clock, self._service)
+                source = await self._open_source(requested)
+                stream = StreamState(requested, source, self._clock, self._service)
                 await stream.refresh()
-                self._streams[asked.name] = stream
+                self._streams[requested.name] = stream
             else:
                 await stream.refresh(now=now)
             return stream
 
         return list(await asyncio.gather(*map(refresh, self.options.streams)))
 
-    def _starting(self, stream: Watched) -> Start | StreamOffset:
-        asked, arn = stream.asked, stream.info.arn
+    def _starting(self, stream: StreamState) -> Start | StreamOffset:
+        requested, arn = stream.requested, stream.info.arn
         starting = self.options.starting
-        if isinstance(starting, FromStore):
+        if isinstance(starting, FromCheckpoint):
             found = self._stored.get(arn)
             if found is None:
                 raise ConfigurationError(
@@ -191,22 +198,22 @@ class Driver:
             return found
         positions = self.options.starting_positions
         self._require_known("startingPosition", positions)
-        given = positions and given_for(positions, [asked.name], arn)
-        return given or asked.start or starting
+        given = positions and positions_for(positions, [requested.name], arn)
+        return given or requested.start or starting
 
-    def _begins_now(self, stream: Watched) -> bool:
+    def _starts_at_latest(self, stream: StreamState) -> bool:
         return self._starting(stream) == Start.LATEST
 
     def _require_known(self, option: str, positions: Start | Offset | None) -> None:
         if isinstance(positions, dict):
             streams = self._streams.values()
-            names = [(stream.asked.name, stream.info.arn) for stream in streams]
+            names = [(stream.requested.name, stream.info.arn) for stream in streams]
             require_known_streams(option, positions, names)
 
     async def _check_retention(
         self,
-        stream: Watched,
-        pairs: Mapping[str, tuple[Place, Place]],
+        stream: StreamState,
+        pairs: Mapping[str, tuple[ShardPosition, ShardPosition]],
         expiring_until: float,
     ) -> None:
         """Notice what was lost between planning a batch and computing it again."""
@@ -217,10 +224,10 @@ class Driver:
                 continue
             if now < expiring_until and not isinstance(first, After):
                 continue
-            if not await is_whole(stream.source, shard_id, first):
+            if not await holds_all_after(stream.source, shard_id, first):
                 self.loss.found(stream.info.arn, shard_id, first, unproven(seen))
 
-    def _is_other(self, stream: Watched, planned: StreamOffset) -> bool:
+    def _is_recreated(self, stream: StreamState, planned: StreamOffset) -> bool:
         """Tell whether a batch that was planned before is of a stream now gone."""
         if stream.info.created_at == planned.created_at:
             return False
@@ -228,11 +235,11 @@ class Driver:
         return True
 
 
-def _ending_of(ending: Start | Offset | None, stream: Watched) -> Ending:
+def _ending_of(ending: Start | Offset | None, stream: StreamState) -> EndingPosition:
     """Return where a read ends in a stream. Raises ConfigurationError."""
     if ending is None or isinstance(ending, Start):
         return ending
-    found = given_for(ending, [stream.asked.name], stream.info.arn)
+    found = positions_for(ending, [stream.requested.name], stream.info.arn)
     if found is None:
         raise ConfigurationError(
             f"endingPosition doesn't say where to end in stream {stream.info.arn}"
@@ -247,8 +254,8 @@ def _cores() -> int:
 def _range(
     arn: str,
     shard_id: str,
-    pair: tuple[Place, Place],
-    stream: Watched | None,
+    pair: tuple[ShardPosition, ShardPosition],
+    stream: StreamState | None,
     expiring_until: float,
 ) -> ShardRange:
     first, last = pair
@@ -259,22 +266,22 @@ def _range(
     if stream is not None:
         retention = stream.retention_seconds
         size = stream.estimate_bytes(shard_id, last, span)
-    size = min(size, MOST_BYTES_PER_RANGE)
+    size = min(size, MAX_BYTES_PER_RANGE)
     return ShardRange(arn, shard_id, first, last, retention, size, expiring_until)
 
 
-def _task(ranges: tuple[ShardRange, ...], streams: dict[str, Watched]) -> Task:
+def _task(ranges: tuple[ShardRange, ...], streams: dict[str, StreamState]) -> Task:
     arns = sorted({item.stream_arn for item in ranges})
     return Task(tuple(_reached(arn, streams.get(arn)) for arn in arns), ranges)
 
 
-def _reached(arn: str, stream: Watched | None) -> Stream:
+def _reached(arn: str, stream: StreamState | None) -> Stream:
     if stream is None:
         return Stream(arn)
-    asked = stream.asked
+    requested = stream.requested
     return Stream(
         arn,
-        role_arn=asked.role_arn,
-        external_id=asked.external_id,
-        session_name=asked.session_name,
+        role_arn=requested.role_arn,
+        external_id=requested.external_id,
+        session_name=requested.session_name,
     )

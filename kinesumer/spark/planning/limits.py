@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesumer.spark.planning.probe import Found
+    from kinesumer.spark.planning.probe import ProbedRecord
 
-MOST_ROWS_PER_SECOND = 1_000.0
-MOST_BYTES_PER_SECOND = 1_000_000.0
+MAX_ROWS_PER_SECOND = 1_000.0
+MAX_BYTES_PER_SECOND = 1_000_000.0
 """What Kinesis lets into a shard: a burst doesn't last."""
 PROVEN_ROWS = 500
 """So many at once were let in by a server without limits."""
@@ -38,7 +38,7 @@ class Limits(NamedTuple):
 class Sample(NamedTuple):
     """The next records of a shard; ``whole`` if it holds no others."""
 
-    records: Sequence[Found]
+    records: Sequence[ProbedRecord]
     whole: bool
 
     def up_to(self, until: float) -> Sample:
@@ -111,7 +111,7 @@ class _Budget:
 def _by_time(
     samples: Mapping[Key, Sample],
     counts: Mapping[Key, int],
-    known: Sequence[tuple[float, Key, Found]],
+    known: Sequence[tuple[float, Key, ProbedRecord]],
     budget: _Budget,
     most: float,
 ) -> dict[Key, Share]:
@@ -137,9 +137,9 @@ def _seconds(samples: Sequence[Sample], budget: _Budget) -> float:
         first, last = sample.records[0], sample.records[-1]
         span = max(last.arrived_at - first.arrived_at, 1e-6)
         count, held = len(sample.records), sum(found.size for found in sample.records)
-        if count > PROVEN_ROWS and count > 4 * MOST_ROWS_PER_SECOND * span:
+        if count > PROVEN_ROWS and count > 4 * MAX_ROWS_PER_SECOND * span:
             rows, size = rows + count / span, size + held / span
         else:
-            rows += min(MOST_ROWS_PER_SECOND, count / span)
-            size += min(MOST_BYTES_PER_SECOND, held / span)
+            rows += min(MAX_ROWS_PER_SECOND, count / span)
+            size += min(MAX_BYTES_PER_SECOND, held / span)
     return min(budget.rows / rows, budget.bytes / max(size, 1e-6))

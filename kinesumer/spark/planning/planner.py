@@ -10,21 +10,21 @@ from kinesumer.errors import ShardMissingError, TrimmedPositionError
 from kinesumer.spark.offsets.model import BEGINNING, END, End, StreamOffset
 from kinesumer.spark.planning.limits import Limits, admit
 from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
-from kinesumer.spark.planning.shard_plan import Advance
+from kinesumer.spark.planning.shard_plan import ShardPlan
 from kinesumer.spark.planning.start_offsets import anchor
-from kinesumer.spark.runtime.event_loop import each, patiently
+from kinesumer.spark.runtime.event_loop import for_each, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kinesumer.model.streams import Start
-    from kinesumer.spark.offsets.model import Offset, Place, StreamOffset
+    from kinesumer.spark.offsets.model import Offset, ShardPosition, StreamOffset
     from kinesumer.spark.planning.limits import Share
-    from kinesumer.spark.planning.probe import Look
+    from kinesumer.spark.planning.probe import ProbeResult
     from kinesumer.spark.planning.shard_order import Readable
-    from kinesumer.spark.planning.stream_state import Context, Watched
+    from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
-Targets = dict[str, dict[str, "Place"]]
+Targets = dict[str, dict[str, "ShardPosition"]]
 """Where Trigger.AvailableNow ends, by stream and shard. A shard that has no target is
 left for the next run."""
 
@@ -32,14 +32,14 @@ left for the next run."""
 class Planner:
     """Plans a query's batches. What it remembers only saves calls."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PlanContext) -> None:
         self.context = context
 
     async def plan(
         self,
         start: Offset,
-        streams: Sequence[Watched],
-        starting: Callable[[Watched], Start | StreamOffset],
+        streams: Sequence[StreamState],
+        starting: Callable[[StreamState], Start | StreamOffset],
         limits: Limits,
         targets: Targets | None = None,
     ) -> Offset | None:
@@ -60,10 +60,10 @@ class Planner:
         all_of_them = [item for items in work.values() for item in items]
         together = self.context.skew_seconds < inf
         parents = together and any(item.ends_whole for item in all_of_them)
-        await each(all_of_them, lambda item: item.look(limits, together=parents))
+        await for_each(all_of_them, lambda item: item.look(limits, together=parents))
         until = await horizon(streams, before, work, self.context)
         shares = _shares(work, limits, until)
-        await each(all_of_them, lambda item: item.cut(shares(item)))
+        await for_each(all_of_them, lambda item: item.cut(shares(item)))
         after = {
             stream.info.arn: self._finish(
                 stream, before[stream.info.arn], work[stream.info.arn]
@@ -81,8 +81,8 @@ class Planner:
     def _begin(
         self,
         start: Offset,
-        stream: Watched,
-        starting: Callable[[Watched], Start | StreamOffset],
+        stream: StreamState,
+        starting: Callable[[StreamState], Start | StreamOffset],
     ) -> StreamOffset:
         info = stream.info
         before = start.get(info.arn)
@@ -94,8 +94,8 @@ class Planner:
         return replace(before, origin={})
 
     def _advances(
-        self, stream: Watched, before: StreamOffset, targets: Targets | None
-    ) -> list[Advance]:
+        self, stream: StreamState, before: StreamOffset, targets: Targets | None
+    ) -> list[ShardPlan]:
         arn = stream.info.arn
         found = []
         for item in readable(before, stream.shards):
@@ -105,11 +105,11 @@ class Planner:
                 if target is None:
                     continue
             begins = bool(before.origin)
-            found.append(Advance(stream, item, self.context, target, begins=begins))
+            found.append(ShardPlan(stream, item, self.context, target, begins=begins))
         return found
 
     def _finish(
-        self, stream: Watched, before: StreamOffset, work: Sequence[Advance]
+        self, stream: StreamState, before: StreamOffset, work: Sequence[ShardPlan]
     ) -> StreamOffset | None:
         """Return a stream's places after the batch; None if they are the same."""
         lost = {item.shard_id for item in work if item.lost}
@@ -123,13 +123,13 @@ class Planner:
         open_ones = [item for item in work if not isinstance(item.place, End)]
         stream.keep_only(item.shard_id for item in open_ones)
         for item in open_ones:
-            if item.look_taken is not None or item.moved:
+            if item.probed is not None or item.moved:
                 stream.lag_seconds[item.shard_id] = item.behind_seconds
         changed = (
             lost
             or before.origin
             or any(
-                item.moved or (item.is_stale and item.rested is not None)
+                item.moved or (item.is_stale and item.confirmed_position is not None)
                 for item in work
             )
         )
@@ -141,22 +141,22 @@ class Planner:
                 places[item.shard_id] = item.place
         for shard_id in lost:
             places.pop(shard_id, None)
-        anew = {i.shard_id: i.began_anew for i in work if i.began_anew is not None}
+        anew = {i.shard_id: i.restarted_at for i in work if i.restarted_at is not None}
         return replace(before, shards=places, origin={**before.origin, **anew})
 
 
-def _refreshed(before: StreamOffset, work: Sequence[Advance]) -> StreamOffset:
-    rested: dict[str, Place] = {}
+def _refreshed(before: StreamOffset, work: Sequence[ShardPlan]) -> StreamOffset:
+    confirmed_position: dict[str, ShardPosition] = {}
     for item in work:
-        place = item.rested
+        place = item.confirmed_position
         if place is not None:
-            rested[item.shard_id] = place
-    return replace(before, shards={**before.shards, **rested})
+            confirmed_position[item.shard_id] = place
+    return replace(before, shards={**before.shards, **confirmed_position})
 
 
 def _shares(
-    work: Mapping[str, Sequence[Advance]], limits: Limits, until: float
-) -> Callable[[Advance], Share | None]:
+    work: Mapping[str, Sequence[ShardPlan]], limits: Limits, until: float
+) -> Callable[[ShardPlan], Share | None]:
     if not limits.any and until == inf:
         return lambda item: None
     by_key = {
@@ -173,10 +173,10 @@ def _shares(
 
 
 async def horizon(
-    streams: Sequence[Watched],
+    streams: Sequence[StreamState],
     before: Mapping[str, StreamOffset],
-    work: Mapping[str, Sequence[Advance]],
-    context: Context,
+    work: Mapping[str, Sequence[ShardPlan]],
+    context: PlanContext,
 ) -> float:
     """Return the time up to which a batch may go; inf if no shard has a backlog.
 
@@ -205,17 +205,17 @@ async def horizon(
 
 
 async def _children_begin(
-    stream: Watched,
+    stream: StreamState,
     before: StreamOffset,
-    items: Sequence[Advance],
-    context: Context,
+    items: Sequence[ShardPlan],
+    context: PlanContext,
 ) -> Collection[float]:
     """Return the time just before the first record that waits for each parent's end.
 
     Notes with the parents by when they have ended.
     """
     by_id = {item.shard_id: item for item in items}
-    ended: dict[str, Place] = {i.shard_id: END for i in items if i.ends_whole}
+    ended: dict[str, ShardPosition] = {i.shard_id: END for i in items if i.ends_whole}
     firsts: dict[str, float] = {}
     waiting: dict[str, float] = {}
     parents = set(ended)
@@ -231,7 +231,7 @@ async def _children_begin(
         async def look(child: Readable) -> None:
             waiting[child.shard.shard_id] = await _begins(stream, child, context)
 
-        await each(children, look)
+        await for_each(children, look)
         for child in children:
             begins = waiting[child.shard.shard_id]
             for parent in parents.intersection(child.shard.parents):
@@ -250,16 +250,16 @@ async def _children_begin(
     return firsts.values()
 
 
-async def _begins(stream: Watched, child: Readable, context: Context) -> float:
+async def _begins(stream: StreamState, child: Readable, context: PlanContext) -> float:
     """Return the time just before a shard's first record; inf if there is none."""
     shard_id = child.shard.shard_id
     known = stream.first_arrivals.get(shard_id, inf)
     if known < inf:
         return known
 
-    async def ask(place: Place) -> Look:
+    async def ask(place: ShardPosition) -> ProbeResult:
         probe = stream.probe(shard_id)
-        return await patiently(lambda: probe.next_after(place, 1), context.clock)
+        return await with_retries(lambda: probe.next_after(place, 1), context.clock)
 
     try:
         look = await ask(child.place)

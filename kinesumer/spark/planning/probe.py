@@ -21,13 +21,13 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import After, At, End
-from kinesumer.spark.runtime.shard_cache import Pace
+from kinesumer.spark.runtime.shard_cache import ShardPace
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page, Record
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 FRESH_SECONDS = 240.0
 """Kinesis forgets iterators after five minutes."""
@@ -42,7 +42,7 @@ TRIES = 3
 """So often a look is asked for that Kinesis refuses as too fast."""
 
 
-class Found(NamedTuple):
+class ProbedRecord(NamedTuple):
     """A record, as far as planning needs it."""
 
     position: Position
@@ -50,7 +50,7 @@ class Found(NamedTuple):
     size: int
 
 
-class Measured(NamedTuple):
+class MeasuredBytes(NamedTuple):
     """How many bytes were looked at up to a record, its own included."""
 
     last: Position
@@ -59,13 +59,13 @@ class Measured(NamedTuple):
     """Whether these are all bytes after the place where reading goes on."""
 
 
-class Look:
+class ProbeResult:
     """What lies just after a place, or at a time."""
 
     __slots__ = (
         "at_tip",
         "closed",
-        "from_place",
+        "from_position",
         "iterator",
         "near_tip",
         "passed_bytes",
@@ -73,7 +73,7 @@ class Look:
     )
 
     def __init__(
-        self, records: list[Found], iterator: str | None, *, at_tip: bool
+        self, records: list[ProbedRecord], iterator: str | None, *, at_tip: bool
     ) -> None:
         self.records = records
         self.iterator = iterator
@@ -85,31 +85,31 @@ class Look:
         """Whether Kinesis calls this the tip, though there may be a little more."""
         self.passed_bytes = sum(found.size for found in records)
         """Size of all records since the place that was looked at first."""
-        self.from_place = False
+        self.from_position = False
         """Whether that place is the one where reading goes on, not just a time."""
 
-    def up_to(self, last: Position) -> Look:
+    def up_to(self, last: Position) -> ProbeResult:
         """Return this without what comes after a position; at the tip if it ends so."""
         return self._cut(sum(found.position <= last for found in self.records), last)
 
-    def before(self, moment: float | None) -> Look:
+    def before(self, moment: float | None) -> ProbeResult:
         """Return this without what arrived at a time or later."""
         if moment is None:
             return self
         late = (i for i, f in enumerate(self.records) if f.arrived_at >= moment)
         return self._cut(next(late, len(self.records)), None)
 
-    def _cut(self, count: int, last: Position | None) -> Look:
+    def _cut(self, count: int, last: Position | None) -> ProbeResult:
         kept = self.records[:count]
         dropped = count < len(self.records)
         reached = dropped or (bool(kept) and kept[-1].position == last)
         # After what was dropped, the iterator isn't the one behind the kept records.
         iterator = None if dropped else self.iterator
-        look = Look(kept, iterator, at_tip=reached or self.at_tip)
+        look = ProbeResult(kept, iterator, at_tip=reached or self.at_tip)
         look.closed = self.closed and not reached
         dropped_bytes = sum(found.size for found in self.records[count:])
         look.passed_bytes = self.passed_bytes - dropped_bytes
-        look.from_place = self.from_place
+        look.from_position = self.from_position
         return look
 
 
@@ -125,21 +125,21 @@ class ShardProbe:
         """Nothing arrived between these times."""
         self.records_per_second: float | None = None
         """How fast records came when the shard was last sampled. None: never yet."""
-        self.measured: Measured | None = None
+        self.measured: MeasuredBytes | None = None
         self._source, self._clock, self._service = source, clock, service
-        self._place: Place | None = None
+        self._place: ShardPosition | None = None
         self._iterator, self._since = "", 0.0
         self._tip: tuple[object, float] = (None, -math.inf)
-        self._asked: deque[float] = deque(maxlen=CALLS_PER_SECOND)
-        self._pace = Pace()
+        self._read_times: deque[float] = deque(maxlen=CALLS_PER_SECOND)
+        self._pace = ShardPace()
 
     @property
-    def may_ask(self) -> bool:
+    def may_read(self) -> bool:
         """Whether a look needs no waiting."""
-        asked = self._asked
+        asked = self._read_times
         return len(asked) < CALLS_PER_SECOND or self._clock.now() - asked[0] >= 1.0
 
-    async def after(self, place: Place, limit: int) -> Look:
+    async def after(self, place: ShardPosition, limit: int) -> ProbeResult:
         """Look at what comes just after a place.
 
         Raises TrimmedPositionError, ShardMissingError, SourceUnavailableError.
@@ -151,17 +151,17 @@ class ShardProbe:
             look = await self._look(await self._after(place), limit, _since(place))
         if not look.records:
             self.keep(place, look)
-        look.from_place = True
+        look.from_position = True
         return look
 
-    async def next_after(self, place: Place, limit: int) -> Look:
+    async def next_after(self, place: ShardPosition, limit: int) -> ProbeResult:
         """Look at what comes after a place, however many empty pages lie before it."""
         look = await self.after(place, limit)
         while not (look.records or look.at_tip):
             look = await self.after(place, limit)
         return look
 
-    async def at(self, moment: float, limit: int) -> Look:
+    async def at(self, moment: float, limit: int) -> ProbeResult:
         """Look at the first records that arrived at a time or later.
 
         A time that Kinesis refuses, because its clock is behind ours, is asked for
@@ -178,27 +178,27 @@ class ShardProbe:
             f"{self.shard_id}: Kinesis refuses {moment} as later than its own clock"
         )
 
-    async def further(self, look: Look, limit: int) -> Look:
+    async def further(self, look: ProbeResult, limit: int) -> ProbeResult:
         """Look at what follows what was seen, and return both as one."""
         assert look.iterator is not None
         following = await self._look(look.iterator, limit, None)
         both = look.records + following.records
-        found = Look(both, following.iterator, at_tip=following.at_tip)
+        found = ProbeResult(both, following.iterator, at_tip=following.at_tip)
         found.near_tip = following.near_tip
         found.passed_bytes = look.passed_bytes + following.passed_bytes
-        found.from_place = look.from_place
+        found.from_position = look.from_position
         return found
 
-    def saw_tip(self, place: Place, moment: float) -> None:
+    def note_tip(self, place: ShardPosition, moment: float) -> None:
         """Remember that nothing that arrived before a time lies after a place."""
         self._tip = _key(place), moment
 
-    def empty_until(self, place: Place) -> float:
+    def empty_until(self, place: ShardPosition) -> float:
         """Return a time before which nothing after a place arrived; -inf: unknown."""
         key, moment = self._tip
         return moment if key == _key(place) else -math.inf
 
-    def keep(self, place: Place, look: Look) -> None:
+    def keep(self, place: ShardPosition, look: ProbeResult) -> None:
         """Remember that a look's iterator is the one just after a place."""
         if look.iterator is None or isinstance(place, End):
             self._place = None
@@ -206,18 +206,18 @@ class ShardProbe:
             self._place, self._iterator = place, look.iterator
             self._since = self._clock.now()
 
-    def keep_after(self, found: Found, look: Look) -> None:
+    def keep_after(self, found: ProbedRecord, look: ProbeResult) -> None:
         """Remember that a look's iterator is the one just after a record."""
         self.keep(After(found.position, found.arrived_at), look)
         self.measure(found, look)
 
-    def measure(self, last: Found, look: Look) -> None:
+    def measure(self, last: ProbedRecord, look: ProbeResult) -> None:
         """Remember how much a look has up to one of its records."""
         later = sum(found.size for found in look.records if found > last)
         size = look.passed_bytes - later
-        self.measured = Measured(last.position, size, look.from_place)
+        self.measured = MeasuredBytes(last.position, size, look.from_position)
 
-    async def _after(self, place: Place) -> str:
+    async def _after(self, place: ShardPosition) -> str:
         fresh = self._clock.now() - self._since < FRESH_SECONDS
         if fresh and self._place is not None and _key(self._place) == _key(place):
             return self._iterator
@@ -225,38 +225,40 @@ class ShardProbe:
         assert not isinstance(start, At | End)
         return await self._source.get_iterator(self.shard_id, start)
 
-    async def _look(self, iterator: str, limit: int, since: float | None) -> Look:
+    async def _look(
+        self, iterator: str, limit: int, since: float | None
+    ) -> ProbeResult:
         for _ in range(EMPTY_PAGES):
-            page = await self._ask(iterator, limit)
+            page = await self._read(iterator, limit)
             found = _found(page, since)
             following = page.next_iterator
             near = following is None or not page.millis_behind
             if found or near:
                 # Servers reckon in milliseconds: a full page may be short of the tip.
                 full = following is not None and len(page.records) >= limit
-                look = Look(found, following, at_tip=near and not full)
+                look = ProbeResult(found, following, at_tip=near and not full)
                 look.near_tip = near
                 return look
             assert following is not None
             iterator = following
-        return Look([], iterator, at_tip=False)
+        return ProbeResult([], iterator, at_tip=False)
 
-    async def _ask(self, iterator: str, limit: int) -> Page:
-        if not self.may_ask:
-            await asyncio.sleep(self._asked[0] + 1.0 - self._clock.now())
-        page = await self._shared(iterator, limit)
+    async def _read(self, iterator: str, limit: int) -> Page:
+        if not self.may_read:
+            await asyncio.sleep(self._read_times[0] + 1.0 - self._clock.now())
+        page = await self._paced(iterator, limit)
         if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
             self._service.observe_arrival(arrived)
         return page
 
-    async def _shared(self, iterator: str, limit: int) -> Page:
+    async def _paced(self, iterator: str, limit: int) -> Page:
         """Ask at the pace that other consumers of the shard leave."""
         clock, pace = self._clock, self._pace
         next_at = pace.starts_at(clock.now())
         for left in reversed(range(TRIES)):
             await asyncio.sleep(max(0.0, next_at - clock.now()))
             started = clock.now()
-            self._asked.append(started)
+            self._read_times.append(started)
             try:
                 page = await self._source.get_records(iterator, limit)
             except ShardThrottledError:
@@ -269,25 +271,27 @@ class ShardProbe:
         raise AssertionError("unreachable")
 
 
-def _found(page: Page, since: float | None) -> list[Found]:
+def _found(page: Page, since: float | None) -> list[ProbedRecord]:
     found = [_record(record) for record in page.records]
     if since is not None:
         found = [record for record in found if record.arrived_at >= since]
     return found
 
 
-def _record(record: Record) -> Found:
+def _record(record: Record) -> ProbedRecord:
     # A whole Kinesis record each: aggregates are never cut.
     arrived = record.approximate_arrival_timestamp
-    return Found(Position(record.sequence_number), arrived or 0.0, len(record.data))
+    return ProbedRecord(
+        Position(record.sequence_number), arrived or 0.0, len(record.data)
+    )
 
 
-def _since(place: Place) -> float | None:
+def _since(place: ShardPosition) -> float | None:
     """Servers that know whole seconds only give what came before the start, too."""
     return place.timestamp if isinstance(place, Start) else None
 
 
-def _key(place: Place) -> object:
+def _key(place: ShardPosition) -> object:
     return place.position if isinstance(place, After) else place
 
 

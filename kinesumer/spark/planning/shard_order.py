@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import Place, StreamOffset
+    from kinesumer.spark.offsets.model import ShardPosition, StreamOffset
 
 
 class Readable(NamedTuple):
     """A shard that a batch may read on, and from where."""
 
     shard: Shard
-    place: Place
+    place: ShardPosition
     seen: float
     """Nothing after the place arrived before this time."""
 
@@ -56,7 +56,9 @@ def vanished(offset: StreamOffset, shards: Sequence[Shard]) -> list[str]:
     ]
 
 
-def still_needed(offset: StreamOffset, shards: Sequence[Shard]) -> dict[str, Place]:
+def still_needed(
+    offset: StreamOffset, shards: Sequence[Shard]
+) -> dict[str, ShardPosition]:
     """Return an offset's places without read shards that Kinesis has dropped."""
     if not _proves_absence(offset, shards):
         return dict(offset.shards)
@@ -70,7 +72,7 @@ def still_needed(offset: StreamOffset, shards: Sequence[Shard]) -> dict[str, Pla
 
 def _is_done(
     parent: str,
-    known: Mapping[str, Place],
+    known: Mapping[str, ShardPosition],
     listed: Mapping[str, Sequence[str]],
     past: set[str],
 ) -> bool:

@@ -14,19 +14,19 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, After, At, End
 from kinesumer.spark.planning.bounds import last_until
-from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, unproven
+from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.limits import Sample
-from kinesumer.spark.planning.tip_search import Bound, Reached, reach
-from kinesumer.spark.runtime.event_loop import patiently
+from kinesumer.spark.planning.tip_search import TipBounds, TipResult, find_tip
+from kinesumer.spark.runtime.event_loop import with_retries
 
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.planning.limits import Limits, Share
-    from kinesumer.spark.planning.probe import Found, Look, ShardProbe
+    from kinesumer.spark.planning.probe import ProbedRecord, ProbeResult, ShardProbe
     from kinesumer.spark.planning.shard_order import Readable
-    from kinesumer.spark.planning.stream_state import Context, Watched
+    from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
-MOST_SAMPLED = 2_000
+MAX_SAMPLED = 2_000
 JUMP_RECORDS = 3
 FRESH_SECONDS = 10.0
 """A place that was left so long ago may have much behind it."""
@@ -39,24 +39,24 @@ SEEN_SLACK_SECONDS = 60.0
 """A record's time of arrival and the clock that we know may differ by less."""
 
 
-class Advance:
+class ShardPlan:
     """One shard in one trigger."""
 
     def __init__(
         self,
-        stream: Watched,
+        stream: StreamState,
         readable: Readable,
-        context: Context,
-        target: Place | None,
+        context: PlanContext,
+        target: ShardPosition | None,
         *,
         begins: bool = False,
     ) -> None:
         self.shard_id = readable.shard.shard_id
-        self.place: Place = readable.place
+        self.place: ShardPosition = readable.place
         """Where the batch ends in this shard; not moved: where it begins."""
         self.lost = False
         """Whether Kinesis no longer knows the shard."""
-        self.look_taken: Look | None = None
+        self.probed: ProbeResult | None = None
         self.behind_seconds = 0.0
         self.refused = False
         """Whether Kinesis did not say what comes next."""
@@ -68,7 +68,7 @@ class Advance:
         self._target = target
         self._begins = begins
         """Whether the query begins with this batch: nothing before it can be lost."""
-        self._begin: Place = readable.place
+        self._begin: ShardPosition = readable.place
         self._sample = 0
         self._quiet_since: float | None = None
         self._is_quiet = False
@@ -82,8 +82,8 @@ class Advance:
         ``together``: even where nothing limits the batch, other shards may.
         """
         if limits.any:
-            most = MOST_SAMPLED if limits.rows is None else limits.rows
-            self._sample = min(most + 1, MOST_SAMPLED)
+            most = MAX_SAMPLED if limits.rows is None else limits.rows
+            self._sample = min(most + 1, MAX_SAMPLED)
         if isinstance(self._target, Start) and not self.is_stale:
             return
         try:
@@ -91,24 +91,24 @@ class Advance:
             self.lags = self._may_lag
             shortcut = not (limits.any or together or self.lags)
             if shortcut and self.ends_whole:
-                await self._find_beginning()
+                await self._find_first_record()
                 if not self.lost:
                     self.place = End(self._readable.seen)
                 return
             if shortcut and await self._jump():
-                await self._find_beginning()
+                await self._find_first_record()
                 return
-            self.look_taken = await self._ask()
+            self.probed = await self._probe_next()
         except SourceUnavailableError as error:
-            if self._context.insist:
+            if self._context.must_succeed:
                 raise
             self._stream.refused(self._probe, error)
             self.refused = True
             return
         self._probe.failing_since = None
-        look = self.look_taken
+        look = self.probed
         if isinstance(self._target, Start) and not self._is_quiet:
-            self.look_taken = None  # the records came after the target was chosen
+            self.probed = None  # the records came after the target was chosen
             return
         if look is not None and look.records:
             self._stream.learn(self.shard_id, look)
@@ -123,7 +123,7 @@ class Advance:
     @property
     def since(self) -> float:
         """A time before which nothing that is still to be read arrived."""
-        look, stream = self.look_taken, self._stream
+        look, stream = self.probed, self._stream
         if look is not None and look.records:
             return look.records[0].arrived_at
         oldest = self._context.service.earliest() - stream.retention_seconds
@@ -155,7 +155,7 @@ class Advance:
         try:
             there = await self._probe.at(now - CUT_SECONDS, few)
             if fresh and there.near_tip and not there.at_tip:
-                there = await self._probe.further(there, MOST_SAMPLED)
+                there = await self._probe.further(there, MAX_SAMPLED)
         except (ShardMissingError, ExpiredIteratorError):
             return False
         if not there.records or not self._is_new(there.records[-1]):
@@ -163,7 +163,7 @@ class Advance:
                 self._quiet_since = now - CUT_SECONDS
             return False
         last = there.records[-1]
-        self._end_at(Reached(last, there.at_tip, there.closed))
+        self._end_at(TipResult(last, there.at_tip, there.closed))
         self._probe.keep_after(last, there)
         if fresh:
             self._stream.learn(self.shard_id, there)
@@ -176,63 +176,66 @@ class Advance:
             return age > FRESH_SECONDS
         return age * rate > 2 * self._stream.sample()
 
-    def _is_new(self, found: Found) -> bool:
+    def _is_new(self, found: ProbedRecord) -> bool:
         place = self._begin
         if isinstance(place, After):
             return found.position > place.position
         since = place.timestamp if isinstance(place, Start) else None
         return since is None or found.arrived_at >= since
 
-    async def _ask(self) -> Look | None:
+    async def _probe_next(self) -> ProbeResult | None:
         try:
-            look = await self._patiently_after()
+            look = await self._probe_with_retries()
         except TrimmedPositionError as error:
-            self._begin = self._begin_anew(error)
-            look = await self._patiently_after()
+            self._begin = self._restart(error)
+            look = await self._probe_with_retries()
         except ShardMissingError:
-            self._lose("Kinesis no longer knows the shard")
+            self._report_loss("Kinesis no longer knows the shard")
             self.lost = True
             return None
         self._is_quiet = look.at_tip and not look.records
         if self._is_quiet:
             now = self._context.service.earliest()
-            self._probe.saw_tip(self._readable.place, now)
+            self._probe.note_tip(self._readable.place, now)
         if isinstance(self._target, After):
             return look.up_to(self._target.position)
         return look
 
-    def _begin_anew(self, error: TrimmedPositionError) -> Start:
+    def _restart(self, error: TrimmedPositionError) -> Start:
         """Return where to go on after a record that has expired itself."""
         readable, now = self._readable, self._context.service.latest()
         if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
-            self._lose(f"retention has passed them ({error})")
+            self._report_loss(f"retention has passed them ({error})")
             return BEGINNING
         # Whatever came after it arrived later than what is known to lie before it.
         return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
 
-    async def _find_beginning(self) -> None:
+    async def _find_first_record(self) -> None:
         """Look at the first record of a batch that goes past it unseen."""
-        if isinstance(self._begin, Start) and (look := await self._ask()) is not None:
+        if (
+            isinstance(self._begin, Start)
+            and (look := await self._probe_next()) is not None
+        ):
             self._begin_at(look)
 
-    def _begin_at(self, look: Look) -> None:
+    def _begin_at(self, look: ProbeResult) -> None:
         """Begin at the first record that was seen: it must still be there later."""
         if isinstance(self._begin, Start) and look.records:
             first = look.records[0]
             self._begin = At(first.position.sequence_number, first.arrived_at)
 
-    async def _patiently_after(self) -> Look:
-        async def ask() -> Look:
+    async def _probe_with_retries(self) -> ProbeResult:
+        async def ask() -> ProbeResult:
             find = self._probe.next_after if self.lags else self._probe.after
             return await self._look_further(
                 await find(self._begin, self._stream.sample())
             )
 
-        if self._context.insist or self._begins:
-            return await patiently(ask, self._context.clock)
+        if self._context.must_succeed or self._begins:
+            return await with_retries(ask, self._context.clock)
         return await ask()
 
-    async def _look_further(self, look: Look) -> Look:
+    async def _look_further(self, look: ProbeResult) -> ProbeResult:
         """Look at more if a limit may be met in it: so it is kept exactly."""
         if look.records and not look.at_tip and self._sample:
             self._stream.learn(self.shard_id, look)
@@ -248,10 +251,10 @@ class Advance:
             return
         now = self._context.service.latest()
         if may_be_trimmed(readable.seen, stream.retention_seconds, now):
-            if not await is_whole(stream.source, self.shard_id, self._begin):
-                self._lose(unproven(readable.seen))
+            if not await holds_all_after(stream.source, self.shard_id, self._begin):
+                self._report_loss(unproven(readable.seen))
 
-    def _lose(self, reason: str) -> None:
+    def _report_loss(self, reason: str) -> None:
         arn = self._stream.info.arn
         self._context.loss.found(arn, self.shard_id, self._begin, reason)
 
@@ -260,7 +263,7 @@ class Advance:
     @property
     def sample(self) -> Sample | None:
         """What limits are reckoned from; None if there is nothing to read."""
-        look = self.look_taken
+        look = self.probed
         if look is None or not look.records:
             return None
         return Sample(look.records, look.at_tip)
@@ -282,12 +285,12 @@ class Advance:
 
     def hold(self) -> None:
         """Leave for a later batch what was chosen without regard to other shards."""
-        if self.look_taken is None:
+        if self.probed is None:
             self.place = self._begin = self._readable.place
 
     async def cut(self, share: Share | None) -> None:
         """Choose the batch's end, within a share if limits apply."""
-        look = self.look_taken
+        look = self.probed
         if look is None:
             return
         if not look.records or (share is not None and share.records == 0):
@@ -295,27 +298,27 @@ class Advance:
             return
         if share is not None and share.records < len(look.records):
             last = look.records[share.records - 1]
-            self._end_at(Reached(last))
+            self._end_at(TipResult(last))
             self._probe.measure(last, look)
         elif look.at_tip:
             last = look.records[-1]
             closed = look.closed or self.ends_whole
-            self._end_at(Reached(last, at_tip=True, closed=closed))
+            self._end_at(TipResult(last, at_tip=True, closed=closed))
             self._probe.keep_after(last, look)
         else:
             await self._go_beyond(look, share)
 
-    async def _go_beyond(self, look: Look, share: Share | None) -> None:
+    async def _go_beyond(self, look: ProbeResult, share: Share | None) -> None:
         until = math.inf if share is None else share.until
         if until is None:
-            self._end_at(Reached(look.records[-1]))
+            self._end_at(TipResult(look.records[-1]))
             self._probe.measure(look.records[-1], look)
         elif until > self._context.service.earliest():
             await self._go_to_tip(look)
         else:
             await self._go_up_to(look, until)
 
-    async def _go_to_tip(self, look: Look) -> None:
+    async def _go_to_tip(self, look: ProbeResult) -> None:
         if self.ends_whole:
             self.place = End(look.records[-1].arrived_at)
             return
@@ -325,14 +328,14 @@ class Advance:
         quiet = self._quiet_since is not None
         now = self._quiet_since or self._context.service.earliest() - CUT_SECONDS
         stream = self._stream
-        bound = Bound(now, stream.sample(), stream.ahead, known_quiet=quiet)
+        bound = TipBounds(now, stream.sample(), stream.ahead, known_quiet=quiet)
         try:
-            reached = await reach(self._probe, look, bound)
+            reached = await find_tip(self._probe, look, bound)
         except (SourceUnavailableError, ExpiredIteratorError):
-            reached = Reached(look.records[-1])
+            reached = TipResult(look.records[-1])
         self._end_at(reached)
 
-    async def _go_up_to(self, look: Look, until: float) -> None:
+    async def _go_up_to(self, look: ProbeResult, until: float) -> None:
         """Go to about the last record that arrived up to a time.
 
         Insists on an answer: other shards go on to the same time.
@@ -350,20 +353,20 @@ class Advance:
         if more is not None:
             self._probe.keep_after(last, there)
         at_tip = there.at_tip and more is not None
-        self._end_at(self._within_target(Reached(last, at_tip, there.closed)))
+        self._end_at(self._within_target(TipResult(last, at_tip, there.closed)))
 
-    def _within_target(self, reached: Reached) -> Reached:
+    def _within_target(self, reached: TipResult) -> TipResult:
         target = self._target
         if isinstance(target, After) and (
             reached.closed or reached.last.position > target.position
         ):
             self.place = target
-            return Reached(
+            return TipResult(
                 reached.last._replace(position=target.position, arrived_at=target.seen)
             )
         return reached
 
-    def _end_at(self, reached: Reached) -> None:
+    def _end_at(self, reached: TipResult) -> None:
         arrived = reached.last.arrived_at
         now = self._context.service.earliest()
         if reached.closed:
@@ -371,13 +374,13 @@ class Advance:
             return
         if reached.at_tip and not isinstance(self._target, After):
             seen = max(arrived, now - SEEN_SLACK_SECONDS)
-            self._probe.saw_tip(After(reached.last.position, seen), now)
+            self._probe.note_tip(After(reached.last.position, seen), now)
         else:
             seen = arrived
             self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)
         self.place = After(reached.last.position, seen)
 
-    def _note_lag(self, look: Look) -> None:
+    def _note_lag(self, look: ProbeResult) -> None:
         if look.records:
             now = self._context.service.earliest()
             self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
@@ -385,7 +388,7 @@ class Advance:
     # --- what stays ------------------------------------------------------------------
 
     @property
-    def began_anew(self) -> Place | None:
+    def restarted_at(self) -> ShardPosition | None:
         """Return where the batch begins, if that is not where the one before ended."""
         if self._begin is self._readable.place or not self.moved:
             return None
@@ -397,7 +400,7 @@ class Advance:
         return self.place is not self._readable.place
 
     @property
-    def rested(self) -> Place | None:
+    def confirmed_position(self) -> ShardPosition | None:
         """Return the same place, seen just now; None unless surely nothing is new."""
         readable = self._readable
         if self.moved or not self._is_quiet:

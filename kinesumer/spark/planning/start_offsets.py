@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.spark.offsets.model import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
 
 FUTURE_SECONDS = 60.0
 
@@ -33,7 +33,9 @@ def anchor(
     return StreamOffset(info.created_at, places, info.now, places)
 
 
-def given_for(positions: Offset, names: Sequence[str], arn: str) -> StreamOffset | None:
+def positions_for(
+    positions: Offset, names: Sequence[str], arn: str
+) -> StreamOffset | None:
     """Return what a user's positions say of a stream, named as the user pleases."""
     keys = (arn, *names, stream_name(arn))
     return next((positions[key] for key in keys if key in positions), None)
@@ -47,13 +49,13 @@ def require_known_streams(
     ``streams`` are the query's: what the user calls each, and its ARN. Raises
     ConfigurationError: without it, a misspelled stream would begin at LATEST.
     """
-    asked = list(streams)
-    known = {key for name, arn in asked for key in (name, arn, stream_name(arn))}
+    requested = list(streams)
+    known = {key for name, arn in requested for key in (name, arn, stream_name(arn))}
     unknown = sorted(positions.keys() - known)
     if unknown:
         raise ConfigurationError(
             f"option {option} names {', '.join(unknown)}, which the query does not "
-            f"read; it reads {', '.join(name for name, _ in asked)}"
+            f"read; it reads {', '.join(name for name, _ in requested)}"
         )
 
 
@@ -83,7 +85,7 @@ def require_known_shards(
 
 def _by_time(
     info: StreamInfo, shards: Sequence[Shard], start: Start
-) -> dict[str, Place]:
+) -> dict[str, ShardPosition]:
     if start.type == "LATEST":
         now = Start(type="AT_TIMESTAMP", timestamp=info.now)
         ended = End(info.now)
@@ -100,12 +102,12 @@ def _by_time(
 
 def _given(
     info: StreamInfo, shards: Sequence[Shard], given: StreamOffset
-) -> dict[str, Place]:
+) -> dict[str, ShardPosition]:
     """Take a user's places; what came before them counts as read."""
     parents: Mapping[str, Sequence[str]] = {s.shard_id: s.parents for s in shards}
     require_known_shards("startingPosition", info, parents, given)
     ended = End(info.now)
-    places: dict[str, Place] = {
+    places: dict[str, ShardPosition] = {
         shard_id: ended
         for shard_id in ancestors(given.shards, parents)
         if shard_id in parents
@@ -125,7 +127,9 @@ def _given(
 
 
 def _is_below(
-    shard_id: str, given: Mapping[str, Place], parents: Mapping[str, Sequence[str]]
+    shard_id: str,
+    given: Mapping[str, ShardPosition],
+    parents: Mapping[str, Sequence[str]],
 ) -> bool:
     """Tell whether a shard descends from one that was given: it comes after it."""
     return not ancestors([shard_id], parents).isdisjoint(given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.offsets.model import After
 from kinesumer.spark.planning.probe import ShardProbe
-from kinesumer.spark.runtime.event_loop import PATIENCE_SECONDS, patiently
+from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kinesumer.errors import SourceUnavailableError
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.planning.data_loss import DataLoss
-    from kinesumer.spark.planning.probe import Look, ServiceClock
+    from kinesumer.spark.planning.probe import ProbeResult, ServiceClock
 
 REFRESH_SECONDS = 30.0
 """Reshards are seen when a shard ends; this finds what else has changed."""
@@ -26,21 +26,25 @@ SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
 FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
 UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
 """What a range is taken to hold of which nothing is known."""
-AHEAD_BYTES, MOST_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
+AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
 FLEET_RECORDS = 20_000
 """Most records that one trigger looks at, over all shards."""
 
 
-class Watched:
+class StreamState:
     """A stream, from the query's first trigger to its last."""
 
     info: StreamInfo
     shards: Sequence[Shard]
 
     def __init__(
-        self, asked: Stream, source: StreamSource, clock: Clock, service: ServiceClock
+        self,
+        requested: Stream,
+        source: StreamSource,
+        clock: Clock,
+        service: ServiceClock,
     ) -> None:
-        self.asked, self.source = asked, source
+        self.requested, self.source = requested, source
         self.lag_seconds: dict[str, float] = {}
         """How far behind a shard is after the last plan."""
         self.bytes_per_second: dict[str, float] = {}
@@ -64,8 +68,8 @@ class Watched:
         )
         if due or now:
             # In this order: what is open in the listing has all that comes after.
-            self.shards = await patiently(self.source.list_shards, self._clock)
-            self.info = await patiently(self._describe, self._clock)
+            self.shards = await with_retries(self.source.list_shards, self._clock)
+            self.info = await with_retries(self._describe, self._clock)
             self._refreshed = self._clock.now()
 
     async def _describe(self) -> StreamInfo:
@@ -74,14 +78,16 @@ class Watched:
         self._service.observe_date(info.now, asked_at)
         return info
 
-    async def reach_now(self) -> None:
+    async def resolve_now(self) -> None:
         """Make sure that a query that begins now begins at a time Kinesis has reached.
 
         The Date of an answer may be a proxy's, whose clock is ahead.
         """
         source, told = self.source, self.info.now
         open_ids = [shard.shard_id for shard in self.shards if not shard.closed]
-        now = await patiently(lambda: reached_time(source, open_ids, told), self._clock)
+        now = await with_retries(
+            lambda: reached_time(source, open_ids, told), self._clock
+        )
         self.info = self.info._replace(now=now)
 
     def reshards(self) -> None:
@@ -96,7 +102,9 @@ class Watched:
             )
         return self._probes[shard_id]
 
-    def estimate_bytes(self, shard_id: str, last: Place, span_seconds: float) -> int:
+    def estimate_bytes(
+        self, shard_id: str, last: ShardPosition, span_seconds: float
+    ) -> int:
         """Return about how much a range holds that ends at a place.
 
         That is what was looked at, if all of it was. Else the shard's rate tells. Where
@@ -136,9 +144,9 @@ class Watched:
         """How many records may be read only to find the tip."""
         fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
         share = AHEAD_RECORDS // max(1, len(self.shards))
-        return max(SMALLEST_SAMPLE, min(MOST_AHEAD, share, fits))
+        return max(SMALLEST_SAMPLE, min(MAX_AHEAD, share, fits))
 
-    def learn(self, shard_id: str, look: Look) -> None:
+    def learn(self, shard_id: str, look: ProbeResult) -> None:
         """Take note of how large records are, and how many come."""
         records, probe = look.records, self.probe(shard_id)
         size = sum(found.size for found in records)
@@ -155,23 +163,23 @@ class Watched:
         now = self._clock.now()
         if probe.failing_since is None:
             probe.failing_since = now
-        if now - probe.failing_since > PATIENCE_SECONDS:
+        if now - probe.failing_since > MAX_OUTAGE_SECONDS:
             raise error
 
 
-class Context(NamedTuple):
+class PlanContext(NamedTuple):
     """Clocks, and what applies to all shards of a plan."""
 
     clock: Clock
     service: ServiceClock
     loss: DataLoss
-    insist: bool = False
+    must_succeed: bool = False
     """Never leave a shard out because Kinesis refuses for now."""
     skew_seconds: float = inf
     """How far apart shards may get in arrival time; inf: as far as they do."""
 
 
-def report(streams: Iterable[Watched], data_losses: int) -> dict[str, Any]:
+def report(streams: Iterable[StreamState], data_losses: int) -> dict[str, Any]:
     """Return how far behind each stream is once the planned batch has been read."""
     return {
         "data_losses": data_losses,
@@ -179,7 +187,7 @@ def report(streams: Iterable[Watched], data_losses: int) -> dict[str, Any]:
     }
 
 
-def _of_stream(stream: Watched) -> dict[str, Any]:
+def _of_stream(stream: StreamState) -> dict[str, Any]:
     behind = stream.lag_seconds
     worst = max(sorted(behind), key=behind.__getitem__, default=None)
     if worst is None:

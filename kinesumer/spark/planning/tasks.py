@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.model.streams import Stream
-    from kinesumer.spark.offsets.model import Offset, Place, StreamOffset
+    from kinesumer.spark.offsets.model import Offset, ShardPosition, StreamOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class ShardRange:
 
     stream_arn: str
     shard_id: str
-    first: Place
+    first: ShardPosition
     """Exclusive if it is an After; never an End."""
-    last: Place
+    last: ShardPosition
     """Inclusive: an After, or END to read a closed shard to its end."""
     retention_seconds: float
     """The stream's retention when the batch was planned."""
@@ -51,7 +51,9 @@ class Task(InputPartition):
         self.ranges = ranges
 
 
-def between(start: Offset, end: Offset) -> dict[str, dict[str, tuple[Place, Place]]]:
+def between(
+    start: Offset, end: Offset
+) -> dict[str, dict[str, tuple[ShardPosition, ShardPosition]]]:
     """Return what a batch reads of each stream and shard: just after, up to.
 
     Depends on nothing else: Spark asks again after a restart. A stream that the start
@@ -64,8 +66,8 @@ def between(start: Offset, end: Offset) -> dict[str, dict[str, tuple[Place, Plac
 
 
 def _firsts(
-    start: Offset, arn: str, created_at: float, origin: Mapping[str, Place]
-) -> Mapping[str, Place]:
+    start: Offset, arn: str, created_at: float, origin: Mapping[str, ShardPosition]
+) -> Mapping[str, ShardPosition]:
     before = start.get(arn)
     if before is None or before.created_at != created_at:
         return origin
@@ -73,8 +75,8 @@ def _firsts(
 
 
 def _between(
-    firsts: Mapping[str, Place], end: StreamOffset
-) -> dict[str, tuple[Place, Place]]:
+    firsts: Mapping[str, ShardPosition], end: StreamOffset
+) -> dict[str, tuple[ShardPosition, ShardPosition]]:
     pairs = {
         shard_id: (firsts.get(shard_id, BEGINNING), last)
         for shard_id, last in sorted(end.shards.items())
@@ -82,7 +84,7 @@ def _between(
     return {shard_id: pair for shard_id, pair in pairs.items() if _holds_any(*pair)}
 
 
-def _holds_any(first: Place, last: Place) -> bool:
+def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
     """Tell whether there may be a record after one place up to another."""
     if isinstance(first, End) or isinstance(last, Start):
         return False

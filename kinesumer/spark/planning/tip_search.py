@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from kinesumer.spark.planning.probe import Found, Look, ShardProbe
+    from kinesumer.spark.planning.probe import ProbedRecord, ProbeResult, ShardProbe
 
 RESOLUTION_SECONDS = 0.002
-MOST_LOOKS = 40
+MAX_LOOKS = 40
 WALK_RECORDS, WALK_PAGES = 10_000, 5
 """A piece of a backlog that time can't divide is walked through, so many pages at once:
 servers without limits take many records in one moment."""
@@ -17,7 +17,7 @@ SLACK_SECONDS = 2.0
 """Clocks may differ so much."""
 
 
-class Bound(NamedTuple):
+class TipBounds(NamedTuple):
     """What is known of a tip, and how much is looked at in one call."""
 
     now: float
@@ -28,35 +28,35 @@ class Bound(NamedTuple):
     """Whether nothing has arrived since ``now``: it needn't be asked."""
 
 
-class Reached(NamedTuple):
+class TipResult(NamedTuple):
     """The furthest record that was found."""
 
-    last: Found
+    last: ProbedRecord
     at_tip: bool = False
     closed: bool = False
     """The shard is closed, and nothing follows."""
 
 
-async def reach(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+async def find_tip(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
     """Go on from a look that ended short of the tip, to about the tip."""
     look = await probe.further(look, bound.ahead)
     if look.at_tip:
-        return told(probe, look)
+        return remember_tip(probe, look)
     if bound.known_quiet:
         return await _bisect(probe, look, bound)
     there = await probe.at(bound.now, bound.sample)
     if _is_newer(there, look):
-        return told(probe, there)
+        return remember_tip(probe, there)
     if there.at_tip and there.closed:
-        return Reached(look.records[-1], closed=True)
+        return TipResult(look.records[-1], closed=True)
     if there.at_tip and there.records:
-        return Reached(look.records[-1], at_tip=True)
+        return TipResult(look.records[-1], at_tip=True)
     if not there.at_tip:
         return await _walk(probe, look, bound)
     return await _bisect(probe, look, bound)
 
 
-async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+async def _bisect(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
     """Find the tip between the last known record and a time that has nothing after it.
 
     The first search of a quiet shard ends as soon as waiting would begin; the next
@@ -70,11 +70,11 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
             best = there
         elif there.at_tip:
             high, resumed = probe.quiet[0], True
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_LOOKS):
         low = best.records[-1].arrived_at
         if best.at_tip or high - low <= RESOLUTION_SECONDS:
             break
-        if not resumed and not probe.may_ask:
+        if not resumed and not probe.may_read:
             break
         middle = (low + high) / 2
         there = await probe.at(middle, bound.sample)
@@ -87,13 +87,13 @@ async def _bisect(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
     probe.quiet = (high, bound.now)
     low = best.records[-1].arrived_at
     if best.at_tip:
-        return told(probe, best)
+        return remember_tip(probe, best)
     if best is look or high - low <= RESOLUTION_SECONDS:
         return await _walk(probe, best, bound)
-    return told(probe, best)
+    return remember_tip(probe, best)
 
 
-async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
+async def _walk(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
     """Read ahead: time doesn't divide what is left, or there was no time for it."""
     look = await probe.further(look, bound.ahead)
     for _ in range(WALK_PAGES):
@@ -101,22 +101,22 @@ async def _walk(probe: ShardProbe, look: Look, bound: Bound) -> Reached:
             break
         look.records = look.records[-1:]
         look = await probe.further(look, WALK_RECORDS)
-    return told(probe, look)
+    return remember_tip(probe, look)
 
 
-def told(probe: ShardProbe, look: Look) -> Reached:
+def remember_tip(probe: ShardProbe, look: ProbeResult) -> TipResult:
     """Return the last record of a look, and remember what continues after it."""
     last = look.records[-1]
     if look.iterator is not None:
         probe.keep_after(last, look)
-    return Reached(last, look.at_tip, look.closed)
+    return TipResult(last, look.at_tip, look.closed)
 
 
-def _is_newer(there: Look, than: Look) -> bool:
+def _is_newer(there: ProbeResult, than: ProbeResult) -> bool:
     return bool(there.records) and there.records[-1] > than.records[-1]
 
 
-def _is_burst(look: Look) -> bool:
+def _is_burst(look: ProbeResult) -> bool:
     """Tell whether records came faster than AWS takes them."""
     first, last = look.records[0], look.records[-1]
     span = last.arrived_at - first.arrived_at

@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-LEAST_WAITING_BYTES, MOST_WAITING_BYTES = 16_000_000, 64_000_000
+MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
 WAITING_BYTES_PER_SHARD = 2_000_000
 """What AWS gives of a shard in a second."""
 WAITING_SHARE = 1 / 8
 """Of the memory that Spark allows a worker; rows take more of it on their way."""
 
 
-def waiting_bytes(shards: int, memory_bytes: int | None) -> int:
+def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:
     """Return how much may wait in a task that reads so many shards.
 
     ``memory_bytes`` is what the worker's process may use, None if it is not limited.
     """
-    most = MOST_WAITING_BYTES
+    most = MAX_WAITING_BYTES
     if memory_bytes is not None:
         most = min(most, int(memory_bytes * WAITING_SHARE))
-    return max(LEAST_WAITING_BYTES, min(most, shards * WAITING_BYTES_PER_SHARD))
+    return max(MIN_WAITING_BYTES, min(most, shards * WAITING_BYTES_PER_SHARD))
 
 
-class Room:
+class ByteBudget:
     """So many bytes, given in the order of asking. A request larger than all waits
     until it is alone."""
 
@@ -76,7 +76,7 @@ KEPT_BYTES = 48 * 1024 * 1024
 LARGE_BYTES = 16 * 1024 * 1024
 
 
-def keep_memory() -> None:
+def retain_freed_memory() -> None:
     """Let a C library that is glibc keep freed memory; others do as they like."""
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -20,8 +20,8 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.columnar.rows import RecordRows, parse
 from kinesumer.spark.offsets.model import After, At, End
-from kinesumer.spark.planning.data_loss import is_whole, may_be_trimmed, seen_at
-from kinesumer.spark.reading.range_filter import Cut
+from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
+from kinesumer.spark.reading.range_filter import RangeFilter
 
 if TYPE_CHECKING:
     import random
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.columnar.arrow import Columns
     from kinesumer.spark.columnar.rows import Rows
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.runtime.shard_cache import Iterators, Paces
+    from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache
 
 logger = logging.getLogger("kinesumer.spark")
 
@@ -48,44 +48,44 @@ CAUGHT_UP_READS = 4
 """So many empty pages at the shard's tip mean that nothing will come any more."""
 CLOCK_ERROR_SECONDS = 3600.0
 """How wrong an executor's clock may be."""
-FIRST_LIMIT, MOST_RECORDS = 2_000, 10_000
+FIRST_LIMIT, MAX_RECORDS = 2_000, 10_000
 
 
-class World:
+class ReadContext:
     """What fetching needs besides its range."""
 
     def __init__(
         self,
         clock: Clock,
         random: random.Random,
-        iterators: Iterators,
-        paces: Paces,
+        iterators: IteratorCache,
+        paces: PaceCache,
         options: ReadOptions,
         columns: Columns,
     ) -> None:
         self.clock, self.random = clock, random
         self.iterators, self.paces = iterators, paces
         self.options, self.columns = options, columns
-        self.paused = 0.0
+        self.paused_seconds = 0.0
         """Seconds in which Spark took nothing, so that nothing could be fetched."""
 
     def running(self) -> float:
         """Return the time on a clock that stands still while nothing can be fetched."""
-        return self.clock.now() - self.paused
+        return self.clock.now() - self.paused_seconds
 
 
-class Fetch:
+class RangeFetcher:
     """One range's fetching."""
 
     def __init__(
         self,
-        world: World,
+        world: ReadContext,
         given: ShardRange,
         open_source: Callable[[], Awaitable[StreamSource]],
     ) -> None:
-        self._world, self._range, self._open = world, given, open_source
+        self._context, self._range, self._open = world, given, open_source
         self._key = ShardKey(given.stream_arn, given.shard_id)
-        self._cut = Cut(given)
+        self._cut = RangeFilter(given)
         self._iterator: str | None = None
         self._limit = FIRST_LIMIT
         self._caught_up = 0
@@ -106,13 +106,13 @@ class Fetch:
 
     async def wait(self) -> None:
         """Wait until Kinesis may be asked again."""
-        delay = self._next_at - self._world.clock.now()
+        delay = self._next_at - self._context.clock.now()
         if delay > 0:
             await asyncio.sleep(delay)
 
     async def turn(self) -> pa.RecordBatch | None:
         """Ask Kinesis once; return the range's next rows if there are any."""
-        clock = self._world.clock
+        clock = self._context.clock
         started = clock.now()
         try:
             page, rows = await self._read(started)
@@ -120,18 +120,18 @@ class Fetch:
             self._iterator = None
             return None
         except ShardMissingError as error:
-            self._lost(f"Kinesis no longer knows the shard ({error})")
+            self._report_loss(f"Kinesis no longer knows the shard ({error})")
             self._over = True
             return None
         except SourceUnavailableError as error:
-            self._next_at = self._later(error)
+            self._next_at = self._backoff(error)
             return None
-        self._answered, self._failures = self._world.running(), 0
+        self._answered, self._failures = self._context.running(), 0
         return self._take(started, page, rows)
 
     async def _read(self, now: float) -> tuple[Page, Rows]:
-        after, iterators = self._cut.after, self._world.iterators
-        deaggregate = self._world.options.deaggregate
+        after, iterators = self._cut.after, self._context.iterators
+        deaggregate = self._context.options.deaggregate
         source = await self._open()
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
@@ -139,21 +139,21 @@ class Fetch:
             self._iterator = await self._begin(source)
         if isinstance(source, KinesisSource):
             body = await source.get_body(self._iterator, self._limit)
-            names = self._world.columns.names
+            names = self._context.columns.names
             return parse(body, names, deaggregate=deaggregate)
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:
         """Return an iterator where reading goes on."""
-        await self._prove(source)
+        await self._check_trimmed(source)
         try:
             return await source.get_iterator(self._key.shard_id, self._cut.after)
         except TrimmedPositionError as error:
-            await self._begin_anew(source, error)
+            await self._restart(source, error)
         return await source.get_iterator(self._key.shard_id, self._cut.after)
 
-    async def _prove(self, source: StreamSource) -> None:
+    async def _check_trimmed(self, source: StreamSource) -> None:
         """Find out if retention has passed the beginning of an old range.
 
         Kinesis doesn't tell: it goes on with the first record that it still has. A
@@ -163,11 +163,11 @@ class Fetch:
         seen = seen_at(first)
         if self._whole or seen is None or isinstance(first, At):
             return
-        if await self._may_be_trimmed(source, seen) and not await is_whole(
+        if await self._may_be_trimmed(source, seen) and not await holds_all_after(
             source, self._key.shard_id, first
         ):
             hours = self._range.retention_seconds / 3600
-            self._lost(f"retention, {hours:g} hours, has passed it")
+            self._report_loss(f"retention, {hours:g} hours, has passed it")
         self._whole = True
 
     async def _may_be_trimmed(self, source: StreamSource, seen: float) -> bool:
@@ -175,7 +175,7 @@ class Fetch:
 
         This machine's clock only saves the call where its error cannot matter.
         """
-        retention, wall = self._range.retention_seconds, self._world.clock.wall()
+        retention, wall = self._range.retention_seconds, self._context.clock.wall()
         if not may_be_trimmed(seen, retention, wall + CLOCK_ERROR_SECONDS):
             return False
         now = (await source.describe()).now + 1  # a Date has whole seconds
@@ -184,9 +184,7 @@ class Fetch:
             return False
         return may_be_trimmed(seen, retention, now)
 
-    async def _begin_anew(
-        self, source: StreamSource, error: TrimmedPositionError
-    ) -> None:
+    async def _restart(self, source: StreamSource, error: TrimmedPositionError) -> None:
         """Go on where a record was that has expired itself."""
         first, cut = self._range.first, self._cut
         if isinstance(first, After) and cut.after == first.position:
@@ -195,17 +193,17 @@ class Fetch:
                 cut.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
                 return
         if not isinstance(first, At):
-            self._lost(f"retention has passed it ({error})")
+            self._report_loss(f"retention has passed it ({error})")
         cut.after = Start.TRIM_HORIZON
 
-    def _judge_beginning(self) -> None:
+    def _check_beginning(self) -> None:
         """Find out if the record that the range begins with came."""
-        if not self._cut.lacks_first:
+        if not self._cut.is_first_missing:
             return
-        self._cut.lacks_first = False
+        self._cut.is_first_missing = False
         given = self._range
-        age = self._world.clock.wall() - (seen_at(given.first) or 0.0)
-        is_new = self._world.clock.wall() < given.expiring_until
+        age = self._context.clock.wall() - (seen_at(given.first) or 0.0)
+        is_new = self._context.clock.wall() < given.expiring_until
         if is_new and age > given.retention_seconds - CLOCK_ERROR_SECONDS:
             logger.warning(
                 "the oldest records expired while the query began: %s, %s",
@@ -213,35 +211,35 @@ class Fetch:
                 given.shard_id,
             )
             return
-        self._lost("retention has passed its first record")
+        self._report_loss("retention has passed its first record")
 
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
-        cut, columns = self._cut, self._world.columns
+        cut, columns = self._cut, self._context.columns
         payload = rows.payload
         period = self._period(page, payload)
         self._next_at = self._pace.after_page(started, period, payload)
         if len(rows):
             size = max(1, payload // len(rows))
             most = self._pace.share.page_bytes
-            self._limit = max(1, min(MOST_RECORDS, most // size))
+            self._limit = max(1, min(MAX_RECORDS, most // size))
             self.page_bytes = 3 * payload
         taken = cut.take(rows)
-        self._judge_beginning()
+        self._check_beginning()
         self._iterator = page.next_iterator
-        self._judge(page, rows)
+        self._check_end(page, rows)
         if taken.first == taken.stop:
             return None
         return rows.batch(self._key, columns, taken)
 
     def _period(self, page: Page, payload: int) -> float:
         """Return how long Kinesis is left alone after a page, from its asking on."""
-        options = self._world.options
+        options = self._context.options
         period = options.min_fetch_period
         if not page.millis_behind:
             period = max(period, CAUGHT_UP_SECONDS)
         return max(period, payload / (options.max_fetch_rate * 1e6))
 
-    def _judge(self, page: Page, rows: Rows) -> None:
+    def _check_end(self, page: Page, rows: Rows) -> None:
         """Find out if the range is over, and whether all of it came."""
         cut = self._cut
         if cut.reached:
@@ -249,22 +247,22 @@ class Fetch:
             self._keep(page, rows)
         elif cut.passed:
             self._over = True
-            self._lost("records up to there are gone, but later ones came")
+            self._report_loss("records up to there are gone, but later ones came")
         elif page.next_iterator is None:
             self._over = True
             if cut.last is not None:
-                self._lost("the shard ends before it")
+                self._report_loss("the shard ends before it")
         elif len(rows) or page.millis_behind:
             self._caught_up = 0
         else:
             self._caught_up += 1
             if self._caught_up >= CAUGHT_UP_READS:
                 self._over = True
-                self._lost("the shard holds nothing more")
+                self._report_loss("the shard holds nothing more")
 
     def _keep(self, page: Page, rows: Rows) -> None:
         """Let the next batch go on with the iterator if it continues this range."""
-        last, now = self._cut.last, self._world.clock.now()
+        last, now = self._cut.last, self._context.clock.now()
         if (
             page.next_iterator is not None
             and last is not None
@@ -272,11 +270,11 @@ class Fetch:
             and len(rows)
             and rows.number(len(rows) - 1) == last.sequence_number
         ):
-            self._world.iterators.keep(self._key, last, page.next_iterator, now)
+            self._context.iterators.keep(self._key, last, page.next_iterator, now)
 
-    def _later(self, error: SourceUnavailableError) -> float:
+    def _backoff(self, error: SourceUnavailableError) -> float:
         """Return when to try again. Raises the error if it has lasted for too long."""
-        world = self._world
+        world = self._context
         now = world.clock.now()
         if world.running() - self._answered > GIVE_UP_SECONDS:
             raise error
@@ -289,20 +287,21 @@ class Fetch:
         jitter = world.random.random() * most
         return now + max(world.options.min_fetch_period, jitter)
 
-    def _lost(self, why: str) -> None:
+    def _report_loss(self, why: str) -> None:
         given = self._range
         message = (
             f"{given.stream_arn}, {given.shard_id}: records after "
-            f"{_said(given.first)} up to {_said(given.last)} can't all be read: {why}; "
-            "they are lost to this query. To go on with what is left, set the option "
-            "failOnDataLoss=false; to read the stream anew, start with a new checkpoint"
+            f"{_describe(given.first)} up to {_describe(given.last)} "
+            f"can't all be read: {why}; they are lost to this query. To go on with "
+            "what is left, set the option failOnDataLoss=false; to read the stream "
+            "anew, start with a new checkpoint"
         )
-        if self._world.options.fail_on_data_loss:
+        if self._context.options.fail_on_data_loss:
             raise DataLossError(message)
         logger.error("%s", message)
 
 
-def _said(place: Place) -> str:
+def _describe(place: ShardPosition) -> str:
     match place:
         case At(sequence_number=number):
             return f"the beginning of {number}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.tasks import ShardRange
 
 
-class Cut:
+class RangeFilter:
     """Takes the pages of a shard one after the other and knows where it is."""
 
     def __init__(self, given: ShardRange) -> None:
@@ -31,7 +31,7 @@ class Cut:
         """Whether the last position has been taken."""
         self.passed = False
         """Whether a record after the last position came, but not that one itself."""
-        self.lacks_first = False
+        self.is_first_missing = False
         """Whether the record that the range begins with did not come."""
         self._first = first.sequence_number if isinstance(first, At) else None
         self._begun = False
@@ -43,7 +43,7 @@ class Cut:
             return Slice(0, 0)
         before = _if_part(self.after)
         if not self._begun and self._first is not None:
-            self.lacks_first = rows.number(first) != self._first
+            self.is_first_missing = rows.number(first) != self._first
             before = None
         self._begun = True
         self.after = Position(rows.number(stop - 1))

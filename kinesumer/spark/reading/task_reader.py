@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.columnar.arrow import Columns, cut, joined
-from kinesumer.spark.reading.memory import Room, keep_memory, waiting_bytes
-from kinesumer.spark.reading.range_fetcher import Fetch, World
-from kinesumer.spark.runtime.shard_cache import Iterators, Paces
+from kinesumer.spark.reading.memory import (
+    ByteBudget,
+    max_waiting_bytes,
+    retain_freed_memory,
+)
+from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache
 from kinesumer.spark.runtime.sources import sources
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_PAGE_BYTES = 4_000_000
 SMALL_PAGE_BYTES = 64_000
-FEWEST_ROWS = 1_000
+MIN_ROWS = 1_000
 BATCH_BYTES = 4_000_000
 """Fewer rows than that make a batch if they take so many bytes."""
 
@@ -42,7 +46,7 @@ def read(
     iterating, DataLossError if not all of a range can be read.
     """
     worker = _worker(os.getpid())
-    world = World(
+    world = ReadContext(
         SystemClock(),
         random.Random(),
         worker.iterators,
@@ -54,17 +58,17 @@ def read(
     async def open_source(stream: Stream) -> StreamSource:
         return await sources(options.connection).open(stream)
 
-    return Reading(worker.loop, world, task, open_source).batches()
+    return TaskReader(worker.loop, world, task, open_source).batches()
 
 
 class Worker:
     """What a process keeps from one task to the next."""
 
     def __init__(self) -> None:
-        keep_memory()
+        retain_freed_memory()
         self.loop = asyncio.new_event_loop()
-        self.iterators = Iterators()
-        self.paces = Paces()
+        self.iterators = IteratorCache()
+        self.paces = PaceCache()
 
 
 @cache
@@ -73,19 +77,19 @@ def _worker(_process: int) -> Worker:
     return Worker()
 
 
-class Reading:
+class TaskReader:
     """One task's reading: shards are fetched concurrently, Spark takes batches."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        world: World,
+        world: ReadContext,
         task: Task,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
     ) -> None:
-        self._loop, self._world, self._task = loop, world, task
+        self._loop, self._context, self._task = loop, world, task
         self._open_source = open_source
-        self._room = Room(_waiting_bytes(task), loop.create_future)
+        self._room = ByteBudget(_max_waiting_bytes(task), loop.create_future)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
     def batches(self) -> Generator[pa.RecordBatch]:
@@ -111,11 +115,11 @@ class Reading:
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hand over batches, and note how long nothing can be fetched meanwhile."""
-        clock = self._world.clock
+        clock = self._context.clock
         for batch in batches:
             began = clock.now()
             yield batch
-            self._world.paused += clock.now() - began
+            self._context.paused_seconds += clock.now() - began
 
     def _stop(self, fetching: asyncio.Task[None]) -> None:
         if fetching.done():
@@ -132,7 +136,7 @@ class Reading:
                 for given in self._task.ranges:
                     stream = self._stream(given.stream_arn)
                     opening = partial(self._open_source, stream)
-                    fetch = Fetch(self._world, given, opening)
+                    fetch = RangeFetcher(self._context, given, opening)
                     group.create_task(self._fetch(fetch))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
@@ -142,7 +146,7 @@ class Reading:
     def _stream(self, arn: str) -> Stream:
         return next(stream for stream in self._task.streams if stream.name == arn)
 
-    async def _fetch(self, fetch: Fetch) -> None:
+    async def _fetch(self, fetch: RangeFetcher) -> None:
         while not fetch.over:
             await fetch.wait()
             reserved = max(SMALL_PAGE_BYTES, fetch.page_bytes or UNKNOWN_PAGE_BYTES)
@@ -157,18 +161,18 @@ class Reading:
                 self._room.release(reserved - kept)
 
 
-def _waiting_bytes(task: Task) -> int:
+def _max_waiting_bytes(task: Task) -> int:
     """Return what may wait in this process, which Spark may have limited."""
     try:
         import resource
     except ImportError:  # Windows
-        return waiting_bytes(len(task.ranges), None)
+        return max_waiting_bytes(len(task.ranges), None)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     unlimited = limit == resource.RLIM_INFINITY
-    return waiting_bytes(len(task.ranges), None if unlimited else limit)
+    return max_waiting_bytes(len(task.ranges), None if unlimited else limit)
 
 
 def _is_enough(batches: list[pa.RecordBatch]) -> bool:
     rows: int = sum(batch.num_rows for batch in batches)
     size: int = sum(batch.nbytes for batch in batches)
-    return rows >= FEWEST_ROWS or size >= BATCH_BYTES
+    return rows >= MIN_ROWS or size >= BATCH_BYTES

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Background:
+class EventLoopThread:
     """An event loop that runs until the process ends."""
 
     def __init__(self) -> None:
@@ -47,23 +47,23 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
 
-def background() -> Background:
+def event_loop_thread() -> EventLoopThread:
     """Return this process's loop, started when first asked for.
 
     Spark forks its workers: a thread isn't there after a fork, so each process has one.
     """
-    return _background(os.getpid())
+    return _event_loop_thread(os.getpid())
 
 
 @cache
-def _background(_process: int) -> Background:
-    return Background()
+def _event_loop_thread(_process: int) -> EventLoopThread:
+    return EventLoopThread()
 
 
 PARALLEL = 256
 
 
-async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
     """Do something with all items, many at once. The first error ends it."""
     waiting = list(items)
     queue = iter(waiting)
@@ -80,16 +80,16 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None
             task.cancel()
 
 
-PATIENCE_SECONDS = 120.0
+MAX_OUTAGE_SECONDS = 120.0
 """How long Kinesis may go without an answer before the query fails."""
 
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
 
 
-async def patiently(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
+async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
     """Return what a call returns, trying again for a bounded time."""
-    deadline = clock.now() + PATIENCE_SECONDS
+    deadline = clock.now() + MAX_OUTAGE_SECONDS
     wait = FIRST_WAIT
     while True:
         try:

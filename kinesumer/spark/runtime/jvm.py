@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-OLDEST = (4, 2)
+MIN_PYSPARK = (4, 2)
 
 
 NEXT_MAJOR = (5, 0)
@@ -34,14 +34,14 @@ def require_pyspark() -> None:
             "PySpark isn't installed: pip install 'kinesumer[spark]'"
         ) from error
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if not OLDEST <= release < NEXT_MAJOR:
+    if not MIN_PYSPARK <= release < NEXT_MAJOR:
         raise ImportError(
             f"kinesumer needs PySpark 4.2 or later, below 5, but {version} is "
             "installed: pip install 'kinesumer[spark]'"
         )
 
 
-OLDEST_JAVA = 17
+MIN_JAVA = 17
 
 
 WRAPPER = Path(__file__).with_name("java")
@@ -70,7 +70,7 @@ def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
     home = environment.get("JAVA_HOME")
     if home is not None:
         if not _is_new_enough(Path(home, "bin", "java")):
-            _warn(f"JAVA_HOME={home} holds no Java {OLDEST_JAVA} or later")
+            _warn(f"JAVA_HOME={home} holds no Java {MIN_JAVA} or later")
         return
     found = shutil.which("java", path=environment.get("PATH"))
     if found is not None and _is_new_enough(Path(found)):
@@ -87,7 +87,7 @@ def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def _warn(problem: str) -> None:
     warnings.warn(
-        f"Spark needs Java {OLDEST_JAVA} or later: {problem}; set JAVA_HOME, install "
+        f"Spark needs Java {MIN_JAVA} or later: {problem}; set JAVA_HOME, install "
         "one, or get it from a wheel: pip install 'kinesumer[spark-local]'",
         RuntimeWarning,
         stacklevel=4,
@@ -96,7 +96,7 @@ def _warn(problem: str) -> None:
 
 def _is_new_enough(java: Path) -> bool:
     version = _version(java)
-    return version is not None and version >= OLDEST_JAVA
+    return version is not None and version >= MIN_JAVA
 
 
 def _version(java: Path) -> int | None:

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import ShardKey
 
-MOST = 10_000
-FEWEST_READS_PER_SECOND = 0.6
+MAX_CACHED_SHARDS = 10_000
+MIN_READS_PER_SECOND = 0.6
 """A batch needs several reads of a shard: at a lower rate its records come too late."""
 
 
-class Pace:
+class ShardPace:
     """One shard's pace: other apps and queries may read the shard, too."""
 
     __slots__ = ("_next_at", "_refusals", "share")
 
     def __init__(self) -> None:
-        self.share = Share(FEWEST_READS_PER_SECOND)
+        self.share = Share(MIN_READS_PER_SECOND)
         self._next_at = 0.0
         self._refusals = 0
 
@@ -51,49 +51,51 @@ class Pace:
         return self._next_at
 
 
-class Paces:
+class PaceCache:
     """The paces of all shards; those read longest ago are forgotten first."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._kept: OrderedDict[ShardKey, Pace] = OrderedDict()
-        self._most = most
+    def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
+        self._kept: OrderedDict[ShardKey, ShardPace] = OrderedDict()
+        self._max_shards = max_shards
 
-    def of(self, shard: ShardKey) -> Pace:
+    def of(self, shard: ShardKey) -> ShardPace:
         """Return the pace of a shard."""
-        pace = self._kept.setdefault(shard, Pace())
+        pace = self._kept.setdefault(shard, ShardPace())
         self._kept.move_to_end(shard)
-        if len(self._kept) > self._most:
+        if len(self._kept) > self._max_shards:
             self._kept.popitem(last=False)
         return pace
 
 
-MOST = 10_000
+MAX_CACHED_SHARDS = 10_000
 FRESH_SECONDS = 270.0
 """Kinesis forgets an iterator after five minutes."""
 
 
-class Kept(NamedTuple):
+class CachedIterator(NamedTuple):
     """The iterator just after a place, and when Kinesis gave it."""
 
     iterator: str
     since: float
 
 
-class Iterators:
+class IteratorCache:
     """Saves the next batch a call per shard; the oldest are forgotten first.
 
     An iterator is given once: if a task fails over it, the next try asks for a new one.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self._kept: OrderedDict[tuple[ShardKey, Position], Kept] = OrderedDict()
-        self._most = most
+    def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
+        self._kept: OrderedDict[tuple[ShardKey, Position], CachedIterator] = (
+            OrderedDict()
+        )
+        self._max_shards = max_shards
 
     def keep(self, shard: ShardKey, after: Position, iterator: str, now: float) -> None:
         """Keep the iterator that continues after a position."""
-        self._kept[shard, after] = Kept(iterator, now)
+        self._kept[shard, after] = CachedIterator(iterator, now)
         self._kept.move_to_end((shard, after))
-        if len(self._kept) > self._most:
+        if len(self._kept) > self._max_shards:
             self._kept.popitem(last=False)
 
     def take(self, shard: ShardKey, after: Position, now: float) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-TAKEN = {
+SINK_COLUMNS = {
     "data": (BinaryType, StringType),
     "partition_key": (StringType,),
     "explicit_hash_key": (StringType,),
@@ -30,7 +30,7 @@ TAKEN = {
 """The columns that a sink puts, and their types. The last one may be missing."""
 
 
-class Refused(NamedTuple):
+class RejectedRow(NamedTuple):
     """A row that Kinesis can't take, and why."""
 
     reason: str
@@ -52,21 +52,23 @@ def check_columns(schema: StructType) -> None:
                 "string), partition_key and, if there, explicit_hash_key (string)"
             )
     for name, kind in types.items():
-        if name not in TAKEN and name not in COLUMNS:
-            close = get_close_matches(name.lower(), TAKEN, n=1)
+        if name not in SINK_COLUMNS and name not in COLUMNS:
+            close = get_close_matches(name.lower(), SINK_COLUMNS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigurationError(
                 f"column {name} has no place in a Kinesis record{hint} "
                 "(drop it, or put it into data)"
             )
-        if name in TAKEN and not isinstance(kind, TAKEN[name]):
-            wanted = " or ".join(kind.typeName() for kind in TAKEN[name])
+        if name in SINK_COLUMNS and not isinstance(kind, SINK_COLUMNS[name]):
+            wanted = " or ".join(kind.typeName() for kind in SINK_COLUMNS[name])
             raise ConfigurationError(
                 f"column {name} is {kind.simpleString()}, not {wanted}"
             )
 
 
-def read_rows(batch: pa.RecordBatch, record_bytes: int) -> Iterator[Entry | Refused]:
+def read_rows(
+    batch: pa.RecordBatch, record_bytes: int
+) -> Iterator[Entry | RejectedRow]:
     """Yield each row as a record, or why it can't be one.
 
     ``record_bytes`` is the most that the stream allows for data and partition key.
@@ -75,7 +77,7 @@ def read_rows(batch: pa.RecordBatch, record_bytes: int) -> Iterator[Entry | Refu
 
     columns = {
         name: batch.column(name)
-        for name in TAKEN
+        for name in SINK_COLUMNS
         if batch.schema.get_field_index(name) >= 0
     }
     data = columns["data"]
@@ -96,10 +98,10 @@ def read_rows(batch: pa.RecordBatch, record_bytes: int) -> Iterator[Entry | Refu
         if reason is None:
             yield Entry(content, key, hash_key)
         else:
-            yield Refused(reason, key, hash_key, content)
+            yield RejectedRow(reason, key, hash_key, content)
 
 
-class RefusedRowError(FatalError):
+class RejectedRowError(FatalError):
     """A row can't be a Kinesis record; the message names its partition key."""
 
 
@@ -128,10 +130,10 @@ class DeadLetters:
         if self._file is not None:
             self._file.close()
 
-    def add(self, row: Refused) -> None:
+    def add(self, row: RejectedRow) -> None:
         """Keep a row. Raises RefusedRowError if there is nowhere to keep it."""
         if self._path is None:
-            raise RefusedRowError(
+            raise RejectedRowError(
                 f"the row with partition key {row.partition_key!r} can't be put: "
                 f"{row.reason}; filter such rows out, or give the option "
                 "deadLetterPath to put them aside"

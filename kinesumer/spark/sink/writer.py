@@ -22,11 +22,11 @@ from kinesumer.errors import StreamMissingError
 from kinesumer.producer.aggregation import Aggregator
 from kinesumer.producer.batching import PendingRecord, PutCounts, RecordProducer
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.spark.runtime.event_loop import background, patiently
+from kinesumer.spark.runtime.event_loop import event_loop_thread, with_retries
 from kinesumer.spark.runtime.sources import sources
 from kinesumer.spark.sink.rows import (
     DeadLetters,
-    Refused,
+    RejectedRow,
     check_columns,
     open_directory,
     read_rows,
@@ -53,7 +53,7 @@ CLOCK = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class WriteResult(WriterCommitMessage):
     """What one task has put."""
 
     counts: PutCounts
@@ -68,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         check(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         """Put a task's rows."""
         return write(self._options, iterator)
 
@@ -92,7 +92,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         """Put a task's rows."""
         return write(self._options, iterator)
 
@@ -121,7 +121,7 @@ def check(options: WriteOptions, schema: StructType) -> None:
 
 def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
     """Say in a line what the tasks have put."""
-    written = [message for message in messages if isinstance(message, Written)]
+    written = [message for message in messages if isinstance(message, WriteResult)]
 
     def total(name: str) -> int:
         return sum(getattr(message.counts, name) for message in written)
@@ -138,9 +138,9 @@ def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
     return text
 
 
-def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Put a task's rows; return when Kinesis has taken all of them."""
-    loop = background()
+    loop = event_loop_thread()
     task = loop.run(_open(options))
     try:
         with DeadLetters(options.dead_letter_path) as dead:
@@ -148,12 +148,12 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
                 entries = _entries(batch, task.record_bytes, dead)
                 units = task.units(entries)
                 while part := list(islice(units, ROWS_AT_ONCE)):
-                    loop.run(task.putter.add(part))
-            loop.run(task.putter.add(task.rest()))
-            counts = loop.run(task.putter.finish())
-        return Written(counts, dead.rows, dead.name)
+                    loop.run(task.producer.add(part))
+            loop.run(task.producer.add(task.rest()))
+            counts = loop.run(task.producer.finish())
+        return WriteResult(counts, dead.rows, dead.name)
     except BaseException:
-        loop.run(task.putter.abandon())
+        loop.run(task.producer.abandon())
         raise
 
 
@@ -161,7 +161,7 @@ def _entries(
     batch: pa.RecordBatch, record_bytes: int, dead: DeadLetters
 ) -> Iterator[Entry]:
     for row in read_rows(batch, record_bytes):
-        if isinstance(row, Refused):
+        if isinstance(row, RejectedRow):
             dead.add(row)
         else:
             yield row
@@ -169,19 +169,19 @@ def _entries(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    putter: RecordProducer
+    producer: RecordProducer
     record_bytes: int
-    packer: Aggregator | None
+    aggregator: Aggregator | None
 
     def units(self, entries: Iterator[Entry]) -> Iterator[PendingRecord]:
         """Return rows as what is put: themselves, or aggregates."""
-        if self.packer is not None:
-            return self.packer.pack(entries)
+        if self.aggregator is not None:
+            return self.aggregator.pack(entries)
         return (PendingRecord(e, e.size, order_key=e.partition_key) for e in entries)
 
     def rest(self) -> Iterator[PendingRecord]:
         """Return what is left when there are no more rows."""
-        return iter(()) if self.packer is None else self.packer.flush()
+        return iter(()) if self.aggregator is None else self.aggregator.flush()
 
 
 async def _open(options: WriteOptions) -> _Task:
@@ -191,7 +191,7 @@ async def _open(options: WriteOptions) -> _Task:
     record_bytes = await _record_bytes(shared, stream)
     shards: Sequence[Shard] = ()
     if options.aggregate:
-        shards = await patiently(source.list_shards, CLOCK)
+        shards = await with_retries(source.list_shards, CLOCK)
     chance = random.Random()
     return _Task(
         RecordProducer(source.put_records, ordered=options.ordered, chance=chance),
@@ -205,7 +205,7 @@ async def _record_bytes(shared: Sources, stream: Stream) -> int:
     at, found = shared.record_bytes.get(stream, (0.0, 0))
     if not found or CLOCK.now() - at >= DESCRIBED_SECONDS:
         source = await shared.open(stream)
-        info = await patiently(source.describe, CLOCK)
+        info = await with_retries(source.describe, CLOCK)
         if info.status == "DELETING":
             raise StreamMissingError(f"stream {info.arn} is being deleted")
         found = info.max_record_bytes

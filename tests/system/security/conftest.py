@@ -175,10 +175,10 @@ def connections_of_spark() -> Iterator[None]:
     """Sources and sinks as in a new process; their connections are closed."""
     yield
     from kinesumer.spark.reading import task_reader
-    from kinesumer.spark.runtime.event_loop import background
+    from kinesumer.spark.runtime.event_loop import event_loop_thread
     from kinesumer.spark.runtime.sources import close_sources
 
-    background().run(close_sources())
+    event_loop_thread().run(close_sources())
     loop = task_reader._worker(os.getpid()).loop
     loop.run_until_complete(close_sources())
     loop.close()

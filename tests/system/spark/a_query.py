@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
     from tests.support.world import World
 
 LARGE = 10_000
@@ -105,7 +105,9 @@ class Query:
         source = self.world.kinesis.source(arn)
         return {shard.shard_id for shard in source.list_shards_now()}
 
-    def _read(self, arn: str, shard: Shard, place: Place, limit: int) -> Place:
+    def _read(
+        self, arn: str, shard: Shard, place: ShardPosition, limit: int
+    ) -> ShardPosition:
         assert not isinstance(place, At | End)
         source = self.world.kinesis.source(arn)
         after = place.position if isinstance(place, After) else place
@@ -135,7 +137,9 @@ class Query:
         await self.world.loop.spawn(self.machine, work)
 
 
-def _may_read(shard: Shard, places: Mapping[str, Place], listed: set[str]) -> bool:
+def _may_read(
+    shard: Shard, places: Mapping[str, ShardPosition], listed: set[str]
+) -> bool:
     """Tell whether a batch may read a shard: all its parents have ended before it."""
     if isinstance(places.get(shard.shard_id), End):
         return False
@@ -146,5 +150,5 @@ def _may_read(shard: Shard, places: Mapping[str, Place], listed: set[str]) -> bo
     )
 
 
-def _is_new(record: Record, place: Place) -> bool:
+def _is_new(record: Record, place: ShardPosition) -> bool:
     return not isinstance(place, After) or record.position > place.position

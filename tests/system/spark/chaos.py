@@ -44,11 +44,11 @@ KINDS: tuple[Kind, ...] = (
     "expired_iterator",
     "latency",
 )
-MOST_SHARDS = 9
+MAX_SHARDS = 9
 QUIET_SECONDS = 1.5
 """Between two mishaps, on average."""
 BURST_SECONDS = 0.2
-MOST_BEHIND = 8_000
+MAX_BEHIND = 8_000
 START_SECONDS = 180.0
 STUCK_SECONDS = 180.0
 """At the end, when nothing goes wrong any more, rows come at least this often."""
@@ -148,7 +148,7 @@ class Chaos:
         """Produce, unless the queries are far behind: they are killed a lot."""
         records = self._producer.records
         while not self._over.wait(BURST_SECONDS):
-            if sum(map(len, records.values())) - self._written < MOST_BEHIND:
+            if sum(map(len, records.values())) - self._written < MAX_BEHIND:
                 for arn in self._arns:
                     self._producer.put(arn, self._plan.burst)
 
@@ -246,14 +246,14 @@ class Chaos:
     def _split(self, _: Program) -> None:
         arn = self._chance.choice(self._arns)
         shards = self._aws.open_shards(arn)
-        if len(shards) < MOST_SHARDS:
+        if len(shards) < MAX_SHARDS:
             self._split_one(arn, self._chance.choice(shards))
 
     def _split_twice(self, _: Program) -> None:
         """Split a shard and at once its children: some never hold a record."""
         arn = self._chance.choice(self._arns)
         shards = self._aws.open_shards(arn)
-        if len(shards) < MOST_SHARDS - 2:
+        if len(shards) < MAX_SHARDS - 2:
             self._split_one(arn, self._chance.choice(shards))
             for child in set(self._aws.open_shards(arn)) - set(shards):
                 self._split_one(arn, child)

@@ -21,9 +21,9 @@ from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
-from kinesumer.spark.reading.range_fetcher import World
-from kinesumer.spark.reading.task_reader import Reading
-from kinesumer.spark.runtime.shard_cache import Iterators, Paces
+from kinesumer.spark.reading.range_fetcher import ReadContext
+from kinesumer.spark.reading.task_reader import TaskReader
+from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.unit.spark.jumping import EPOCH, JumpingClock, JumpingLoop
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Start
     from kinesumer.ports import Reservation
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 TYPES = {
     "string": StringType(),
@@ -51,7 +51,7 @@ def schema(*names: str) -> StructType:
     return StructType([StructField(name, TYPES[COLUMNS[name]]) for name in names])
 
 
-class Watched(MemorySource):
+class StreamState(MemorySource):
     """Notes each call with its time; ``mishap`` may raise in its place."""
 
     def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
@@ -86,9 +86,9 @@ class Bench:
         self.clock = self.executor_clock = JumpingClock(self.loop)
         self.kinesis = MemoryKinesis(self.clock, reads_per_second=reads_per_second)
         self.stream = self.kinesis.create_stream("orders", shards)
-        self.source = Watched(self.kinesis, "orders")
-        self.iterators = Iterators()
-        self.paces = Paces()
+        self.source = StreamState(self.kinesis, "orders")
+        self.iterators = IteratorCache()
+        self.paces = PaceCache()
         self.numbers: dict[str, list[str]] = {}
 
     def put(self, count: int, data: Callable[[int], bytes] = b"%d".__mod__) -> None:
@@ -101,7 +101,9 @@ class Bench:
         """Return the place just after a shard's record."""
         return After(Position(self.numbers[shard][place], sub), EPOCH)
 
-    def task(self, *pairs: tuple[str, Place, Place], hours: float = 24) -> Task:
+    def task(
+        self, *pairs: tuple[str, ShardPosition, ShardPosition], hours: float = 24
+    ) -> Task:
         """Return a task of ranges: shard, first, last."""
         arn = self.stream.arn
         ranges = [ShardRange(arn, *pair, hours * 3600) for pair in pairs]
@@ -114,12 +116,12 @@ class Bench:
         given = ReadOptions(streams=task.streams, **options)
         columns = Columns(schema(*(names or ("shard_id", "sequence_number", "data"))))
         clock, chance = self.executor_clock, random.Random(1)
-        world = World(clock, chance, self.iterators, self.paces, given, columns)
+        world = ReadContext(clock, chance, self.iterators, self.paces, given, columns)
 
         async def open_source(stream: Stream) -> MemorySource:
             return self.source
 
-        return Reading(self.loop, world, task, open_source).batches()
+        return TaskReader(self.loop, world, task, open_source).batches()
 
     def rows(self, task: Task, *names: str, **options: Any) -> list[dict[str, Any]]:
         """Read a task; return its rows."""

@@ -16,14 +16,14 @@ from kinesumer.spark.offsets.model import After, StreamOffset
 from kinesumer.spark.offsets.offset_json import to_json
 from kinesumer.spark.options.parser import (
     Connection,
-    FromStore,
+    FromCheckpoint,
     ReadOptions,
     WriteOptions,
     connection_from,
     parse_read,
     parse_write,
 )
-from kinesumer.spark.options.table import BATCH, OPTIONS, REFUSED, STREAM
+from kinesumer.spark.options.table import BATCH, FOREIGN_OPTIONS, OPTIONS, STREAM
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
 
@@ -102,7 +102,7 @@ def test_the_oldest_record_has_several_names(text: str) -> None:
 
 def test_checkpoint_is_what_the_state_store_holds() -> None:
     options = read(startingPosition="checkpoint", app="billing", table="state")
-    assert options.starting == FromStore()
+    assert options.starting == FromCheckpoint()
 
 
 def test_positions_are_given_by_stream_and_shard() -> None:
@@ -367,7 +367,10 @@ def test_the_documentations_table_is_the_programs() -> None:
         uses = ", ".join(f"`{use}`" for use in option.uses)
         row = f"| `{option.name}` | {uses} | {option.default} | {option.meaning} |"
         assert row in documentation, "put this row into docs/spark.md"
-    for spelling in (*REFUSED, *(alias for o in OPTIONS for alias in o.aliases)):
+    for spelling in (
+        *FOREIGN_OPTIONS,
+        *(alias for o in OPTIONS for alias in o.aliases),
+    ):
         assert f"`{spelling}`" in documentation, (
             "say in docs/spark.md what became of it"
         )

@@ -13,7 +13,7 @@ from kinesumer.errors import ConfigurationError, DataLossError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.offsets.model import After
-from kinesumer.spark.options.parser import FromStore, ReadOptions
+from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.positions import parse_position
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
@@ -24,7 +24,7 @@ from tests.support.world import in_virtual_time
 from tests.system.spark.a_query import Query as MirroredQuery
 
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets.model import Offset, Place
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
     from tests.support.spark_query import Query, Row, World
 
 HOUR = 3600.0
@@ -49,7 +49,7 @@ async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
     return await MirroredQuery(group).start()
 
 
-async def start_where_the_group_is(group: Group, query: MirroredQuery) -> Place:
+async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardPosition:
     """Plan a query's first batch; return where it ends in the only shard."""
 
     async def stored() -> Offset:
@@ -58,7 +58,7 @@ async def start_where_the_group_is(group: Group, query: MirroredQuery) -> Place:
     async def open_source(stream: Stream) -> AwsSource:
         return AwsSource(group.kinesis, stream.name)
 
-    options = ReadOptions(streams=(Stream("orders"),), starting=FromStore())
+    options = ReadOptions(streams=(Stream("orders"),), starting=FromCheckpoint())
     driver = Driver(options, open_source, group.clock)
     driver.stored = stored
     end = await driver.latest({}, Limits())

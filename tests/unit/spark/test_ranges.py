@@ -24,14 +24,14 @@ from kinesumer.spark.offsets.model import (
 )
 from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
-from kinesumer.spark.planning.probe import Found
+from kinesumer.spark.planning.probe import ProbedRecord
 from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
 from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)
@@ -42,7 +42,7 @@ def after(number: int, seen: float = 1.0) -> After:
 
 
 def offset(
-    shards: dict[str, Place], created: float = 7.0, **more: Any
+    shards: dict[str, ShardPosition], created: float = 7.0, **more: Any
 ) -> dict[str, StreamOffset]:
     return {ARN: StreamOffset(created, shards, **more)}
 
@@ -94,7 +94,7 @@ def test_a_batch_that_goes_back_is_refused() -> None:
         End(3.5),
     ],
 )
-def test_offsets_survive_sparks_log(place: Place) -> None:
+def test_offsets_survive_sparks_log(place: ShardPosition) -> None:
     given = offset({"b": place, "a": AT}, origin={"a": AT}, anchored_at=4.5)
     text = json.dumps(to_json(given))
     assert from_json(json.loads(text)) == given
@@ -164,8 +164,8 @@ def test_an_offset_of_a_thousand_shards_is_small(
 def test_a_first_offset_of_a_thousand_shards_is_small(quiet: int) -> None:
     """It names the first records as well."""
     chance = random.Random(15)
-    firsts: dict[str, Place] = {}
-    lasts: dict[str, Place] = {}
+    firsts: dict[str, ShardPosition] = {}
+    lasts: dict[str, ShardPosition] = {}
     for shard in range(2_000, 3_000):
         shard_id = f"shardId-{shard:012}"
         moments = [1_763_805_000 + 3_600 * chance.random() for _ in range(2)]
@@ -197,7 +197,7 @@ def test_an_offset_of_few_shards_is_for_people_to_read() -> None:
 
 def test_an_offset_of_many_shards_is_lists_of_differences() -> None:
     number = 49590338271490256608559692538361571095921575989136588898
-    places: dict[str, Place] = {
+    places: dict[str, ShardPosition] = {
         f"s-{i:03}": After(Position("7"), 2.0) for i in range(20)
     }
     places |= {
@@ -252,7 +252,7 @@ ids = st.integers(0, 60).map(lambda n: f"shardId-{n:012}") | st.from_regex(
 
 
 @given(st.dictionaries(ids, all_places, min_size=17, max_size=30))
-def test_any_places_survive_sparks_log(places: dict[str, Place]) -> None:
+def test_any_places_survive_sparks_log(places: dict[str, ShardPosition]) -> None:
     value = to_json(offset(places))
     found = from_json(json.loads(json.dumps(value)))
     assert found == offset(places)
@@ -279,10 +279,10 @@ def test_any_places_survive_sparks_log(places: dict[str, Place]) -> None:
 def test_places_by_numbers_of_aws_survive_sparks_log(
     made: dict[int, tuple[str, int, int, float]],
 ) -> None:
-    places: dict[str, Place] = {}
+    places: dict[str, ShardPosition] = {}
     for shard, (kind, taken, counter, time) in made.items():
         number = aws_number(shard, taken, counter)
-        kinds: dict[str, Place] = {
+        kinds: dict[str, ShardPosition] = {
             "@": At(number, time),
             "a": After(Position(number), time),
             "!": End(time),
@@ -294,7 +294,7 @@ def test_places_by_numbers_of_aws_survive_sparks_log(
 
 def test_places_that_follow_each_other_are_a_table() -> None:
     second = 1_763_805_000
-    places: dict[str, Place] = {
+    places: dict[str, ShardPosition] = {
         f"shardId-{shard:012}": After(
             Position(aws_number(shard, second + shard, 64 * shard)),
             second + shard * 1.005,
@@ -365,7 +365,7 @@ def shard(
     return Shard(name, first, last, parents, closed)
 
 
-def names(known: dict[str, Place], shards: list[Shard]) -> list[str]:
+def names(known: dict[str, ShardPosition], shards: list[Shard]) -> list[str]:
     return [item.shard.shard_id for item in readable(offset(known)[ARN], shards)]
 
 
@@ -410,8 +410,8 @@ def test_only_a_whole_listing_tells_that_a_shard_is_gone() -> None:
 # --- limits --------------------------------------------------------------------------
 
 
-def found(number: int, arrived_at: float, size: int = 100) -> Found:
-    return Found(Position(str(number)), arrived_at, size)
+def found(number: int, arrived_at: float, size: int = 100) -> ProbedRecord:
+    return ProbedRecord(Position(str(number)), arrived_at, size)
 
 
 def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Sample:

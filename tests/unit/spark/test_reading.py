@@ -21,9 +21,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, END, After, At
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.reading.memory import waiting_bytes
+from kinesumer.spark.reading.memory import max_waiting_bytes
 from kinesumer.wire.put_records import UserRecord, aggregate
-from tests.system.spark.reading_bench import DAY, Bench, Watched
+from tests.system.spark.reading_bench import DAY, Bench, StreamState
 from tests.unit.spark.jumping import EPOCH, JumpingClock
 
 if TYPE_CHECKING:
@@ -425,7 +425,7 @@ def test_what_waits_for_spark_is_bounded_in_bytes() -> None:
     bench.loop.close()
 
 
-class SlowSource(Watched):
+class SlowSource(StreamState):
     """Takes a while for each page, and counts how many it is asked for at once."""
 
     asked_now = asked_at_most = 0
@@ -465,4 +465,4 @@ def test_a_task_of_many_shards_reads_them_all_at_once() -> None:
 def test_what_waits_in_a_task_is_bounded_by_shards_and_memory(
     shards: int, memory_bytes: int | None, waiting: int
 ) -> None:
-    assert waiting_bytes(shards, memory_bytes) == waiting
+    assert max_waiting_bytes(shards, memory_bytes) == waiting

@@ -11,9 +11,8 @@ from kinesumer.errors import ShardThrottledError
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.options.parser import ReadOptions
-from kinesumer.spark.reading.range_fetcher import Fetch
-from kinesumer.spark.reading.range_fetcher import World as FetchWorld
-from kinesumer.spark.runtime.shard_cache import Iterators, Pace, Paces
+from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache, ShardPace
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.system.spark.reading_bench import schema
@@ -44,7 +43,7 @@ class Counted(MemorySource):
         return page
 
 
-class Reading:
+class TaskReader:
     """A query whose tasks really ask Kinesis, on one worker."""
 
     def __init__(self, world: World, number: int) -> None:
@@ -54,7 +53,7 @@ class Reading:
         self.source = Counted(world.kinesis, "orders")
         world.open = self._open  # type: ignore[method-assign]
         self.query.restart()
-        self.paces, self.iterators = Paces(), Iterators()
+        self.paces, self.iterators = PaceCache(), IteratorCache()
         self.random, self.options = Random(number), options
         self.waits: list[float] = []
 
@@ -74,7 +73,7 @@ class Reading:
     async def _compute(self) -> None:
         clock, names = self.world.clock, ("data",)
         columns = Columns(schema(*names))
-        world = FetchWorld(
+        world = ReadContext(
             clock, self.random, self.iterators, self.paces, self.options, columns
         )
 
@@ -82,7 +81,7 @@ class Reading:
             return self.source
 
         async def fetch(given: Any) -> None:
-            fetch = Fetch(world, given, open_source)
+            fetch = RangeFetcher(world, given, open_source)
             while not fetch.over:
                 await fetch.wait()
                 batch = await fetch.turn()
@@ -145,7 +144,7 @@ async def test_two_queries_on_one_stream_do_not_hold_each_other_up(
     world: World,
 ) -> None:
     world.kinesis.create_stream("orders")
-    queries = [Reading(world, number) for number in range(2)]
+    queries = [TaskReader(world, number) for number in range(2)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
     for query in queries:
         assert len(query.waits) > 500
@@ -158,7 +157,7 @@ async def test_more_queries_than_a_shard_has_reads_for_slow_down_alike(
     world: World,
 ) -> None:
     world.kinesis.create_stream("orders")
-    queries = [Reading(world, number) for number in range(3)]
+    queries = [TaskReader(world, number) for number in range(3)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
     p99s = [query.p99() for query in queries]
     assert max(p99s) <= TRIGGER_SECONDS + 2.5
@@ -170,7 +169,7 @@ async def test_a_query_and_an_app_on_one_stream_leave_each_other_enough(
     world: World,
 ) -> None:
     world.kinesis.create_stream("orders")
-    query, source = Reading(world, 0), Counted(world.kinesis, "orders")
+    query, source = TaskReader(world, 0), Counted(world.kinesis, "orders")
     waits: list[float] = []
     await asyncio.gather(put(world), query.run(), app(world, source, waits))
     assert query.p99() <= TRIGGER_SECONDS + 0.3
@@ -179,7 +178,7 @@ async def test_a_query_and_an_app_on_one_stream_leave_each_other_enough(
 
 
 def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
-    paces = Paces(most=2)
+    paces = PaceCache(max_shards=2)
     one, two, three = (ShardKey("arn", f"shard-{i}") for i in range(3))
     kept = paces.of(one)
     kept.after_throttle(10.0, 0.25, 0.5)
@@ -193,7 +192,7 @@ def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
 
 
 def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
-    pace = Pace()
+    pace = ShardPace()
     assert pace.after_page(10.0, 0.25, 1000) == 10.25
     assert pace.starts_at(10.1) == 10.1
     pace.after_throttle(10.3, 0.25, 0.5)

@@ -34,8 +34,8 @@ from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime import event_loop as thread
 from kinesumer.spark.runtime.sources import close_sources, sources
-from kinesumer.spark.sink.rows import RefusedRowError
-from kinesumer.spark.sink.writer import BatchWriter, StreamWriter, Written
+from kinesumer.spark.sink.rows import RejectedRowError
+from kinesumer.spark.sink.writer import BatchWriter, StreamWriter, WriteResult
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.aggregation import hash_key_of, open_records
 
@@ -55,7 +55,7 @@ SCHEMA = (
 @pytest.fixture(autouse=True)
 def _no_connections_are_left() -> Iterator[None]:
     yield
-    thread.background().run(close_sources())
+    thread.event_loop_thread().run(close_sources())
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -71,14 +71,14 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 def put(
     rows: Sequence[Row], stream: str = "orders", part: int = 10_000, **options: str
-) -> Written:
+) -> WriteResult:
     """Put rows as one task does that Spark has sent the writer to."""
     given = {"streams": stream, **options}
     made = BatchWriter(parse_write(given, connection_from(given)), SCHEMA)
     writer = pickle.loads(pickle.dumps(made))
     batches = [batch(rows[at : at + part]) for at in range(0, len(rows), part)]
     written = writer.write(iter(batches))
-    assert isinstance(written, Written)
+    assert isinstance(written, WriteResult)
     return pickle.loads(pickle.dumps(written))  # type: ignore[no-any-return]
 
 
@@ -106,7 +106,7 @@ async def _read(stream: str) -> dict[str, list[Record]]:
 
 def read(stream: str = "orders") -> dict[str, list[Record]]:
     """Return what is in each shard, in its order."""
-    return thread.background().run(_read(stream))
+    return thread.event_loop_thread().run(_read(stream))
 
 
 def rows_of(records: dict[str, list[Record]]) -> list[tuple[bytes, str]]:
@@ -213,7 +213,7 @@ def test_a_row_that_cant_be_put_fails_the_batch_with_its_key(
     kinesumer_aws: EmbeddedAws, row: Row, reason: str
 ) -> None:
     kinesumer_aws.create_stream("orders")
-    with pytest.raises(RefusedRowError) as caught:
+    with pytest.raises(RejectedRowError) as caught:
         put([*numbered(10), row])
     assert reason in str(caught.value)
     assert f"partition key {row[1]!r} can't be put" in str(caught.value)
@@ -262,10 +262,10 @@ def test_a_stream_says_itself_how_large_records_may_be(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
     arn = kinesumer_aws.create_stream("orders")
-    thread.background().run(_allow_large_records(kinesumer_aws, arn))
+    thread.event_loop_thread().run(_allow_large_records(kinesumer_aws, arn))
     most = (10 << 20) - 1
     assert put([(bytes(most), "k", None), *numbered(5)]).counts.rows == 6
-    with pytest.raises(RefusedRowError, match="10,485,761 bytes"):
+    with pytest.raises(RejectedRowError, match="10,485,761 bytes"):
         put([(bytes(most + 1), "k", None)])
 
 
@@ -371,9 +371,9 @@ def test_what_was_put_is_said_with_its_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     messages = [
-        Written(PutCounts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
+        WriteResult(PutCounts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
         None,
-        Written(PutCounts(5, 5, 100, 1, 0)),
+        WriteResult(PutCounts(5, 5, 100, 1, 0)),
     ]
     caplog.set_level(logging.INFO, "kinesumer")
     writer(SCHEMA).commit([*messages], 7)

@@ -13,7 +13,7 @@ from kinesumer.spark.options.parser import (
     connection_from,
     parse_read,
 )
-from kinesumer.spark.options.table import REFUSED
+from kinesumer.spark.options.table import FOREIGN_OPTIONS
 from tests.unit.spark.test_options import PAYMENTS, ROLE, refusal
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -58,10 +58,10 @@ def test_giving_an_option_in_two_spellings_is_refused() -> None:
     assert "option streams is given twice: as streams and as streamName" in message
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", FOREIGN_OPTIONS)
 def test_an_option_without_a_counterpart_is_refused_with_the_reason(name: str) -> None:
     message = refusal({"streams": "orders", name: "1"})
-    assert message == f"option {name} doesn't exist: {REFUSED[name]}"
+    assert message == f"option {name} doesn't exist: {FOREIGN_OPTIONS[name]}"
 
 
 @pytest.mark.parametrize("text", ["06/25/2026 10:23:45 PDT", "25.6.2026"])

@@ -22,7 +22,7 @@ from tests.system.spark.a_query import Log, Query
 
 if TYPE_CHECKING:
     from kinesumer.ports import Write, WriteResult
-    from kinesumer.spark.offsets.model import Place
+    from kinesumer.spark.offsets.model import ShardPosition
 
 P, LOW, HIGH, LOWEST = (f"shardId-{n:012}" for n in range(4))
 MIDDLE = HASH_KEYS // 2
@@ -36,7 +36,7 @@ LISTED = (
 )
 
 
-def laid(**named: Place) -> dict[str, ShardRow]:
+def laid(**named: ShardPosition) -> dict[str, ShardRow]:
     """Return the first rows of a group by shard id."""
     names = {"p": P, "low": LOW, "high": HIGH, "lowest": LOWEST}
     offset = {names[name]: place for name, place in named.items()}
@@ -62,7 +62,7 @@ def test_children_of_what_is_still_read_wait() -> None:
     assert all(found[s].start == Start.TRIM_HORIZON for s in (LOW, HIGH, LOWEST))
 
 
-def stored(*known: ShardRow) -> dict[str, Place]:
+def stored(*known: ShardRow) -> dict[str, ShardPosition]:
     return places(ARN, known, LISTED)
 
 
@@ -110,7 +110,7 @@ def at_now(world: World) -> Start:
     return Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
 
 
-async def begin(world: World, shards: dict[str, Place], **config: Any) -> Query:
+async def begin(world: World, shards: dict[str, ShardPosition], **config: Any) -> Query:
     """Return a query that begins with an offset, which it has told."""
     created = world.kinesis.source("orders").describe_now().created_at
     log = Log({ARN: StreamOffset(created, shards)})

@@ -13,8 +13,8 @@ from kinesumer.model.streams import Stream
 from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.planning.bounds import is_near, targets
 from kinesumer.spark.planning.data_loss import DataLoss
-from kinesumer.spark.planning.probe import Found, ServiceClock
-from kinesumer.spark.planning.stream_state import Context, Watched
+from kinesumer.spark.planning.probe import ProbedRecord, ServiceClock
+from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 from tests.support.spark_query import AwsSource, in_a_world
 
 if TYPE_CHECKING:
@@ -87,10 +87,12 @@ def search(fill: Fill) -> CountingSource:
         await fill(world)
         service = ServiceClock(world.clock)
         source = CountingSource(world.kinesis, "orders")
-        stream = Watched(Stream("orders"), source, world.clock, service)
+        stream = StreamState(Stream("orders"), source, world.clock, service)
         await stream.refresh()
         there = len(world.kinesis.stream("orders").shard(stream.shards[0].shard_id).log)
-        context = Context(world.clock, service, DataLoss(fail=True), insist=True)
+        context = PlanContext(
+            world.clock, service, DataLoss(fail=True), must_succeed=True
+        )
         [place] = (await targets(stream, context)).values()
         shard = world.kinesis.stream("orders").shard(stream.shards[0].shard_id)
         if there:
@@ -137,8 +139,8 @@ def test_any_history_is_searched_to_its_end() -> None:
 
 
 def test_a_tip_is_near_if_a_few_pages_reach_it() -> None:
-    slow = [Found(Position("1"), 0.0, 1), Found(Position("2"), 10.0, 1)]
-    burst = [Found(Position("1"), 10.0, 1), Found(Position("2"), 10.0, 1)]
+    slow = [ProbedRecord(Position("1"), 0.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
+    burst = [ProbedRecord(Position("1"), 10.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
     assert is_near(slow, 150.0, 10)
     assert not is_near(slow, 170.0, 10)
     assert not is_near(burst, 11.0, 10)
