@@ -1,4 +1,4 @@
-"""What a client's gauges show, read off its engine when they are collected."""
+"""The values of a client's gauges, read from its engine when they are collected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_gauges(group: GroupConsumer) -> ClientState:
-    """Return a client's state; called from any thread, so it copies before it looks."""
+    """Return a client's state. Any thread may call it, so it copies before it reads."""
     session, app = group.session, group.context.app
     used = max(0, group.buffer.used)
     if session is None:
@@ -31,16 +31,15 @@ def read_gauges(group: GroupConsumer) -> ClientState:
             current_leases=len(held[arn]),
             leases_to_take=pending.count(arn),
             total_leases=counts.get(arn),
-            millis_behind=_furthest(held[arn]),
+            millis_behind=_max_lag(held[arn]),
             uncommitted=sum(owned.progress.uncommitted for owned in held[arn]),
         )
         for arn in [*group.streams]
     )
-    workers = len(leader.members) if leader.is_leading else None
+    workers = len(leader.watcher.members) if leader.is_leading else None
     return ClientState(app, used, workers, streams)
 
 
-def _furthest(held: list[OwnedShard]) -> int | None:
-    return max(
-        (h.millis_behind for h in held if h.millis_behind is not None), default=None
-    )
+def _max_lag(shards: list[OwnedShard]) -> int | None:
+    lags = (s.millis_behind for s in shards if s.millis_behind is not None)
+    return max(lags, default=None)

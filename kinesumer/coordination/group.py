@@ -1,4 +1,4 @@
-"""One client of a group: its sessions one after the other, and what they own."""
+"""One client of a group: its streams, and its sessions one after the other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from kinesumer.consuming.checkpointer import Checkpointer
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.consuming.watchdog import oldest_of
-from kinesumer.coordination.heartbeat import (
-    Event,
+from kinesumer.coordination.events import (
     Failed,
-    Heartbeater,
     LeaderElected,
     SessionLost,
     SessionRenewed,
 )
-from kinesumer.coordination.leader import Leader
-from kinesumer.coordination.lease_coordinator import LeaseCoordinator
+from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.reachability import Reachability
+from kinesumer.coordination.session import Session
 from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
     Identity,
@@ -30,7 +28,6 @@ from kinesumer.coordination.startup_checks import (
     require_no_spark_query,
 )
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.core.write_rate import share_of
 from kinesumer.errors import (
     CommitTimeoutError,
     KinesumerError,
@@ -48,6 +45,8 @@ if TYPE_CHECKING:
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike
+    from kinesumer.consuming.watchdog import InFlightWork
+    from kinesumer.coordination.events import Event, Notify
     from kinesumer.coordination.heartbeat_thread import HeartbeatRunner
     from kinesumer.model.records import Record
     from kinesumer.model.rows import MemberRow, ShardRow
@@ -56,22 +55,12 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 LEAVE_TIMEOUT_HEARTBEATS = 8
-"""How long leave() waits for heirs: until a new leader leads, the moves of the plan
-before are done, and one's own."""
-
-
-class Session:
-    """A registered session: its lease, its part in the group, and the tasks of both."""
-
-    def __init__(
-        self, member: MemberRow, leader: Leader, coordinator: LeaseCoordinator
-    ) -> None:
-        self.member, self.leader, self.coordinator = member, leader, coordinator
-        self.tasks: list[asyncio.Task[None]] = []
+"""Maximum heartbeats that leave() waits for the hand-over: for the election of a new
+leader, the moves of the plan before, and this client's own moves."""
 
 
 class GroupConsumer:
-    """The engine of one client, free of AWS: everything it touches is a port."""
+    """One client's engine. It reaches AWS only through ports."""
 
     def __init__(
         self,
@@ -89,14 +78,10 @@ class GroupConsumer:
         self.checkpointer = Checkpointer(context, self)
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer, context.telemetry)
-        self._reachability = Reachability(
-            context, self._reading, self._waiting, self._set_state
-        )
-        # One client keeps a stream's rows: it shares the table with no other keeper.
-        keeping = replace(context, store=self._paced(unpaced))
-        self._shard_syncer = ShardSyncer(
-            keeping, self.streams, lambda: self._synced_streams, self._rows_changed
-        )
+        self._reachability = Reachability(context, self)
+        # A store of its own: only one client syncs a stream, at the full write rate.
+        syncing = replace(context, store=self._paced(unpaced))
+        self._shard_syncer = ShardSyncer(syncing, self.streams, self)
         self._requested_arns: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
@@ -116,7 +101,7 @@ class GroupConsumer:
     async def start(
         self, streams: StreamLike | Sequence[StreamLike], start: Start
     ) -> None:
-        """Find the streams, register, and begin to take part."""
+        """Open the streams and register; return once registered."""
         self._start = start
         self.streams.update(await self._open(as_streams(streams)))
         self._requested_arns = frozenset(self.streams)
@@ -135,11 +120,11 @@ class GroupConsumer:
             raise self._fatal
 
     def ack(self, record: Record) -> None:
-        """Mark one record as done, in any order (``commit="manual"``)."""
+        """Mark a record as processed, in any order (``commit="manual"``)."""
         fence = record.fence
-        owned = self._owned().get(fence.shard)
+        owned = self._shards().get(fence.shard)
         if owned is None or owned.row.epoch != fence.epoch:
-            if self.session and self.session.coordinator.was_seeked_away(fence):
+            if self.session and self.session.shards.was_seeked(fence):
                 return
             self._lost_acks.add(fence.shard)
         else:
@@ -148,51 +133,53 @@ class GroupConsumer:
                 self.checkpointer.commit_soon()
 
     async def commit(self) -> None:
-        """Store all that is done. Raises ShardsLostError for what can't be stored."""
+        """Commit all processed records. Raises ShardsLostError for lost shards."""
         lost = set(await self.checkpointer.commit_all()) | self._lost_acks
         if self.session is not None:
-            lost |= self.session.coordinator.lost
-            self.session.coordinator.lost.clear()
+            lost |= self.session.shards.lost
+            self.session.shards.lost.clear()
         self._lost_acks.clear()
         if lost:
             raise ShardsLostError([(arn, shard_id) for arn, shard_id in sorted(lost)])
 
     async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on, in place of the ones before."""
+        """Consume these streams from now on instead of those before."""
         async with self._refreshing:
             opened = await self._open(as_streams(streams))
             for arn, stream in opened.items():
                 self.streams.setdefault(arn, stream)
-            asked = self._requested_arns = frozenset(opened)
-            self._heartbeat_runner.call_in_loop(lambda it: it.set_streams(asked))
+            arns = self._requested_arns = frozenset(opened)
+            self._heartbeat_runner.call_in_loop(lambda it: it.set_streams(arns))
             if self.session is not None:
                 await self._request_streams(self.session)
             self._shard_syncer.sync_soon()
 
     async def _request_streams(self, session: Session) -> None:
-        asked = self._requested_arns
+        arns = self._requested_arns
         await self.context.write(
-            writes.request_streams(self.context.app, session.member, asked)
+            writes.request_streams(self.context.app, session.member, arns)
         )
-        session.coordinator.restrict(asked)
+        session.coordinator.restrict(arns)
 
     async def leave(self) -> None:
         """Hand every shard over while still consuming, then end the iteration.
 
-        The others take each shard over with a short gap. It takes some heartbeats, more
-        where the leader changes or waits for the moves of a plan before.
+        Other clients take each shard over with a short gap. That takes a few
+        heartbeats, and more if the leader changes or a plan is being carried out.
         """
-        self._set_state("leaving")
+        self.set_state("leaving")
         self._leaving = True
         is_alone = self.session is not None and self.session.leader.is_alone
         if is_alone or self._stopping:
             self.delivery.close()
             return
         clients = self.session.member.clients if self.session else 1
-        beat = interval_seconds(self.context.config.heartbeat_interval_seconds, clients)
+        interval = interval_seconds(
+            self.context.config.heartbeat_interval_seconds, clients
+        )
         try:
-            async with timeout(LEAVE_TIMEOUT_HEARTBEATS * beat):
-                while self._owned() or (
+            async with timeout(LEAVE_TIMEOUT_HEARTBEATS * interval):
+                while self._shards() or (
                     self.session and self.session.coordinator.range
                 ):
                     await asyncio.sleep(0.05)
@@ -201,10 +188,10 @@ class GroupConsumer:
         self.delivery.close()
 
     async def stop(self, *, wait_for_user: bool) -> None:
-        """Stop in order: fetching, user code, positions, shards, membership, tasks.
+        """Stop reading, wait for user code, commit, release the shards, and leave.
 
-        Raises CommitTimeoutError, after giving up everything, if the state store
-        didn't take them within a lease: then others repeat what isn't stored.
+        Raises CommitTimeoutError if the state store doesn't answer within a lease. The
+        next owners then repeat the records whose positions aren't stored.
         """
         drain = self.context.config.drain_timeout_seconds if wait_for_user else 0.0
         try:
@@ -212,8 +199,8 @@ class GroupConsumer:
                 await self._give_up(drain)
         except TimeoutError:
             raise CommitTimeoutError(
-                "the state store didn't answer: positions may not be stored, and the "
-                "shards wait until this client's lease has run out"
+                "the state store didn't answer: positions may not be stored, and other "
+                "clients take the shards when this client's lease runs out"
             ) from None
         finally:
             await self._heartbeat_runner.stop()
@@ -227,30 +214,29 @@ class GroupConsumer:
         session = self.session
         self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
         if session is not None:
-            for task in session.tasks:
-                task.cancel()
+            session.cancel_tasks()
             releases = (
-                session.coordinator.release(owned, drain_seconds)
-                for owned in list(session.coordinator.held.values())
+                session.shards.release(owned, drain_seconds)
+                for owned in list(session.shards.by_key.values())
             )
             await asyncio.gather(*releases)
         await self._heartbeat_runner.stop()
-        # A registration just made, or on its way, leaves too.
+        # Also leave with a registration that isn't answered yet.
         member = (
             self._heartbeater.registering if self._heartbeater is not None else None
         )
         if member is not None and (session is not None or self._fatal is None):
-            moment = rows.timestamp_text(self.context.clock.wall())
-            await self.context.write(writes.leave(self.context.app, member, moment))
+            timestamp = rows.timestamp_text(self.context.clock.wall())
+            await self.context.write(writes.leave(self.context.app, member, timestamp))
 
     def owned_shards(self) -> Iterable[OwnedShard]:
-        """Return the shards held now; the heart asks from a thread of its own."""
-        return list(self._owned().values())
+        """Return the shards that this client owns now. Any thread may call it."""
+        return list(self._shards().values())
 
     # --- running --------------------------------------------------------------------
 
     async def _main(self) -> None:
-        """Run until a fatal fault, which ends the iteration with its reason."""
+        """Run until a fatal error, which ends the iteration."""
         try:
             async with FailFastTaskGroup() as self._tasks:
                 self._tasks.create_task(self.context.loop_clock.run())
@@ -267,9 +253,9 @@ class GroupConsumer:
             await self.release_all(self.context.config.drain_timeout_seconds)
 
     async def release_all(self, drain_seconds: float) -> None:
-        """Give everything up: nobody reads any more, though user code stays for long.
+        """Release all shards and leave, when nothing reads any more.
 
-        stop() tries again what fails here, and tells.
+        Log failures only: stop() tries again and raises them.
         """
         try:
             async with timeout(
@@ -278,42 +264,47 @@ class GroupConsumer:
                 await self._give_up(drain_seconds)
         except (TimeoutError, KinesumerError) as error:
             logger.warning(
-                "shards wait until this client's lease has run out: %s",
+                "other clients take the shards when this client's lease runs out: %s",
                 str(error) or "the state store didn't answer",
                 extra={"client_id": self.context.client_id},
             )
         finally:
             await self._heartbeat_runner.stop()
 
-    def _make_heartbeater(
-        self, context: ClientContext, notify: Callable[[Event], None]
-    ) -> Heartbeater:
-        self._post = notify
+    def _make_heartbeater(self, context: ClientContext, notify: Notify) -> Heartbeater:
+        self._notify_from_heartbeat = notify
         self._heartbeater = Heartbeater(
             context,
             streams=self._requested_arns,
             notify=notify,
-            oldest_work=lambda: oldest_of(
-                self.delivery, self.owned_shards(), context.loop_clock
-            ),
+            oldest_work=self._oldest_work,
         )
         return self._heartbeater
 
+    def _oldest_work(self) -> InFlightWork | None:
+        """Return the work that has made no progress for longest, for the watchdog."""
+        clock = self.context.loop_clock
+        return oldest_of(self.delivery, self.owned_shards(), clock)
+
     def _paced(self, context: ClientContext) -> PacedStore:
-        """Return the store with writes that let heartbeats go first."""
+        """Return the store with paced writes, which let heartbeats go first."""
         return PacedStore(
             context.store,
             context.clock,
             context.random,
-            lambda: self._heartbeater is not None and self._heartbeater.is_throttled,
+            self._is_heartbeat_throttled,
         )
 
-    def _set_state(self, state: str) -> None:
+    def _is_heartbeat_throttled(self) -> bool:
+        return self._heartbeater is not None and self._heartbeater.is_throttled
+
+    def set_state(self, state: str) -> None:
+        """Report a state to the leader with the next heartbeat."""
         if not self._leaving:
             self._heartbeat_runner.call_in_loop(lambda it: it.set_state(state))
 
     def _notify(self, event: Event) -> None:
-        """Take in what the heart tells (on the client's loop)."""
+        """Handle an event of the heartbeat, on the client's event loop."""
         if self._stopping or self._tasks.is_ending:
             return
         match event:
@@ -332,48 +323,36 @@ class GroupConsumer:
                 self._follow(member)
 
     def _follow(self, member: MemberRow) -> None:
-        """Take in one's own row; answers may come in another order than the writes."""
+        """Note this client's own row. Answers may arrive in another order than sent."""
         session = self.session
         if session is None or session.member.session != member.session:
             return
         if session.member.plan > member.plan:
             return
         if member.streams != self._requested_arns and not self._refreshing.locked():
-            # An earlier request came late, and asks for what isn't wanted any more.
+            # A delayed earlier request was applied last: repeat the current one.
             self._tasks.create_task(self._request_streams(session))
         if member.notice > session.member.notice:
             self._shard_syncer.resync()
         elif member.syncs - session.member.syncs:
             self._shard_syncer.sync_soon()
-        session.member = member
         self._store.rate.share_among(member.clients)
-        session.leader.update_member(member)
-        session.coordinator.update_member(member)
+        session.update_member(member)
 
-    def _begin_session(self, event: SessionRenewed) -> None:
-        lease, member = event
-        leader = Leader(
+    def _begin_session(self, registered: SessionRenewed) -> None:
+        session = self.session = Session(
             self.context,
-            lease,
-            member,
-            reachable=lambda: self._requested_arns,
-            # Both are called on the heart's loop.
-            assigned=lambda row: self._post(SessionRenewed(lease, row)),
-            elected=lambda: self._post(LeaderElected()),
-        )
-        coordinator = LeaseCoordinator(
-            self.context,
-            lease,
-            member,
+            registered,
             self.streams,
+            self._requested_arns,
             self.buffer,
-            leader.dead,
-            self.sync_progress,
+            self.delivery,
+            self._notify_from_heartbeat,
         )
-        session = self.session = Session(member, leader, coordinator)
+        member, leader = session.member, session.leader
         session.tasks = [
             self._tasks.create_task(self._check_group()),
-            self._tasks.create_task(coordinator.run()),
+            self._tasks.create_task(session.coordinator.run()),
         ]
         self._heartbeat_runner.call_in_loop(lambda it: it.watch_members(leader))
         if member.streams != self._requested_arns:  # refresh() came in between
@@ -394,49 +373,43 @@ class GroupConsumer:
             return
         dead = session.member
         logger.warning(
-            "session %s is over, registering anew",
+            "session %s is dead; registering a new one",
             dead.session,
             extra={"client_id": dead.client_id, "session": dead.session},
         )
-        session.coordinator.drop_all()
-        self._lost_acks |= session.coordinator.lost
-        for task in session.tasks:
-            task.cancel()
+        session.shards.drop_all()
+        self._lost_acks |= session.shards.lost
+        session.cancel_tasks()
 
     async def _check_group(self) -> None:
         self._group_identity = await check_group(self.context, self._group_identity)
         await require_no_spark_query(self.context)
 
+    # --- for the parts of the engine ------------------------------------------------
+
     @property
-    def _synced_streams(self) -> frozenset[str]:
-        """The streams whose rows this client keeps in step with Kinesis."""
+    def synced_streams(self) -> frozenset[str]:
+        """The ARNs of the streams that this client syncs now."""
         if self.session is None:
             return frozenset()
-        if self.session.leader.is_leading:
-            return self._requested_arns
-        return self.session.member.syncs & self._requested_arns
+        return self.session.streams_to_sync(self._requested_arns)
 
-    def _rows_changed(self) -> None:
+    def rows_changed(self) -> None:
+        """Have the leader plan, and claim shards, after a change of shard rows."""
         if self.session is not None:
             leader = self.session.leader
             self._heartbeat_runner.call_in_loop(lambda _: leader.shards_changed())
             self.session.coordinator.poll_now()
 
-    # --- odds and ends --------------------------------------------------------------
-
-    async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
-        return await open_streams(self.context, streams, self._start, self._open_source)
-
-    def _reading(self) -> list[OpenStream]:
-        arns = {key.stream_arn for key in self._owned()}
+    def streams_with_shards(self) -> list[OpenStream]:
+        """Return the streams of which this client owns shards."""
+        arns = {key.stream_arn for key in self._shards()}
         return [self.streams[arn] for arn in arns]
 
-    def _waiting(self) -> list[OpenStream]:
-        arns = {key.stream_arn for key in self._owned()}
+    def streams_without_shards(self) -> list[OpenStream]:
+        """Return the other streams that this client consumes."""
+        arns = {key.stream_arn for key in self._shards()}
         return [self.streams[arn] for arn in self._requested_arns - arns]
-
-    def _owned(self) -> dict[ShardKey, OwnedShard]:
-        return session.coordinator.held if (session := self.session) else {}
 
     def sync_progress(self) -> None:
         """Update the shards' progress by what user code has done."""
@@ -444,11 +417,15 @@ class GroupConsumer:
 
     def commit_share(self, stream_arn: str) -> float:
         """Return this client's share of the stream's commits, from 0 to 1."""
-        if (session := self.session) is None:
-            return 1.0
-        return share_of(stream_arn, session.coordinator.range, session.member.clients)
+        return 1.0 if self.session is None else self.session.commit_share(stream_arn)
 
     def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
         """Handle a rejected commit: ``row`` is the shard's row as it is now."""
         if self.session is not None:
             self.session.coordinator.on_rejected(owned, row)
+
+    async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
+        return await open_streams(self.context, streams, self._start, self._open_source)
+
+    def _shards(self) -> dict[ShardKey, OwnedShard]:
+        return session.shards.by_key if (session := self.session) else {}

@@ -1,14 +1,16 @@
-"""A session's life: registration, heartbeats, death.
+"""A client's sessions: registration, heartbeats, and the end of a session.
 
-Runs on an event loop of its own thread in production, so that user code which blocks
-the client's loop doesn't cost the lease.
+In production it runs on a thread of its own. User code that blocks the client's event
+loop then doesn't cost the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kinesumer.coordination.events import Failed, SessionLost, SessionRenewed
+from kinesumer.coordination.membership import fence
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import (
     ClientIdInUseError,
@@ -24,62 +26,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.consuming.watchdog import InFlightWork
+    from kinesumer.coordination.events import Notify
     from kinesumer.coordination.leader import Leader
     from kinesumer.ports import Write, WriteResult
     from kinesumer.runtime.context import ClientContext
 
 SAFE_LEASE_SHARE = 0.75
-"""Share of the lease for which its holder trusts itself."""
+"""Share of the lease for which the session itself still trusts it."""
 UPDATE_SECONDS = 120.0
-"""How often ``last_update`` is written: it costs three write units in place of one."""
-
-
-class SessionRenewed(NamedTuple):
-    """The session was registered, or a beat was acknowledged, with this row."""
-
-    lease: Lease
-    row: MemberRow
-
-
-class SessionLost(NamedTuple):
-    """The session is over: everything it owned is lost, another one will follow."""
-
-    lease: Lease
-
-
-class Failed(NamedTuple):
-    """The heartbeat can't go on."""
-
-    error: BaseException
-
-
-class LeaderElected(NamedTuple):
-    """The session leads from now on."""
-
-
-Event = SessionRenewed | SessionLost | Failed | LeaderElected
+"""How often ``last_update`` is written: such a write costs three units, not one."""
 
 
 class Heartbeater:
-    """Registers and beats until cancelled; tells what happens through ``notify``."""
+    """Registers a session and sends its heartbeats, and registers again when it dies.
+
+    ``notify`` is called with each event, on the event loop that runs this.
+    """
 
     def __init__(
         self,
         context: ClientContext,
         *,
         streams: frozenset[str],
-        notify: Callable[[Event], None],
+        notify: Notify,
         oldest_work: Callable[[], InFlightWork | None],
         kind: str = CLIENT,
     ) -> None:
         self.state = "up"
         self.streams = streams
-        """What the next registration asks for."""
+        """The streams that the next registration requests."""
         self.registering: MemberRow | None = None
-        """The last registration sent: it may be in the table, whoever knows of it."""
+        """The last registration sent: the table may hold it, answered or not."""
         self.is_throttled = False
-        """Whether the state store throttled the last try of a beat; any thread may
-        ask, and holds its own writes back meanwhile."""
+        """Whether the state store throttled the last heartbeat. Other writes wait until
+        it is False; any thread may read it."""
         self._context = context
         self._notify = notify
         self._oldest_work = oldest_work
@@ -90,22 +70,21 @@ class Heartbeater:
         self._leader_task: asyncio.Task[None] | None = None
 
     def set_state(self, state: str) -> None:
-        """Tell the others a new state with a beat at once (on the heart's loop).
-
-        Who leaves stays leaving.
-        """
+        """Send a heartbeat with a new state at once. "leaving" is final."""
         if self.state not in (state, "leaving"):
             self.state = state
             self._beat_now.set()
 
     def set_streams(self, streams: frozenset[str]) -> None:
-        """Change what the next registration asks for (on the heart's loop)."""
+        """Set the streams that the client reads and the next registration requests."""
         self.streams = streams
+        if self._leader is not None:
+            self._leader.set_reachable(streams)
 
     def watch_members(self, leader: Leader) -> None:
-        """Let a session's leader work here (on the heart's loop), until it dies.
+        """Run a session's leader on this event loop, until the session is dead.
 
-        Whoever leads must see deaths also while its own user code blocks.
+        A leader must see deaths even while its own user code blocks.
         """
         if leader.is_over:
             return
@@ -115,7 +94,7 @@ class Heartbeater:
         self._leader_task = loop.create_task(self._watch_members(leader))
 
     def stop_watching(self) -> None:
-        """Stop fencing and planning (on the heart's loop)."""
+        """Stop fencing and planning."""
         if self._leader_task is not None:
             self._leader_task.cancel()
 
@@ -126,7 +105,7 @@ class Heartbeater:
             self._notify(Failed(error))
 
     async def run(self) -> None:
-        """Live one session after the other."""
+        """Run one session after the other until cancelled."""
         try:
             while True:
                 member, lease = await self._register()
@@ -159,7 +138,7 @@ class Heartbeater:
                 await self._wait_out_predecessor(before)
                 continue
             first_sent = context.clock.now()
-            # The process goes on: an operator who drained it hasn't undone that.
+            # The same process registers again: it stays drained.
             is_own = bool(mine and before and mine.session == before.session)
             drained = is_own and row is not None and row.get("drained") is True
             member = self._member(session, before)._replace(drained=drained)
@@ -186,19 +165,24 @@ class Heartbeater:
         return Lease(session, first_sent + SAFE_LEASE_SHARE * self._lease_ms / 1000)
 
     async def _wait_out_predecessor(self, before: LivenessRow) -> None:
-        """Wait until a predecessor's beat has been unchanged for its lease; fence it.
+        """Wait until a predecessor's lease has run out, then fence it.
 
-        Raises ClientIdInUseError if it beats twice: once may be a late request.
+        Raises ClientIdInUseError if the predecessor sends two heartbeats: a single one
+        may be a late request.
         """
         context, changes = self._context, 0
         key = rows.member_key(context.app, context.client_id)
         since = context.clock.now()
         while context.clock.now() - since < before.lease_ms / 1000:
             await asyncio.sleep(context.config.heartbeat_interval_seconds / 4)
-            asked = context.clock.now()
+            started = context.clock.now()
             row = await context.read(key)
-            if context.clock.now() - asked > context.config.heartbeat_interval_seconds:
-                since = context.clock.now()  # an outage: it couldn't beat either
+            if (
+                context.clock.now() - started
+                > context.config.heartbeat_interval_seconds
+            ):
+                # In an outage the predecessor can't send heartbeats either.
+                since = context.clock.now()
             now = rows.read_liveness(row) if row else None
             if now is None or now.dead or now.session != before.session:
                 return
@@ -208,24 +192,22 @@ class Heartbeater:
             if changes > 1:
                 raise ClientIdInUseError(
                     f"client id {context.client_id!r} of app {context.app!r} is in use "
-                    "by another live process; give each process an id of its own"
+                    "by another live process; give each process its own id"
                 )
-        try:  # once: after an outage a repeated try would hit who couldn't beat yet
-            await context.store.write(
-                writes.fence(context.app, before, self._timestamp())
-            )
+        try:
+            await fence(context, before)
         except StoreUnavailableError as error:
             context.failure_log.record_failure("state store", error)
 
-    # --- beating --------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------
 
     async def _beat_until_dead(self, member: MemberRow, lease: Lease) -> None:
-        """Beat until the row says that this session is dead."""
+        """Send heartbeats until the session's row says that it is dead."""
         clock = self._context.clock
         beat, next_update = 0, clock.now() + UPDATE_SECONDS
         row = member
         while True:
-            # A beat that took an outage to be answered permits nothing any more.
+            # After an outage the lease may have lapsed: send the next one at once.
             if lease.permits(clock.now()):
                 await self._wait_for_next_beat(row, clock.now())
             if (stuck := self._stuck_work()) is not None:
@@ -251,7 +233,7 @@ class Heartbeater:
     async def _beat(
         self, member: MemberRow, beat: int, moment: str | None
     ) -> WriteResult:
-        """Repeat one beat until it is answered."""
+        """Send one heartbeat, repeatedly until it is answered."""
         context = self._context
         while True:
             write = writes.heartbeat(
@@ -280,10 +262,10 @@ class Heartbeater:
                 with self._context.telemetry.measure(HEARTBEAT_DURATION):
                     return await self._context.store.write(write)
         except TimeoutError:
-            raise StoreUnavailableError("the heartbeat wasn't answered") from None
+            raise StoreUnavailableError("no answer to the heartbeat in time") from None
 
     async def _wait_for_next_beat(self, row: MemberRow, now: float) -> None:
-        """Wait for the next beat."""
+        """Wait until the next heartbeat is due."""
         try:
             async with asyncio.timeout(self._interval(row)):
                 await self._beat_now.wait()
@@ -292,27 +274,25 @@ class Heartbeater:
         self._beat_now.clear()
 
     def _interval(self, row: MemberRow) -> float:
-        """Who waits for a plan asks more often, as far as a fleet of this size may."""
-        heartbeat, clients = (
-            self._context.config.heartbeat_interval_seconds,
-            self._clients(row),
-        )
-        # Until a longer lease is told, others go by the one that the row states.
-        most = max(heartbeat, self._lease_ms / 4000)
+        """Return the seconds to the next heartbeat: fewer while waiting for a plan."""
+        heartbeat = self._context.config.heartbeat_interval_seconds
+        clients = self._clients(row)
+        # Other clients use the lease in the row until a heartbeat changes it.
+        longest = max(heartbeat, self._lease_ms / 4000)
         if row.range is None or (row.range and self.state == "leaving"):
             jitter = 0.75 + 0.5 * self._context.random.random()
-            return jitter * min(most, interval_seconds(heartbeat / 8, clients))
-        return min(most, interval_seconds(heartbeat, clients))
+            return jitter * min(longest, interval_seconds(heartbeat / 8, clients))
+        return min(longest, interval_seconds(heartbeat, clients))
 
     def _clients(self, row: MemberRow) -> int:
-        """Return how many clients the plan is for; before it, how many are seen."""
-        seen = self._leader.members if self._leader is not None else ()
-        return row.clients if row.range is not None else max(row.clients, len(seen))
+        """Return the number of clients in the plan, or before it of those seen."""
+        members = self._leader.watcher.members if self._leader is not None else ()
+        return row.clients if row.range is not None else max(row.clients, len(members))
 
     # --- the watchdog ---------------------------------------------------------------
 
     def _stuck_work(self) -> InFlightWork | None:
-        """Return what has been at the same thing for too long, if anything."""
+        """Return the work that has made no progress for too long, if any."""
         work, now = self._oldest_work(), self._context.clock.now()
         limit = self._context.config.max_processing_seconds
         return work if work is not None and now - work.since > limit else None

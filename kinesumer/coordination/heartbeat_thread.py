@@ -1,43 +1,44 @@
-"""Where a heart runs: on the event loop that makes the calls to the state store."""
+"""Runs a heartbeater on the event loop that makes the calls to the state store."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from kinesumer.coordination.heartbeat import Event, Failed, Heartbeater
+from kinesumer.coordination.events import Failed
 from kinesumer.coordination.store_thread import StoreThreadEndedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.coordination.events import Event, Notify
+    from kinesumer.coordination.heartbeat import Heartbeater
     from kinesumer.coordination.store_thread import StoreThread
     from kinesumer.runtime.context import ClientContext
 
-
-Notify = Callable[[Event], None]
-MakeHeartbeater = Callable[["ClientContext", Notify], Heartbeater]
+    MakeHeartbeater = Callable[[ClientContext, Notify], Heartbeater]
 
 
 class HeartbeatRunner(Protocol):
-    """What the group needs of whatever runs its heart."""
+    """Runs a client's heartbeater."""
 
     def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
-        """Start it; ``notify`` is called on the loop that calls this."""
+        """Start the heartbeater; ``notify`` is called on the caller's event loop."""
         ...
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
-        """Change something of the heart, on its own loop."""
+        """Call ``change`` with the heartbeater, on its event loop."""
         ...
 
     async def stop(self) -> None:
-        """Stop it; no beat is sent after this returns."""
+        """Stop it; no heartbeat is sent after this returns."""
         ...
 
 
 class HeartbeatTask:
-    """Runs a heart as a task of the client's own loop: for simulations and tests."""
+    """Runs a heartbeater as a task of the client's own event loop, for tests."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
@@ -45,24 +46,24 @@ class HeartbeatTask:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
-        """Start the heart."""
+        """Start the heartbeater."""
         self._heartbeater = make_heartbeater(self._context, notify)
         self._task = asyncio.get_running_loop().create_task(self._heartbeater.run())
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
-        """Change something of the heart."""
+        """Call ``change`` with the heartbeater."""
         if self._heartbeater is not None:
             change(self._heartbeater)
 
     async def stop(self) -> None:
-        """Stop the heart; no beat is sent after this returns."""
+        """Stop it; no heartbeat is sent after this returns."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
 
 class HeartbeatThread:
-    """Runs a heart where user code that blocks the client's loop can't stop it."""
+    """Runs a heartbeater on a thread, where user code can't block it."""
 
     def __init__(self, context: ClientContext, thread: StoreThread) -> None:
         self._context = context
@@ -72,22 +73,22 @@ class HeartbeatThread:
         self._is_stopping = False
 
     def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
-        """Start the heart; events are passed to the loop that calls this."""
+        """Start the heartbeater; ``notify`` is called on the caller's event loop."""
         home = asyncio.get_running_loop()
 
         def pass_on(event: Event) -> None:
-            # The client's loop may be gone while a last answer comes in.
+            # A last answer may arrive after the client's event loop was closed.
             if not home.is_closed():
                 home.call_soon_threadsafe(notify, event)
 
         self._thread.call_soon(self._begin, make_heartbeater, pass_on)
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
-        """Change something of the heart, on its own loop."""
+        """Call ``change`` with the heartbeater, on its event loop."""
         self._thread.call_soon(self._change, change)
 
     async def stop(self) -> None:
-        """Stop the heart; no beat is sent after this returns."""
+        """Stop it; no heartbeat is sent after this returns."""
         self._is_stopping = True
         with suppress(StoreThreadEndedError):
             await self._thread.call(self._end())

@@ -1,4 +1,4 @@
-"""One session's shards: claims, hand-overs, ends; each round reads, decides, writes."""
+"""One session's shards: which to claim and release; reads rows, decides, writes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.consuming.checkpointer import is_stored
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.shard_reader import ShardReader
+from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.paced_store import PARALLEL_WRITES
 from kinesumer.coordination.pauses import PauseCache
 from kinesumer.coordination.shard_end import ShardEndHandler
 from kinesumer.coordination.shard_sync import check_identity
-from kinesumer.coordination.stale_leases import StaleLeases
 from kinesumer.coordination.store_queries import read_range
-from kinesumer.core import claims as ownership
+from kinesumer.core import claims
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import (
     CorruptRowError,
@@ -24,34 +23,33 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.runtime.failure_log import logger
-from kinesumer.telemetry.names import HAND_OVER_DURATION, LOST_LEASES, ROUND_DURATION
+from kinesumer.telemetry.names import HAND_OVER_DURATION, ROUND_DURATION
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.coordination.held_shards import ProgressSource
     from kinesumer.core.liveness import Lease
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Fence
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Range, ShardKey
-    from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
 POLL_SECONDS = 0.25
-"""How often a shard is looked for that should be ours and isn't."""
+"""How often the rows are read while shards in the range are still to be claimed."""
 SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
 FULL_POLL_SECONDS = 60.0
-"""How often one's rows are read though nothing seems to be missing."""
+"""How often the rows are read while nothing is to be claimed."""
 CLAIMING_SECONDS = 1.0
-"""A round doesn't claim for longer: then it looks at its rows again."""
+"""Maximum time for claims between two reads of the rows."""
 
 
 class Claim(NamedTuple):
-    """A claim to send, and to repeat as it is until it is answered."""
+    """A claim to send, and to repeat unchanged until it is answered."""
 
     row: ShardRow
     nonce: str
@@ -59,7 +57,7 @@ class Claim(NamedTuple):
 
 
 class LeaseCoordinator:
-    """What one session owns. Ends with the session, whose death loses all of it."""
+    """Claims and releases the shards of one session, as plans and operators say."""
 
     def __init__(
         self,
@@ -69,48 +67,46 @@ class LeaseCoordinator:
         streams: Mapping[str, OpenStream],
         buffer: PrefetchBuffer,
         dead: set[str],
-        sync_progress: Callable[[], None],
+        delivery: ProgressSource,
     ) -> None:
-        self.held: dict[ShardKey, OwnedShard] = {}
-        self.lost: set[ShardKey] = set()
-        """Shards whose done records couldn't be stored, until somebody asks."""
+        """Create it for the session of ``member``.
+
+        ``dead`` holds the sessions that are known to be dead, and grows.
+        """
+        self.shards = HeldShards(context, member.session, buffer, delivery)
         self.pending: list[ShardRow] = []
+        """Shards in the range that are still to be claimed."""
         self._context = context
         self._lease = lease
         self._member = member
         self._streams = streams
         self._buffer = buffer
         self._dead_sessions = DeadSessions(context, member.session, dead)
-        self._sync_progress = sync_progress
-        self._shard_ends = ShardEndHandler(
-            context, streams, sync_progress, self._write_as_owner
-        )
+        self._shard_ends = ShardEndHandler(context, streams, self.shards)
         self._requested_arns = member.streams
         self._range: Range = ()
         self._wake = asyncio.Event()
         self._moving: dict[ShardKey, float] = {}
+        """Since when held shards have been outside the range."""
         self._releasing: set[ShardKey] = set()
-        self._seeked_epochs: dict[ShardKey, int] = {}
-        """The last epoch of a shard that a seek took away."""
-        self._stale_leases = StaleLeases(context, member.session)
         self._pause_cache = PauseCache(context)
         self._applied_notice = -1
-        """The last notice that was acted upon."""
+        """The last notice of operators whose changes were applied."""
         self._is_over = False
         self._open_claims: dict[ShardKey, Claim] = {}
+        """Claims without an answer."""
         self._confirmed_streams: set[str] = set()
-        """ARNs of streams that are those that the group knows."""
-        self._rejected_positions: dict[
-            ShardKey, tuple[Position | None, CorruptRowError]
-        ] = {}
+        """ARNs of the streams whose identity was checked."""
+        self._rejected: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
+        """Positions that Kinesis has rejected."""
         self._next_read = 0.0
         self._polls = 0
         self._tasks: asyncio.TaskGroup
 
-    # --- what others call -----------------------------------------------------------
+    # --- calls from outside ---------------------------------------------------------
 
     def update_member(self, member: MemberRow) -> None:
-        """Take in one's own row: a new range is acted on at once."""
+        """Note this session's own row, and apply a new range at once."""
         before = self._member
         self._member = member
         if member.range is not None:
@@ -118,17 +114,17 @@ class LeaseCoordinator:
         if member.plan != before.plan or member.notice > before.notice:
             self.poll_now()
 
-    def restrict(self, asked: frozenset[str]) -> None:
-        """Give up streams that aren't asked for any more, without a plan."""
-        self._requested_arns = asked
+    def restrict(self, requested_arns: frozenset[str]) -> None:
+        """Give up the other streams at once, without waiting for a plan."""
+        self._requested_arns = requested_arns
         self._range = self._requested_parts(self._range)
-        for key, owned in self.held.items():
-            if key.stream_arn not in asked:
+        for key, owned in self.shards.by_key.items():
+            if key.stream_arn not in requested_arns:
                 self._begin_hand_over(owned)
         self._wake.set()
 
     def poll_now(self) -> None:
-        """Read the rows in one's range soon."""
+        """Read the rows in the range soon."""
         self._next_read, self._polls = 0.0, 0
         self._wake.set()
 
@@ -137,12 +133,8 @@ class LeaseCoordinator:
         """The range that the plan gives this session."""
         return self._range
 
-    def was_seeked_away(self, fence: Fence) -> bool:
-        """Tell whether what was done in an epoch doesn't count, which is no loss."""
-        return fence.epoch <= self._seeked_epochs.get(fence.shard, -1)
-
     async def run(self) -> None:
-        """Go round until cancelled or until the lease is dead."""
+        """Claim and release until cancelled or until the session is dead."""
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 while not self._lease.dead:
@@ -157,49 +149,16 @@ class LeaseCoordinator:
                 self._is_over = True
 
     def on_rejected(self, owned: OwnedShard, now: ShardRow | None) -> None:
-        """Act on a row that refused a commit: it was sought, or it is another's."""
-        if now is not None and ownership.was_seeked(owned.row, now):
+        """Handle a rejected commit: the shard was seeked or taken over."""
+        if now is not None and claims.was_seeked(owned.row, now):
             self._release_seeked(owned)
         else:
-            self.drop(owned)
+            self.shards.drop(owned)
 
-    def drop(self, owned: OwnedShard) -> None:
-        """Give up a shard that another session owns by now."""
-        self._sync_progress()
-        owned.lose()
-        self._context.telemetry.count(LOST_LEASES, owned.key.stream_arn)
-        self._buffer.drop(owned)
-        if owned.position is not None:
-            self.lost.add(owned.key)
-        if self.held.get(owned.key) is owned:
-            del self.held[owned.key]
-
-    def drop_all(self) -> None:
-        """Give up everything: the session is dead."""
-        for owned in list(self.held.values()):
-            self.drop(owned)
-
-    async def release(self, owned: OwnedShard, drain_seconds: float) -> None:
-        """Stop a shard, wait for what is in user code, store and give it up."""
-        self._sync_progress()
-        owned.revoke()
-        self._buffer.drop(owned)
-        if not await owned.drained(drain_seconds) and drain_seconds:
-            logger.warning(
-                "%s %s: user code didn't finish within %g s; the next owner repeats it",
-                owned.source.stream,
-                owned.source.shard_id,
-                drain_seconds,
-                extra=owned.log_fields,
-            )
-        self._sync_progress()
-        app, position = self._context.app, owned.position
-        await self._write_as_owner(owned, writes.release(app, owned.row, position))
-
-    # --- one round ------------------------------------------------------------------
+    # --- the loop -------------------------------------------------------------------
 
     async def run_once(self) -> None:
-        """Release what lies outside the range, then claim what lies inside."""
+        """Release shards outside the range, then claim those inside."""
         self._release_outside()
         if not self._lease.permits(self._context.clock.now()):
             return
@@ -221,21 +180,21 @@ class LeaseCoordinator:
         return min(max(0.0, self._next_read - now), FULL_POLL_SECONDS)
 
     def _requested_parts(self, range_: Range) -> Range:
-        """A plan may still name streams that aren't asked for any more."""
+        """Return the parts of a range whose streams are still requested."""
         return tuple(part for part in range_ if part.stream_arn in self._requested_arns)
 
     def _release_outside(self) -> None:
         heartbeat = self._context.config.heartbeat_interval_seconds
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
-        self._moving, due = ownership.to_release(
-            {key: owned.row.first_hash for key, owned in self.held.items()},
+        self._moving, due = claims.to_release(
+            {key: owned.row.first_hash for key, owned in self.shards.by_key.items()},
             self._range,
             self._moving,
             self._context.clock.now(),
             delay,
         )
         for key in due:
-            self._begin_hand_over(self.held[key])
+            self._begin_hand_over(self.shards.by_key[key])
 
     def _begin_hand_over(self, owned: OwnedShard) -> None:
         if owned.key not in self._releasing and not self._is_over:
@@ -245,7 +204,7 @@ class LeaseCoordinator:
     async def _hand_over(self, owned: OwnedShard) -> None:
         started = self._context.clock.now()
         with self._context.telemetry.measure(HAND_OVER_DURATION, owned.key.stream_arn):
-            await self.release(owned, self._context.config.drain_timeout_seconds)
+            await self.shards.release(owned, self._context.config.drain_timeout_seconds)
         self._releasing.discard(owned.key)
         self.poll_now()
         logger.info(
@@ -258,32 +217,31 @@ class LeaseCoordinator:
         )
 
     async def _claim_in_range(self) -> None:
-        found = await self._read_rows()
+        stored = await self._read_rows()
         await self._confirm_streams()
-        decision = self._decide_claims(found)
+        decision = self._decide_claims(stored)
         if await self._dead_sessions.verify(decision.verify):
-            decision = self._decide_claims(found)
-        await self._stale_leases.release(self._range, decision.stale, self._busy_keys())
+            decision = self._decide_claims(stored)
+        await self.shards.stale.release(self._range, decision.stale, self._busy_keys())
         self.pending = decision.pending
         if decision.pending:
             self._polls += 1
             slow = self._polls > POLLS_BEFORE_SLOW
             pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
             self._next_read = self._context.clock.now() + pause
-        elif ownership.starts_inside_shard(self._range, found):
+        elif claims.starts_inside_shard(self._range, stored):
             self._next_read = self._context.clock.now() + SLOW_POLL_SECONDS
-        left = await self._claim_each(
+        if await self._claim_each(
             Claim(row, self._context.new_id(), row.owner) for row in decision.claim
-        )
-        if left:
+        ):
             self._next_read = self._context.clock.now()
 
-    async def _claim_each(self, claims: Iterable[Claim]) -> bool:
-        """Claim shards for a while, some at a time; tell whether some are left.
+    async def _claim_each(self, pending: Iterable[Claim]) -> bool:
+        """Claim shards for a limited time, in parallel; return whether some are left.
 
-        Rounds release shards, too: a long row of claims doesn't put that off.
+        The limit lets the loop go on: it releases shards, too.
         """
-        clock, waiting = self._context.clock, deque(claims)
+        clock, waiting = self._context.clock, deque(pending)
         until = clock.now() + CLAIMING_SECONDS
 
         async def claim() -> None:
@@ -300,9 +258,9 @@ class LeaseCoordinator:
         return bool(waiting)
 
     async def _confirm_streams(self) -> None:
-        """Compare the streams of one's range with those that the group knows, once.
+        """Check once that each stream in the range is the one that the group knows.
 
-        Raises StreamRecreatedError: nothing of a stream made anew may be claimed.
+        Raises StreamRecreatedError, so that no shard of a new stream is claimed.
         """
         for arn in sorted(
             {part.stream_arn for part in self._range} - self._confirmed_streams
@@ -315,36 +273,32 @@ class LeaseCoordinator:
                 self._confirmed_streams.add(arn)
 
     async def _read_rows(self) -> list[ShardRow]:
-        """Read the rows in one's range, and heed what operators changed in them."""
+        """Read the rows in the range, and apply what operators changed in them."""
         notice = self._member.notice
         noticed = notice > self._applied_notice
         await self._pause_cache.refresh(noticed=noticed)
         inside = await read_range(self._context, self._range, consistent=noticed)
         self._applied_notice = notice
         for row in inside:
-            if (owned := self.held.get(row.key)) is not None:
+            if (owned := self.shards.by_key.get(row.key)) is not None:
                 self._apply_operator_change(owned, row)
         return [row for row in inside if not self._was_rejected(row)]
 
     def _apply_operator_change(self, owned: OwnedShard, now: ShardRow) -> None:
-        """Give up a held shard that was sought or paused since it was claimed."""
-        if ownership.was_seeked(owned.row, now):
+        """Give up a held shard that was seeked or paused since it was claimed."""
+        if claims.was_seeked(owned.row, now):
             self._release_seeked(owned)
         elif now.epoch == owned.row.epoch and self._pause_cache.pauses.cover(now):
             self._begin_hand_over(owned)
 
     def _release_seeked(self, owned: OwnedShard) -> None:
-        """Give up a shard that is ours, to claim it again at its new position."""
-        self._note_seek(owned)
+        """Give up a shard, to claim it again at its new position."""
+        self.shards.note_seek(owned)
         self._begin_hand_over(owned)
 
-    def _note_seek(self, owned: OwnedShard) -> None:
-        owned.seek_away()
-        self._seeked_epochs[owned.key] = owned.row.epoch
-
-    def _decide_claims(self, found: list[ShardRow]) -> ownership.ClaimDecision:
-        return ownership.decide_claims(
-            found,
+    def _decide_claims(self, stored: list[ShardRow]) -> claims.ClaimDecision:
+        return claims.decide_claims(
+            stored,
             self._busy_keys(),
             self._dead_sessions.dead,
             self._member.session,
@@ -352,21 +306,21 @@ class LeaseCoordinator:
         )
 
     def _busy_keys(self) -> set[ShardKey]:
-        return self.held.keys() | self._open_claims.keys()
+        return self.shards.by_key.keys() | self._open_claims.keys()
 
     def _was_rejected(self, row: ShardRow) -> bool:
-        """Tell whether Kinesis has refused the position that stands in a row."""
-        position, error = self._rejected_positions.get(row.key, (None, None))
+        """Return whether Kinesis has rejected the position in a row; report it."""
+        position, error = self._rejected.get(row.key, (None, None))
         if error is None or position != row.position:
             return False
         self._context.failure_log.record_corrupt_row(error)
         return True
 
     async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> bool:
-        """Claim once; False: the store doesn't answer. What a lost answer leaves open
-        is claimed again until answered.
+        """Claim a shard once; return False if the store doesn't answer.
 
-        The repeated claim names the same epoch, so that a late first one can't win.
+        Such a claim is repeated until it is answered. It names the same epoch again, so
+        that a delayed first request can't win later.
         """
         write = writes.claim(self._context.app, row, self._member, nonce, dead_owner)
         try:
@@ -389,17 +343,17 @@ class LeaseCoordinator:
         if is_mine and won.claim == nonce:
             self._start_shard(won)
         elif is_mine or won.epoch == row.epoch:
-            # A seek came after a claim of ours, or a pause before it: a late try of it
-            # may still win when that ends.
-            self._stale_leases.add(won)
+            # A seek came after our claim, or a pause before it. A delayed request of
+            # the same claim may still win when the pause ends.
+            self.shards.stale.add(won)
         return True
 
     def _start_shard(self, row: ShardRow) -> None:
         config = self._context.config
         app = self._context.app
         owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
-        self.held[row.key] = owned
-        self._stale_leases.forget(row.key)
+        self.shards.by_key[row.key] = owned
+        self.shards.stale.forget(row.key)
         stream = self._streams[row.key.stream_arn]
         reader = ShardReader(self._context, stream, owned, self._buffer)
         owned.task = self._tasks.create_task(self._read(owned, reader))
@@ -413,38 +367,13 @@ class LeaseCoordinator:
         )
 
     async def _read(self, owned: OwnedShard, reader: ShardReader) -> None:
-        """Read a shard; give it up if its row says a place that it doesn't have."""
+        """Read a shard; give it up if Kinesis rejects the position in its row."""
         try:
             await reader.run()
         except CorruptRowError as error:
-            self._rejected_positions[owned.key] = owned.row.position, error
+            self._rejected[owned.key] = owned.row.position, error
             self._begin_hand_over(owned)
 
     async def _wait_for_end(self, owned: OwnedShard) -> None:
         if await self._shard_ends.wait_and_close(owned) or owned.seeked:
             self.poll_now()
-
-    async def _write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
-        """Give a shard up by a write; tell whether our positions are stored."""
-        position = owned.position
-        written = await self._context.write(write)
-        if self.held.get(owned.key) is owned:
-            del self.held[owned.key]
-        now = self._context.parse_row(rows.read_shard, written.row)
-        if now is not None and ownership.was_seeked(owned.row, now):
-            self._note_seek(owned)
-            self._stale_leases.add(now)
-            return False
-        if written.applied or (
-            now is not None and ownership.was_applied(now, write, position)
-        ):
-            if position is not None:
-                owned.stored(position)
-            if owned.position is not None:  # done while the write was under way
-                self.lost.add(owned.key)
-            return True
-        owned.lose()
-        # A release and an end may be under way together: what either stored is stored.
-        if position is not None and not is_stored(owned, now, position):
-            self.lost.add(owned.key)
-        return False

@@ -1,9 +1,9 @@
-"""Tells the leader when this client can't reach Kinesis, and when it can again."""
+"""Reports when this client can't read streams, and when it can read them again."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.consuming.watchdog import REQUEST_SECONDS
 from kinesumer.errors import (
@@ -17,8 +17,6 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.runtime.context import ClientContext
 
@@ -29,41 +27,54 @@ REACHED_ERRORS = (
     ShardMissingError,
     TrimmedPositionError,
 )
-"""Errors that only who is reached answers with."""
+"""Errors that Kinesis itself answers: it was reached."""
+
+
+class StreamReader(Protocol):
+    """The client whose streams are watched."""
+
+    def streams_with_shards(self) -> list[OpenStream]:
+        """Return the streams of which this client owns shards."""
+        ...
+
+    def streams_without_shards(self) -> list[OpenStream]:
+        """Return the other streams that this client consumes."""
+        ...
+
+    def set_state(self, state: str) -> None:
+        """Report a state to the leader with the next heartbeat."""
+        ...
 
 
 class Reachability:
-    """Watches the streams that are read; probes the others while degraded."""
+    """Sets a client's state to "degraded" while reads of a stream fail.
 
-    def __init__(
-        self,
-        context: ClientContext,
-        reading: Callable[[], list[OpenStream]],
-        waiting: Callable[[], list[OpenStream]],
-        set_state: Callable[[str], None],
-    ) -> None:
+    The leader then moves the client's shards. A stream without shards is no longer
+    read, so it is probed.
+    """
+
+    def __init__(self, context: ClientContext, client: StreamReader) -> None:
         self._context = context
-        self._reading = reading
-        self._waiting = waiting
-        self._set_state = set_state
+        self._client = client
         self._is_degraded = False
 
     async def run(self) -> None:
-        """Look every few seconds until cancelled."""
+        """Check every few seconds until cancelled."""
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             await self._check()
 
     async def _check(self) -> None:
-        waiting = [stream for stream in self._waiting() if stream.failing is not None]
+        idle = self._client.streams_without_shards()
+        waiting = [stream for stream in idle if stream.failing is not None]
         if self._is_degraded:
             await asyncio.gather(*(self._probe(stream) for stream in waiting))
         for stream in waiting:
             if not self._is_unreachable(stream):
-                stream.failing = None  # nothing goes on with it that could succeed
-        unreachable = [
-            s.label for s in (*self._reading(), *waiting) if self._is_unreachable(s)
-        ]
+                # The reads that failed have ended: none of them can succeed later.
+                stream.failing = None
+        streams = (*self._client.streams_with_shards(), *waiting)
+        unreachable = [s.label for s in streams if self._is_unreachable(s)]
         if bool(unreachable) != self._is_degraded:
             self._change(unreachable)
 
@@ -77,7 +88,7 @@ class Reachability:
         self._is_degraded = bool(unreachable)
         if unreachable:
             logger.error(
-                "can't read %s: other clients are given the shards",
+                "can't read %s: the shards move to other clients",
                 ", ".join(unreachable),
                 extra={"client_id": self._context.client_id, "objects": unreachable},
             )
@@ -86,17 +97,17 @@ class Reachability:
                 "all streams can be read again",
                 extra={"client_id": self._context.client_id},
             )
-        self._set_state("degraded" if unreachable else "up")
+        self._client.set_state("degraded" if unreachable else "up")
 
     async def _probe(self, stream: OpenStream) -> None:
-        """Read what couldn't be read: what else is answered tells nothing of that."""
+        """Repeat the read that failed: only that shows whether it works again."""
         assert stream.failing is not None
         *_, shard_id, after = stream.failing
         source = stream.source
         try:
             async with source.connection(), timeout(REQUEST_SECONDS):
                 iterator = await source.get_iterator(shard_id, after)
-                await source.get_records(iterator, limit=1)  # no room is asked for
+                await source.get_records(iterator, limit=1)  # no memory is reserved
         except REACHED_ERRORS:
             pass
         except TimeoutError:

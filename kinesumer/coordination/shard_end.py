@@ -1,4 +1,4 @@
-"""The end of a closed shard: its children get rows, and are opened when all ended."""
+"""The end of a closed shard: its children get rows, and then become ready to claim."""
 
 from __future__ import annotations
 
@@ -12,50 +12,49 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.coordination.held_shards import HeldShards
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
-    from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
 
 class ShardEndHandler:
-    """Ends the shards of one session; ``give_up`` writes as their owner."""
+    """Ends the shards of one session that have been read to their end."""
 
     def __init__(
         self,
         context: ClientContext,
         streams: Mapping[str, OpenStream],
-        sync_progress: Callable[[], None],
-        give_up: Callable[[OwnedShard, Write], Awaitable[bool]],
+        shards: HeldShards,
     ) -> None:
         self._context = context
         self._streams = streams
-        self._sync_progress = sync_progress
-        self._give_up = give_up
+        self._shards = shards
 
     async def wait_and_close(self, owned: OwnedShard) -> bool:
-        """Wait for a closed shard's last record to be done, then open its children.
+        """Wait until a closed shard's last record is processed, then end the shard.
 
-        Tell whether the end is stored: it isn't if the shard is given up before.
+        Return whether the end is stored. It isn't if the shard is given up before.
         """
         assert owned.task is not None
         await asyncio.wait([owned.task])
-        self._sync_progress()
+        self._shards.sync_progress()
         if await owned.finished() and owned.children is not None:
             return await self._end(owned, await self._children(owned))
         return False
 
     async def _children(self, owned: OwnedShard) -> list[ShardRow]:
-        """Return its children's rows: the group knows those that Kinesis forgot."""
+        """Return the children's rows, from the table if Kinesis has forgotten them."""
         arn, shard_id = owned.key
-        found = [lineage.as_shard(child) for child in owned.children or ()]
-        found = found or [s for s in await self._list(arn) if shard_id in s.parents]
-        if found:
-            return [lineage.child_row(arn, shard) for shard in found]
+        children = [lineage.as_shard(child) for child in owned.children or ()]
+        if not children:
+            children = [s for s in await self._list(arn) if shard_id in s.parents]
+        if children:
+            return [lineage.child_row(arn, shard) for shard in children]
         stored = await read_shards(self._context, arn)
         return [row for row in stored.rows if shard_id in row.parents]
 
@@ -64,20 +63,20 @@ class ShardEndHandler:
         return await self._context.until_available(source.list_shards, label)
 
     async def _end(self, owned: OwnedShard, children: list[ShardRow]) -> bool:
-        """Write children first and the end after: a crash between them loses nothing.
+        """Create the children, mark the end, then make the children ready.
 
-        On a merge both owners write their end before they read the sibling, so at least
-        one of them sees both.
+        In this order a crash in between loses nothing. At a merge both owners write
+        their end before they read the sibling. So at least one of them sees both.
         """
         app = self._context.app
         opening = []
         for child in children:
-            made = await self._context.write(writes.create_shard(app, child))
-            # Its epoch, read before its parents are, is what Ready names.
-            opening.append(self._context.parse_row(rows.read_shard, made.row))
+            created = await self._context.write(writes.create_shard(app, child))
+            # Ready names the epoch read here, before the parents are read.
+            opening.append(self._context.parse_row(rows.read_shard, created.row))
         owned.revoke()
         write = writes.mark_ended(app, owned.row, owned.position)
-        if not await self._give_up(owned, write):
+        if not await self._shards.write_as_owner(owned, write):
             return False
         for row in opening:
             if row and not row.ready and await self._parents_ended(owned, row):
@@ -96,12 +95,13 @@ class ShardEndHandler:
             if first == owned.row.first_hash:
                 first = owned.row.last_hash + 1
             key = ShardKey(child.key.stream_arn, parent)
-            place = rows.shard_key(self._context.app, key, first)
-            row = await self._context.read(place)
+            row = await self._context.read(
+                rows.shard_key(self._context.app, key, first)
+            )
             known = self._context.parse_row(rows.read_shard, row)
             if row is None:
                 ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
-                # A listing without the child was cut off: it may lack the parent too.
+                # A listing without the child is incomplete: it may lack the parent.
                 if parent in ids or child.key.shard_id not in ids:
                     return False
             elif known is None or not known.ended:

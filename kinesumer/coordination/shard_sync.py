@@ -1,16 +1,16 @@
-"""Keeps a stream's shard rows in step with Kinesis: baseline, repairs, pruning.
+"""Syncs a stream's shard rows with Kinesis: initial rows, repairs, pruning.
 
-Every write is conditional and repeatable, so that two keepers do no harm.
+Every write is conditional and repeatable. So two clients may sync the same stream.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage
+from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import CorruptRowError, StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
@@ -21,7 +21,7 @@ from kinesumer.wire import rows, writes
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import Row, ShardRow
@@ -30,46 +30,57 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 RESYNC_SECONDS = 300.0
-"""How long rows are taken to be in step with a listing that stays the same: operators
-may have opened shards again."""
+"""How long rows count as synced while the listing stays the same. Operators may have
+opened shards again."""
+
+
+class SyncClient(Protocol):
+    """The client whose streams are synced."""
+
+    @property
+    def synced_streams(self) -> frozenset[str]:
+        """The ARNs of the streams that this client syncs now."""
+        ...
+
+    def rows_changed(self) -> None:
+        """Handle changed shard rows."""
+        ...
 
 
 class ShardSyncer:
-    """Keeps the rows of some streams: every so often, and at once when asked to."""
+    """Syncs the shard rows of a client's streams, at intervals and on request."""
 
     def __init__(
         self,
         context: ClientContext,
         streams: Mapping[str, OpenStream],
-        kept: Callable[[], Collection[str]],
-        changed: Callable[[], None],
+        client: SyncClient,
     ) -> None:
         self._context = context
         self._streams = streams
-        self._kept = kept
-        self._changed = changed
+        self._client = client
         self._wake = asyncio.Event()
 
     def sync_soon(self) -> None:
-        """Look at once: there may be more to keep."""
+        """Sync at once: there may be more streams to sync."""
         self._wake.set()
 
     def resync(self) -> None:
-        """Look at once, also where everything was in step: an operator wrote."""
+        """Sync all streams at once, since an operator may have changed rows."""
         for stream in self._streams.values():
             stream.synced_listing = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Keep what is to be kept until cancelled."""
+        """Sync until cancelled."""
         running: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
-                kept = self._kept()
-                for arn in running.keys() - kept:
-                    # It may be deleted by now, which concerns nobody any more.
+                streams = self._client.synced_streams
+                for arn in running.keys() - streams:
+                    # The stream may be deleted: its errors don't matter any more.
                     running.pop(arn).cancel()
-                for arn in sorted(kept):
+                for arn in sorted(streams):
                     if arn not in running or running[arn].done():
                         running[arn] = tasks.create_task(self._sync(arn))
                 try:
@@ -83,14 +94,14 @@ class ShardSyncer:
 
     async def _sync(self, arn: str) -> None:
         if await sync_shards(self._context, self._streams[arn]):
-            self._changed()
+            self._client.rows_changed()
 
 
 async def sync_shards(context: ClientContext, stream: OpenStream) -> bool:
-    """Bring one stream's rows in step with its listing; tell whether they changed.
+    """Sync one stream's rows with its listing; return whether open shards changed.
 
-    Nothing changes while the stream's own row can't be read, which is reported. Raises
-    StreamRecreatedError if the stream was made anew under the same name.
+    If the stream's own row is corrupt, report that and change nothing. Raises
+    StreamRecreatedError if the stream was deleted and created again.
     """
     try:
         return await _sync_shards(context, stream)
@@ -129,12 +140,12 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
             ),
         ],
     )
-    # Nothing to repair, nothing under way: so it stays until the listing changes.
+    # With all rows open or ended, only a new listing asks for repairs.
     is_open = all(row.ready or row.ended for row in found)
     is_synced = is_open and not (unreadable or any(repairs))
     stream.synced_listing = shards if is_synced else None
     stream.synced_until = context.clock.now() + RESYNC_SECONDS
-    # The first time it is news, too: the leader may have read the rows before that.
+    # Also report a change on the first pass: the leader may have read older rows.
     return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
 
 
@@ -144,9 +155,10 @@ async def _still_ready(
     ready: list[ShardRow],
     shards: Sequence[Shard],
 ) -> list[ShardRow]:
-    """Return those of the shards whose parents have ended, read after their epochs.
+    """Return those of the shards whose parents have ended, by a second read.
 
-    A seek may have opened the parents again: then it raises the epochs after that.
+    A seek may have opened the parents again. It raises the children's epochs after
+    that, so that a write with the epochs read before is refused.
     """
     found, unreadable = await read_shards(context, stream.arn, consistent=True)
     now = lineage.repairs(stream.arn, found, shards, unreadable).ready
@@ -157,9 +169,9 @@ async def _still_ready(
 def _long_unlisted(
     context: ClientContext, stream: OpenStream, shards: list[ShardRow]
 ) -> list[ShardRow]:
-    """Return those of the ended shards that have been missing for long.
+    """Return those of the ended shards that have been unlisted for long enough.
 
-    A request to create the row may still be on its way: it must find the row there.
+    A delayed request to create the row must find the row still there.
     """
     now, since = context.clock.now(), stream.unlisted_since
     stream.unlisted_since = {
@@ -173,13 +185,13 @@ def _long_unlisted(
 
 
 def check_identity(row: StreamRow, info: StreamInfo) -> None:
-    """Raise StreamRecreatedError if a stream isn't the one that the group knows."""
+    """Raise StreamRecreatedError if the group's row is of an earlier stream."""
     if row.created_at != info.created_at:
         raise StreamRecreatedError(
-            f"stream {info.arn} was made anew at "
+            f"stream {info.arn} was created again at "
             f"{rows.timestamp_text(info.created_at)}; the stored positions belong to "
-            f"the one made at {rows.timestamp_text(row.created_at)}: consume it under "
-            "another app name, or delete its rows from the state store"
+            f"the stream created at {rows.timestamp_text(row.created_at)}: consume it "
+            "under another app name, or delete its rows from the state store"
         )
 
 
@@ -195,11 +207,11 @@ async def _list(context: ClientContext, stream: OpenStream) -> Sequence[Shard]:
 async def _create_initial_rows(
     context: ClientContext, stream: OpenStream, row: StreamRow | None, info: StreamInfo
 ) -> bool:
-    """Create a row for every shard of the start; only then may anyone claim.
+    """Create the first rows of a stream; no client claims a shard before that.
 
-    LATEST becomes the time after the listing: shards that it shows as closed hold
-    nothing that counts. Whoever finds a start resolved by another can't know that, and
-    reads closed shards from that time too.
+    LATEST becomes the time after the listing. So the closed shards in it hold no
+    records after the start. A client that finds a start resolved by another client
+    doesn't know that, and reads the closed shards from that time too.
     """
     shards = await _list(context, stream)
     if not lineage.is_complete(shards):
@@ -212,8 +224,8 @@ async def _create_initial_rows(
             closed = frozenset(s.shard_id for s in shards) - open_ids
             info = await context.until_available(stream.source.describe, stream.label)
             start = await stream.latest_start(context, info, shards)
-        mine = StreamRow(stream.arn, info.created_at, start)
-        written = await context.write(writes.create_stream(context.app, mine))
+        new_row = StreamRow(stream.arn, info.created_at, start)
+        written = await context.write(writes.create_stream(context.app, new_row))
         assert written.row is not None
         row = rows.read_stream(written.row)
         closed = closed if written.applied else frozenset()
@@ -235,7 +247,7 @@ async def _create_initial_rows(
 async def _go_positions(
     context: ClientContext, stream: OpenStream
 ) -> dict[str, Position]:
-    """Return the checkpoints that Kinesumer for Go left for this app and stream."""
+    """Return the checkpoints of Kinesumer for Go for this app and stream."""
     partition = rows.go_partition(context.app, stream.name)
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
@@ -245,23 +257,24 @@ async def _go_positions(
 
 
 def _go_number(row: Row) -> str:
-    """Return a checkpoint of Go's, empty where nothing was read yet.
+    """Return a checkpoint of Kinesumer for Go, "" if it has read nothing yet.
 
-    Raises CorruptRowError: to begin elsewhere would lose or repeat what Go had read.
+    Raises CorruptRowError for any other value: starting elsewhere would lose or repeat
+    records.
     """
     number = row.get("sequence_number", "")
     if type(number) is str and (not number or is_sequence_number(number)):
         return number
     raise CorruptRowError(
         f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: attribute "
-        "sequence_number, which Kinesumer for Go left, can't be read; correct it, or "
+        "sequence_number of Kinesumer for Go isn't a sequence number; correct it, or "
         "delete the row to begin at the stream's start"
     )
 
 
-async def write_all(context: ClientContext, todo: Iterable[Write]) -> None:
-    """Apply independent writes; the first fault ends them.
+async def write_all(context: ClientContext, pending: Iterable[Write]) -> None:
+    """Apply independent writes in parallel; the first error ends them.
 
-    The context's store limits how many are under way, and how fast they go.
+    The context's store limits their number and rate.
     """
-    await gather_or_cancel(context.write(write) for write in todo)
+    await gather_or_cancel(context.write(write) for write in pending)

@@ -1,16 +1,16 @@
-"""Shards whose rows name this session as owner though it doesn't hold them, or may.
+"""Shards whose rows name this session as owner although it doesn't hold them.
 
-A seek leaves the owner, who may be delivering, and takes the epoch away. A claim that a
-pause refused may be on its way a second time, and win when the pause is over. Nobody
-else may claim such shards while the session lives.
+A seek keeps the owner, which may still be delivering, and raises the epoch. A claim
+that a pause refused may be sent twice, and be applied after the pause. No other session
+may claim such shards while this session is alive, so this session releases them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.core import claims
+from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
@@ -22,39 +22,40 @@ if TYPE_CHECKING:
 
 
 class StaleLeases:
-    """One session's. Only its round may touch them: it knows of every claim."""
+    """One session's stale leases. Only the lease coordinator's loop releases them,
+    since only that loop knows of all open claims."""
 
     def __init__(self, context: ClientContext, session: str) -> None:
         self._context = context
         self._session = session
         self._known: dict[ShardKey, tuple[ShardRow, float]] = {}
-        """And until when to look at them."""
+        """Each with the time until which it is checked."""
 
     def add(self, row: ShardRow) -> None:
-        """Note a row that refused what the session wrote."""
+        """Note a row that refused a write of this session."""
         self._known[row.key] = (
             row,
             self._context.clock.now() + MAX_REQUEST_DELAY_SECONDS,
         )
 
     def forget(self, key: ShardKey) -> None:
-        """Note that the session holds a shard."""
+        """Forget a shard, since the session holds it now."""
         self._known.pop(key, None)
 
     async def release(
-        self, range_: Range, unwanted: Sequence[ShardRow], busy: Container[ShardKey]
+        self, range_: Range, unclaimable: Sequence[ShardRow], busy: Container[ShardKey]
     ) -> None:
-        """Release what lies outside the range, and what else can't be claimed now."""
-        for row in unwanted:
+        """Release stale leases that lie outside the range or can't be claimed."""
+        for row in unclaimable:
             self.add(row)
-        keys = {row.key for row in unwanted}
+        keys = {row.key for row in unclaimable}
         for row, until in list(self._known.values()):
             inside = claims.contains(range_, row.key.stream_arn, row.first_hash)
             if row.key not in busy and (row.key in keys or not inside):
                 await self._release(row, until)
 
     async def _release(self, row: ShardRow, until: float) -> None:
-        """Release a shard if it is ours; an old read may have shown it so."""
+        """Release a shard if its row, read now, still names this session."""
         store, key = self._context.store, writes.shard_row_key(self._context.app, row)
         now = self._context.parse_row(rows.read_shard, await store.get(key))
         if now is not None and now.owner == self._session:

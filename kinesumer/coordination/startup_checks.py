@@ -1,10 +1,11 @@
-"""Whether the state store is the one that this group was using, and nobody else's."""
+"""Checks before a client consumes: the state store's identity, and other users."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.coordination.membership import fence
 from kinesumer.core.liveness import BeatCounter, HeartbeatWatch
 from kinesumer.errors import (
     GroupBusyError,
@@ -12,7 +13,6 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 GO_FRESH_SECONDS = 60.0
-"""A client row of Kinesumer for Go this young belongs to a live one."""
+"""A client of Kinesumer for Go whose row is this young counts as alive."""
 
 
 class Identity(NamedTuple):
-    """What tells a state store from one made anew, or restored from a backup."""
+    """Identifies a state store: a table created again or restored has another one."""
 
     table_id: str
     group_id: str
 
 
 async def check_group(context: ClientContext, known: Identity | None) -> Identity:
-    """Return the group's identity, made by the first client; compare it if known.
+    """Return the group's identity, which the first client creates.
 
-    Raises StateStoreRecreatedError if it is another one than before, and GroupBusyError
-    while its rows are being deleted.
+    Raises StateStoreRecreatedError if it differs from ``known``, and GroupBusyError
+    while the group's rows are being deleted.
     """
     table_id = await context.until_available(context.store.verify)
     if known is None:
@@ -50,32 +50,30 @@ async def check_group(context: ClientContext, known: Identity | None) -> Identit
         raise GroupBusyError(
             "reset",
             f"app {context.app!r} is being reset: start again when kinesumer reset has "
-            "ended; if it was interrupted, run it again",
+            "ended; if that command was interrupted, run it again",
         )
-    found = Identity(table_id, group.group_id if group else "")
-    if known is not None and found != known:
+    current = Identity(table_id, group.group_id if group else "")
+    if known is not None and current != known:
+        now_group = escape_unprintable(current.group_id) or "no such group"
         raise StateStoreRecreatedError(
             f"the state store isn't the one that app {context.app!r} was using (table "
             f"{known.table_id}, group {escape_unprintable(known.group_id)}; now "
-            f"{found.table_id}, "
-            f"{escape_unprintable(found.group_id) or 'no such group'}): was the table "
-            "deleted or "
-            "restored? Start the clients again when you know from where to go on"
+            f"{current.table_id}, {now_group}): was the table deleted or restored? "
+            "Start the clients again when you know from where to go on"
         )
-    return found
+    return current
 
 
 async def require_no_go_clients(context: ClientContext) -> None:
-    """Raise GroupBusyError if Kinesumer for Go runs under this app.
+    """Raise GroupBusyError if clients of Kinesumer for Go run under this app.
 
-    Its clients rewrite checkpoints of shards that they lost long ago.
+    Those clients overwrite checkpoints even of shards that they lost long ago.
     """
     partition = f"client#{context.app}"
-    found = await context.until_available(
+    stored = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )
-    now = context.clock.wall()
-    fresh = live_go_clients(found, now)
+    fresh = live_go_clients(stored, context.clock.wall())
     if fresh:
         raise GroupBusyError(
             "go-clients",
@@ -88,11 +86,11 @@ async def require_no_go_clients(context: ClientContext) -> None:
 RESTART_ADVICE = "stop the query and start again, or use another app name"
 
 
-def live_go_clients(found: Iterable[Row], now: float) -> list[str]:
-    """Return the ids of the clients in a Go fleet's partition that seem to live."""
+def live_go_clients(stored: Iterable[Row], now: float) -> list[str]:
+    """Return the ids of Go clients whose rows were updated within a minute."""
     return [
         str(row["sk"])
-        for row in found
+        for row in stored
         if abs(now - rows.timestamp_seconds(row.get("last_update"))) < GO_FRESH_SECONDS
     ]
 
@@ -100,9 +98,10 @@ def live_go_clients(found: Iterable[Row], now: float) -> list[str]:
 async def require_no_spark_query(
     context: ClientContext, advice: str = RESTART_ADVICE
 ) -> None:
-    """Raise GroupBusyError if a Spark query holds this app's group; fence a dead one.
+    """Raise GroupBusyError if a live Spark query holds this app's group.
 
-    Both register before they look, so that of two who start at once one sees the other.
+    A dead query is fenced. Clients and queries register before they check. So of two
+    that start at the same time, at least one sees the other.
     """
     key = rows.member_key(context.app, QUERY_ID)
 
@@ -121,36 +120,23 @@ async def require_no_spark_query(
 async def find_live_members(
     context: ClientContext, read: Callable[[], Awaitable[list[LivenessRow]]]
 ) -> list[LivenessRow]:
-    """Watch members until one is seen to live, which is returned, or all are dead.
+    """Watch members until some are known to be alive, which are returned, or all dead.
 
-    Whose heartbeat doesn't change for its lease is fenced.
+    A member whose heartbeat doesn't change for the length of its lease is fenced.
     """
     beat_counter, watch = BeatCounter(), HeartbeatWatch()
     beat_seconds = context.config.heartbeat_interval_seconds
     while True:
-        asked = context.clock.now()
+        started = context.clock.now()
         members = [member for member in await read() if not member.dead]
         beating = beat_counter.beating(members)
         if beating or not members:
             return beating
-        if context.clock.now() - asked > beat_seconds:
-            watch.reset()  # an outage: they couldn't beat either
+        if context.clock.now() - started > beat_seconds:
+            watch.reset()  # in an outage no member can send heartbeats
         for member in watch.observe(members, context.clock.now(), beat_seconds):
-            await _fence(context, member)
+            try:
+                await fence(context, member)
+            except StoreUnavailableError as error:
+                context.failure_log.record_failure("state store", error)
         await asyncio.sleep(beat_seconds / 4)
-
-
-async def _fence(context: ClientContext, member: LivenessRow) -> None:
-    """Try once: after an outage a repeated try would hit who couldn't beat yet."""
-    moment = rows.timestamp_text(context.clock.wall())
-    try:
-        await context.store.write(writes.fence(context.app, member, moment))
-    except StoreUnavailableError as error:
-        context.failure_log.record_failure("state store", error)
-        return
-    logger.warning(
-        "%s is dead: no heartbeat for %.1f s",
-        escape_unprintable(member.client_id),
-        member.lease_ms / 1000,
-        extra={"client_id": member.client_id, "session": member.session},
-    )

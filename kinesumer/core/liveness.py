@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 CLIENTS_PER_SECOND = 250
-"""Beats a second that a fleet makes at most; larger fleets beat less often."""
+"""Maximum heartbeats per second of a fleet; larger fleets send them less often."""
+MAX_REQUEST_DELAY_SECONDS = 900.0
+"""How long after it was signed AWS may still accept a request."""
 
 
 def interval_seconds(heartbeat_interval_seconds: float, clients: int) -> float:

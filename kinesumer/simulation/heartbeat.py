@@ -12,8 +12,9 @@ from kinesumer.simulation.machine import MACHINE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.coordination.heartbeat import Event, Heartbeater
-    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater, Notify
+    from kinesumer.coordination.events import Event, Notify
+    from kinesumer.coordination.heartbeat import Heartbeater
+    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater
     from kinesumer.ports import StateStore
     from kinesumer.runtime.context import ClientContext
     from kinesumer.simulation.event_loop import Task

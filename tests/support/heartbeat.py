@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.watchdog import InFlightWork
-from kinesumer.coordination.heartbeat import Event, Heartbeater, SessionRenewed
+from kinesumer.coordination.events import Event, SessionRenewed
+from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World

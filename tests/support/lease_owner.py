@@ -51,7 +51,7 @@ class Owner:
             {ARN: self.stream},
             self.buffer,
             self.dead,
-            self._sync_progress,
+            self,
         )
 
     async def begin(self) -> Owner:
@@ -76,10 +76,10 @@ class Owner:
         await self.world.until(lambda: self.held() == sorted(shard_ids), seconds)
 
     def held(self) -> list[str]:
-        return sorted(key.shard_id for key in self.coordinator.held)
+        return sorted(key.shard_id for key in self.coordinator.shards.by_key)
 
     def owned(self, shard_id: str = P) -> OwnedShard:
-        return self.coordinator.held[ShardKey(ARN, shard_id)]
+        return self.coordinator.shards.by_key[ShardKey(ARN, shard_id)]
 
     def row(self, shard_id: str = P) -> ShardRow:
         return self.world.shard_rows()[shard_id]
@@ -98,7 +98,7 @@ class Owner:
             self._taken.append((batch.owned, first + len(batch)))
             batch.owned.set_delivered(first + len(batch))
             self.texts += [record.data.decode() for record in batch.records]
-            self._sync_progress()
+            self.sync_progress()
 
     @property
     def finishes(self) -> bool:
@@ -108,9 +108,9 @@ class Owner:
     @finishes.setter
     def finishes(self, finishes: bool) -> None:
         self._finishes = finishes
-        self._sync_progress()
+        self.sync_progress()
 
-    def _sync_progress(self) -> None:
+    def sync_progress(self) -> None:
         self.stocks += 1
         if self.finishes:
             for owned, count in self._taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.coordination.events import Event, LeaderElected, SessionRenewed
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core.liveness import Lease
@@ -88,9 +89,8 @@ class Seat:
             context,
             self.lease,
             member,
-            reachable=lambda: frozenset(reaches),
-            assigned=self.assigned.append,
-            elected=self._elected,
+            frozenset(reaches),
+            self._notify,
         )
         self.task = self.world.loop.create_task(self.leader.run())
         self.following = self.world.loop.create_task(self._follow())
@@ -104,8 +104,12 @@ class Seat:
         self.task.cancel()
         self.fleet.silence(self.member.client_id)
 
-    def _elected(self) -> None:
-        self.elections += 1
+    def _notify(self, event: Event) -> None:
+        match event:
+            case SessionRenewed(_, row):
+                self.assigned.append(row)
+            case LeaderElected():
+                self.elections += 1
 
     async def _follow(self) -> None:
         while True:

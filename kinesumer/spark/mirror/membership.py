@@ -5,13 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.heartbeat import (
-    Event,
-    Failed,
-    Heartbeater,
-    SessionLost,
-    SessionRenewed,
-)
+from kinesumer.coordination.events import Event, Failed, SessionLost, SessionRenewed
+from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY

@@ -156,9 +156,8 @@ async def look_at(world: World, count: int) -> Leader:
         world.context(),
         Lease("s1", 1e9),
         member,
-        reachable=frozenset,
-        assigned=lambda _: None,
-        elected=lambda: None,
+        frozenset(),
+        lambda event: None,
     )
     gc.collect()
     tracemalloc.reset_peak()
@@ -172,7 +171,7 @@ async def test_a_hundred_thousand_dead_members_are_seen_in_one_query(
 ) -> None:
     leader = await look_at(world, 100_000)
     assert leader.is_leading
-    assert [member.client_id for member in leader.members] == ["c1"]
+    assert [member.client_id for member in leader.watcher.members] == ["c1"]
     # As many pages of a megabyte as the rows fill, and a few rows to be pruned.
     assert world.table.usage.requests.total() < 100_000 // 100
 
@@ -196,7 +195,7 @@ async def test_the_long_dead_are_pruned_a_few_at_a_time(world: World) -> None:
     world.table.restore([member_row(n) for n in range(200)], "table-1")
     pruner, context = Pruner(), world.context()
     found = world.table.rows(f"member#{APP}")
-    pruner.see(map(rows.read_liveness, found), world.clock.now() - 1000)
+    pruner.observe(map(rows.read_liveness, found), world.clock.now() - 1000)
     for turn in range(1, 9):
         before = world.table.usage.requests["get"]
         await pruner.prune(context)

@@ -14,16 +14,17 @@ group = Module("coordination.group", "tests/unit/coordination/test_group.py")
 owned = Module("consuming.owned_shard", "tests/unit/consuming/test_owned_shard.py")
 holding_simulated = Module("consuming.owned_shard")
 ownership = Module("core.claims", "tests/unit/core/test_claims.py")
+held_shards = Module("coordination.held_shards", OF_ROUNDS)
 lease_coordinator = Module("coordination.lease_coordinator", OF_ROUNDS)
 shard_rows = Module(
     "coordination.store_queries", "tests/unit/coordination/test_store_queries.py"
 )
 
 MUTANTS = (
-    lease_coordinator(
+    held_shards(
         "a hand-over doesn't drain",
         "7 waits for what is in user code",
-        "LeaseCoordinator.release",
+        "HeldShards.release",
         replace("owned.drained(drain_seconds)", "owned.drained(0.0)"),
         "tests/unit/coordination/test_lease_coordinator.py::test_a_release_waits_for_user_code_but_not_for_ever",
     ),
@@ -34,10 +35,10 @@ MUTANTS = (
         replace("seconds", "None"),
         OF_ROUNDS,
     ),
-    lease_coordinator(
+    held_shards(
         "a shard is delivered while it is given up",
         "7 drops what is fetched but undelivered",
-        "LeaseCoordinator.release",
+        "HeldShards.release",
         drop("owned.revoke()") + drop("self._buffer.drop(owned)"),
     ),
     owned(
@@ -52,12 +53,12 @@ MUTANTS = (
         "PrefetchBuffer.drop",
         never("batch.owned is owned"),
     ),
-    lease_coordinator(
+    held_shards(
         "what was done while draining isn't stored",
         "7 releases with the last position",
-        "LeaseCoordinator.release",
+        "HeldShards.release",
         replace(
-            "self._sync_progress(); app, position = ...",
+            "self._delivery.sync_progress(); app, position = ...",
             "app, position = self._context.app, None",
         ),
     ),
@@ -181,7 +182,7 @@ MUTANTS = (
         "a stop leaves the session alive",
         "4 Leave; K6",
         "GroupConsumer._give_up",
-        replace("await self.context.write(writes.leave(...))", "_ = moment"),
+        replace("await self.context.write(writes.leave(...))", "_ = timestamp"),
     ),
     group(
         "a stop waits for ever",
@@ -194,14 +195,14 @@ MUTANTS = (
         "who leaves doesn't wait for its heirs",
         "7 a graceful hand-over; K6",
         "GroupConsumer.leave",
-        replace("timeout(LEAVE_TIMEOUT_HEARTBEATS * beat)", "asyncio.timeout(0)"),
+        replace("timeout(LEAVE_TIMEOUT_HEARTBEATS * interval)", "asyncio.timeout(0)"),
         "tests/integration/simulation/test_liveness.py::test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one",
     ),
     group(
         "who leaves says so to nobody",
         "7 planned move; K6",
         "GroupConsumer.leave",
-        drop("self._set_state('leaving')"),
+        drop("self.set_state('leaving')"),
         "tests/integration/simulation/test_liveness.py::test_l2_a_leave_ends_in_the_plan_without_a_record_repeated",
     ),
     lease_coordinator(

@@ -60,7 +60,7 @@ MUTANTS = (
         "what is done before a seek is lost",
         "a seek holds",
         "GroupConsumer.ack",
-        drop("if ... and self.session.coordinator.was_seeked_away(...): ..."),
+        drop("if ... and self.session.shards.was_seeked(...): ..."),
     ),
     writes(
         "a child is opened by what was true before the seek",

@@ -20,6 +20,7 @@ kinesis = Module("aws.kinesis")
 leader = Module(
     "coordination.leader", "tests/unit/coordination/test_leader_election.py"
 )
+membership = Module("coordination.membership", OF_LEADER)
 lineage = Module("core.lineage", "tests/unit/core/test_lineage.py")
 plan = Module("core.plan", "tests/unit/core/test_plan.py")
 rows = Module("wire.rows", "tests/unit/wire/test_rows.py")
@@ -30,7 +31,7 @@ MUTANTS = (
         "a leader that isn't seen is gone",
         "6 held while its session is not dead; Go 10",
         "Leader._is_leaderless",
-        replace("self.leader.session in self.dead", "True"),
+        replace("await self.watcher.is_dead(...)", "True"),
     ),
     leader(
         "who isn't in the list leads",
@@ -45,11 +46,11 @@ MUTANTS = (
         "Leader._try_to_lead",
         drop("await asyncio.sleep(...)") + drop("if ids.index(me) > 0 and ...: ..."),
     ),
-    leader(
+    membership(
         "nobody watches the leader",
         "6 warm standbys",
-        "Leader._should_fence",
-        replace("member.session == self.leader.session", "False"),
+        "MemberWatcher._should_fence",
+        replace("member.session == leader.session", "False"),
         OF_LEADER,
     ),
     leader(
@@ -67,10 +68,10 @@ MUTANTS = (
             "now = leader._replace(plan_version=version)",
         ),
     ),
-    leader(
+    membership(
         "a plan from a stale view",
         "6 each P: queries the members; Go 12",
-        "Leader._read_members",
+        "MemberWatcher.read_members",
         replace(
             "[self._with_liveness(m, now) for m in plan.live_clients(members)]",
             "self.members or ...",

@@ -51,7 +51,7 @@ MUTANTS = (
         "8 both write End before they read the sibling",
         "ShardEndHandler._end",
         replace(
-            "if not await self._give_up(...): ...",
+            "if not await self._shards.write_as_owner(...): ...",
             "ended = self._parents_ended\n"
             "free = [r for r in opening if r and await ended(owned, r)]\n"
             "...",
@@ -210,6 +210,6 @@ MUTANTS = (
         "a state store made anew is simply used",
         "8 stops the client with an error",
         "check_group",
-        never("known is not None and found != known"),
+        never("known is not None and current != known"),
     ),
 )

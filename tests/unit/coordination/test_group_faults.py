@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.coordination.heartbeat import Failed
+from kinesumer.coordination.events import Failed
 from kinesumer.errors import (
     AccessDeniedError,
     StateStoreMissingError,
@@ -105,7 +105,7 @@ async def test_a_fatal_fault_is_told_though_the_store_is_down(
     with pytest.raises(AccessDeniedError):
         await fails.task
     await asyncio.sleep(60)
-    assert "shards wait until this client's lease has run out" in caplog.text
+    assert "when this client's lease runs out" in caplog.text
     beats = len(store.writes("beat"))
     store.down = False
     await asyncio.sleep(60)

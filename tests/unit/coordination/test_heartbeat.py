@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.coordination.heartbeat import Failed, SessionLost, SessionRenewed
+from kinesumer.coordination.events import Failed, SessionLost, SessionRenewed
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
 from kinesumer.wire import admin_writes, rows, writes
 from tests.support.heartbeat import Body

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.coordination.heartbeat import SessionRenewed
+from kinesumer.coordination.events import SessionRenewed
 from kinesumer.coordination.leader import Leader
 from kinesumer.core.liveness import CLIENTS_PER_SECOND, Lease
 from tests.support.heartbeat import Body
@@ -29,9 +29,8 @@ async def waiting_among(world: World, others: int) -> Body:
         world.context("c1"),
         Lease(body.row.session, 1e9),
         body.row,
-        reachable=frozenset,
-        assigned=lambda _: None,
-        elected=lambda: None,
+        frozenset(),
+        lambda event: None,
     )
     body.heartbeater.watch_members(leader)
     await asyncio.sleep(LOOK_SECONDS)

@@ -8,7 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
-from kinesumer.coordination.heartbeat import Event, Failed, Heartbeater, SessionRenewed
+from kinesumer.coordination.events import Event, Failed, SessionRenewed
+from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
 from kinesumer.runtime.clock import SystemClock

@@ -266,7 +266,7 @@ async def test_a_silent_member_is_fenced_after_its_lease_and_replaced_at_once(
     await asyncio.sleep(2.5)
     assert fleet.row("c1").dead
     assert fleet.row("c0").range == WHOLE
-    assert "session of c1" in seat.leader.dead
+    assert "session of c1" in seat.leader.watcher.dead
 
 
 @in_virtual_time

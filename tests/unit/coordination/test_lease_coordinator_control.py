@@ -129,7 +129,7 @@ async def test_user_code_finishes_what_it_has_before_a_pause_releases(
     await asyncio.sleep(5)
     assert owner.held() == [P]
     owner.finishes = True
-    owner.coordinator._sync_progress()
+    owner.sync_progress()
     await owner.owns(seconds=0.5)
     assert owner.row().position is not None
 

@@ -95,7 +95,7 @@ async def test_a_shard_given_up_while_it_ends_isnt_called_lost(world: World) -> 
     await world.until(lambda: ends(owner))
     await asyncio.sleep(1)
     assert owner.row().position is not None
-    assert owner.coordinator.lost == set()
+    assert owner.coordinator.shards.lost == set()
 
 
 @in_virtual_time
@@ -151,7 +151,7 @@ async def test_a_lost_answer_anywhere_in_the_end_is_settled(
     owner.store.spoil(how, attribute)
     world.kinesis.split("orders", P)
     await owner.owns(LOW, HIGH, seconds=3)
-    assert owner.coordinator.lost == set()
+    assert owner.coordinator.shards.lost == set()
 
 
 @in_virtual_time
@@ -165,7 +165,7 @@ async def test_an_end_that_another_owner_prevents_opens_nothing(world: World) ->
     await change(world, P, owner="thief", epoch=2)
     owner.finishes = True
     await owner.owns()
-    assert owner.coordinator.lost == {ShardKey(ARN, P)}
+    assert owner.coordinator.shards.lost == {ShardKey(ARN, P)}
     assert not owner.row().ended
     assert not owner.row(LOW).ready
 
@@ -184,10 +184,10 @@ async def test_a_release_of_a_shard_that_was_read_to_its_end_is_settled_too(
     owner.owned().progress.done_through(3)
     owner.owned().set_delivered(3)
     owner.store.spoil("unanswered", "owner")
-    await owner.coordinator.release(owner.owned(), 0)
+    await owner.coordinator.shards.release(owner.owned(), 0)
     assert owner.row().owner == ""
     assert not owner.row().ended
-    assert owner.coordinator.lost == set()
+    assert owner.coordinator.shards.lost == set()
 
 
 # --- merges ---

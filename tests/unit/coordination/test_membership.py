@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
+from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.wire import writes
 from tests.support.members import fleet_of, sit
 from tests.support.world import APP, World, in_virtual_time

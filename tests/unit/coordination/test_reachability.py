@@ -41,13 +41,17 @@ class Watcher:
             world.kinesis.create_stream(name)
             self.sources.append(FaultySource(world.kinesis.source(name)))
             self.reading.append(world.open(self.sources[-1]))
-        watch = Reachability(
-            world.context(),
-            lambda: [*self.reading],
-            lambda: [*self.waiting],
-            self.states.append,
-        )
+        watch = Reachability(world.context(), self)
         self.task = world.loop.create_task(watch.run())
+
+    def streams_with_shards(self) -> list[OpenStream]:
+        return [*self.reading]
+
+    def streams_without_shards(self) -> list[OpenStream]:
+        return [*self.waiting]
+
+    def set_state(self, state: str) -> None:
+        self.states.append(state)
 
     async def fail(self, stream: OpenStream, seconds: int) -> None:
         """Let reads of a stream fail for a time."""
@@ -68,7 +72,7 @@ async def test_reads_that_fail_for_30_seconds_degrade_the_client(
     assert watcher.states == []
     await watcher.fail(watcher.reading[0], 40)
     assert watcher.states == ["degraded"]
-    assert "can't read stream orders: other clients are given" in caplog.text
+    assert "can't read stream orders: the shards move to other clients" in caplog.text
 
 
 @in_virtual_time

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.coordination.membership import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import lineage
+from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Start

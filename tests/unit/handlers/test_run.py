@@ -210,7 +210,7 @@ async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
     async def handle(record: Record) -> None:
         begun.append(record.data)
         if record.data == b"b":
-            runner.group.session.coordinator.drop(runner.owned)  # type: ignore[union-attr]
+            runner.group.session.coordinator.shards.drop(runner.owned)  # type: ignore[union-attr]
 
     world.put("a", "b", "c")
     runner = Runner(world, handle)

@@ -238,7 +238,7 @@ def test_l10_a_client_that_is_degraded_without_cause() -> None:
     async def degrade(sim: Simulation) -> None:
         group = sim.processes[0].group
         assert group is not None
-        group._set_state("degraded")
+        group.set_state("degraded")
         await asyncio.sleep(1)
 
     with pytest.raises(ViolationError, match="L10"):

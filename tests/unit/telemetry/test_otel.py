@@ -179,7 +179,7 @@ def test_a_small_run_records_every_metric_with_bounded_attributes() -> None:
         world.kinesis.reads_per_second = -1  # every read is one too many
         await asyncio.sleep(5)
         assert one.group.session is not None
-        one.group.session.coordinator.drop(next(iter(one.group.owned_shards())))
+        one.group.session.coordinator.shards.drop(next(iter(one.group.owned_shards())))
         found = sdk.collect()
         assert set(found) == METRICS
         assert {
