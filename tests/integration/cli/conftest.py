@@ -1,4 +1,4 @@
-"""An embedded AWS in the background, and two ways to run the command against it."""
+"""The embedded AWS, and fixtures that run the command against it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-PATIENCE_SECONDS = 30
+TIMEOUT_SECONDS = 30
 COMMAND = [sys.executable, "-m", "kinesumer.cli"]
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No AWS and no kinesumer settings of whoever runs the tests."""
+    """Remove AWS, kinesumer and OpenTelemetry settings from the environment."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "KINESUMER_", "OTEL_")):
             monkeypatch.delenv(name)
@@ -50,7 +50,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def aws(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
-    """An embedded AWS that the environment points to."""
+    """Start an embedded AWS, and point the environment to it."""
     with background(EmbeddedAws()) as embedded:
         for name, value in embedded.environment().items():
             monkeypatch.setenv(name, value)
@@ -65,7 +65,7 @@ class Run(Protocol):
 
 @pytest.fixture
 def run(environment: None) -> Run:
-    """Run the command in this process; its result has output, stderr, exit_code."""
+    """Run the command in this process; the result has output, stderr, exit_code."""
 
     def call(*arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments)
@@ -78,7 +78,7 @@ Process = subprocess.Popen[bytes]
 
 @pytest.fixture
 def start(environment: None) -> Iterator[Callable[..., Process]]:
-    """Start the command as a process of its own; it is killed if it is left over."""
+    """Start the command as a process. It is killed at the end of the test."""
     started: list[Process] = []
 
     def call(*arguments: str) -> Process:
@@ -94,8 +94,8 @@ def start(environment: None) -> Iterator[Callable[..., Process]]:
         process.communicate()
 
 
-def words(result: Result) -> str:
-    """Return the one line that an error has, and nothing else."""
+def error_text(result: Result) -> str:
+    """Return an error's only line."""
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
@@ -103,7 +103,7 @@ def words(result: Result) -> str:
 
 
 def lines(process: Process, count: int) -> list[bytes]:
-    """Return the next lines of its standard output."""
+    """Return the next lines of a process's standard output."""
     assert process.stdout is not None
     found = [process.stdout.readline() for _ in range(count)]
     assert all(found), process.communicate()
@@ -111,20 +111,30 @@ def lines(process: Process, count: int) -> list[bytes]:
 
 
 def finished(process: Process) -> tuple[bytes, bytes]:
-    """Wait for its end; return what was left to read."""
-    return process.communicate(timeout=PATIENCE_SECONDS)
+    """Wait for the end of a process; return the rest of its output and errors."""
+    return process.communicate(timeout=TIMEOUT_SECONDS)
 
 
 @pytest.fixture
-def left(aws: EmbeddedAws) -> EmbeddedAws:
-    """App a has read the ten records of two shards of the stream orders."""
+def orders(aws: EmbeddedAws) -> EmbeddedAws:
+    """Create a table, and a stream of two shards with ten records."""
+    aws.create_table()
+    aws.create_stream("orders", 2)
+    for number in range(10):
+        aws.put("orders", b"order %d" % number, f"customer {number}")
+    return aws
+
+
+@pytest.fixture
+def stopped_app(aws: EmbeddedAws) -> EmbeddedAws:
+    """Let app a have read ten records in two shards of stream orders."""
     aws.create_table()
     store_positions(aws, "a")
     return aws
 
 
 def store_positions(aws: EmbeddedAws, app: str) -> dict[str, str]:
-    """Have an app read ten records of two shards; return the last ones by shard."""
+    """Store positions after ten records; return the last record of each shard."""
     aws.create_stream("orders", 2)
     put = dict(
         aws.put("orders", b"order %d" % number, f"customer {number}")

@@ -1,4 +1,4 @@
-"""A KCL lease table in the embedded AWS, with leases of a stream that is there."""
+"""A KCL lease table in the embedded AWS."""
 
 from __future__ import annotations
 

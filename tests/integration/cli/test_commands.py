@@ -1,4 +1,4 @@
-"""The commands as processes of their own, against the embedded AWS."""
+"""``init``, ``consume``, ``status`` and ``local`` as processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli.conftest import COMMAND, PATIENCE_SECONDS, finished, lines
+from tests.integration.cli.conftest import COMMAND, TIMEOUT_SECONDS, finished, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 CONSUME = ["consume", "orders", "--app=a", "--start=TRIM_HORIZON"]
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def orders(aws: EmbeddedAws) -> EmbeddedAws:
-    """A table, and a stream of two shards with some records."""
-    aws.create_table()
-    aws.create_stream("orders", 2)
-    for number in range(10):
-        aws.put("orders", b"order %d" % number, f"customer {number}")
-    return aws
 
 
 def test_init_creates_the_table_and_then_verifies_it(
@@ -75,14 +65,14 @@ def test_consume_writes_each_record_as_one_json_object(
     }
 
 
-def test_text_is_the_data_alone(
+def test_the_text_format_writes_only_the_data(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     found = lines(start(*CONSUME, "--output=text"), 10)
     assert sorted(found) == sorted(b"order %d\n" % number for number in range(10))
 
 
-def test_count_says_how_many_came(
+def test_the_count_format_writes_the_number_of_records(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start(*CONSUME, "--output=count")
@@ -92,7 +82,7 @@ def test_count_says_how_many_came(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_leaves_and_stores_what_is_done(
+def test_the_first_signal_leaves_and_commits(
     orders: EmbeddedAws,
     start: Callable[..., Process],
     run: Run,
@@ -111,7 +101,7 @@ def test_the_first_signal_leaves_and_stores_what_is_done(
 
 
 def told_to_leave(start: Callable[..., Process], number: signal.Signals) -> Process:
-    """Return a consuming process that has said that it leaves."""
+    """Return a consuming process that leaves."""
     process = start(*CONSUME)
     lines(process, 10)
     process.send_signal(number)
@@ -130,7 +120,7 @@ def test_the_second_signal_stops_at_once(
     assert b"stopping now" in errors
 
 
-def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
+def test_a_signal_to_the_process_and_its_group_counts_once(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = told_to_leave(start, signal.SIGTERM)
@@ -140,20 +130,20 @@ def test_a_signal_that_comes_to_the_process_and_to_its_group_is_one(
     assert b"stopping now" not in errors
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(orders: EmbeddedAws) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(orders: EmbeddedAws) -> None:
     command = " ".join([*COMMAND, *CONSUME])
     done = subprocess.run(
         f"{command} --output=text | head -n 1",
         shell=True,
         capture_output=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=True,
     )
     assert done.stdout.startswith(b"order ")
     assert done.stderr == b""
 
 
-def test_a_reader_that_has_gone_is_noticed_without_another_record(
+def test_a_closed_pipe_is_noticed_without_another_record(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -163,13 +153,13 @@ def test_a_reader_that_has_gone_is_noticed_without_another_record(
     lines(process, 1)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(PATIENCE_SECONDS) == 0
+    assert process.wait(TIMEOUT_SECONDS) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
 
 
 def test_a_print_from_anywhere_is_harmless(orders: EmbeddedAws) -> None:
-    """What others print goes to standard error, by Python or by the system."""
+    """Prints of other code go to standard error, also those of C code."""
     program = (
         "import os, kinesumer.cli.record_output as f\n"
         "real = f.as_json\n"
@@ -193,7 +183,7 @@ def test_a_print_from_anywhere_is_harmless(orders: EmbeddedAws) -> None:
     assert errors.count(b"from python") == errors.count(b"from the system") == 10
 
 
-def test_metrics_go_to_standard_error(
+def test_console_metrics_go_to_standard_error(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start(*CONSUME, "--metrics-console", "--output=text")
@@ -204,7 +194,7 @@ def test_metrics_go_to_standard_error(
     assert b'"name": "kinesumer.records_processed"' in errors
 
 
-def test_a_collector_that_doesnt_answer_is_no_fault(
+def test_an_unreachable_collector_does_not_fail_consume(
     orders: EmbeddedAws,
     start: Callable[..., Process],
     monkeypatch: pytest.MonkeyPatch,
@@ -218,7 +208,7 @@ def test_a_collector_that_doesnt_answer_is_no_fault(
     assert b"Failed to export" in errors
 
 
-def test_status_shows_who_consumes_what(
+def test_status_shows_clients_and_their_shards(
     orders: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
     lines(start(*CONSUME, "--client-id=one", "--label=zone-a"), 10)
@@ -234,7 +224,7 @@ def test_status_shows_who_consumes_what(
     assert "leader" in text
 
 
-def test_status_shows_the_rest_when_a_stream_needs_a_role(
+def test_status_shows_everything_but_the_lag_without_a_role(
     orders: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
     account = "210987654321"
@@ -253,7 +243,7 @@ def test_status_shows_the_rest_when_a_stream_needs_a_role(
     assert quiet["streams"][0]["millis_behind_latest"] is None
 
 
-def test_status_notices_a_client_that_hangs(
+def test_status_shows_a_stalled_client(
     orders: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
     process = start(*CONSUME, "--client-id=hung")
@@ -267,7 +257,7 @@ def test_status_notices_a_client_that_hangs(
     assert any("hung looks stalled" in text for text in found["problems"])
 
 
-def test_status_watches_until_it_is_stopped(
+def test_status_repeats_until_a_signal(
     orders: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
     consumer = start(*CONSUME)
@@ -280,7 +270,7 @@ def test_status_watches_until_it_is_stopped(
     assert (watching.returncode, errors) == (130, b"")
 
 
-def test_status_goes_on_watching_when_the_table_doesnt_answer(
+def test_status_survives_an_outage_of_the_table(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     consumer = start(*CONSUME)
@@ -292,7 +282,7 @@ def test_status_goes_on_watching_when_the_table_doesnt_answer(
     lines(watching, 1)
 
 
-def test_local_prints_how_to_reach_it_and_serves(
+def test_local_prints_its_environment_and_serves(
     start: Callable[..., Process],
 ) -> None:
     process = start("local")
@@ -307,7 +297,7 @@ def test_local_prints_how_to_reach_it_and_serves(
     assert process.returncode == 0
 
 
-def test_local_says_that_its_port_is_taken(
+def test_local_names_a_port_in_use(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start("local", f"--port={aws.port}")
@@ -322,9 +312,9 @@ def error_line(process: Process) -> bytes:
 
 
 def exports(process: Process) -> dict[str, str]:
-    """Read the lines for a shell."""
+    """Return the variables that the process prints for a shell."""
     settings: dict[str, Any] = {}
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         line = lines(process, 1)[0].decode().strip()
         if line.startswith("unset"):

@@ -1,4 +1,4 @@
-"""``kinesumer dashboard`` as a process of its own."""
+"""``kinesumer dashboard`` as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
-def test_it_prints_where_the_page_is_and_serves_until_it_is_stopped(
+def test_dashboard_serves_until_a_signal(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -40,7 +40,7 @@ def test_it_prints_where_the_page_is_and_serves_until_it_is_stopped(
     assert process.returncode == 0
 
 
-def test_the_link_has_a_token_where_changes_are_allowed(
+def test_the_link_has_a_token_if_changes_are_allowed(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -48,7 +48,7 @@ def test_the_link_has_a_token_where_changes_are_allowed(
     assert re.fullmatch(rb"http://127\.0\.0\.1:\d+/#token=[\w-]{43}\n", line)
 
 
-def test_a_port_in_use_is_a_wrong_argument(
+def test_a_port_in_use_is_wrong_use(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()

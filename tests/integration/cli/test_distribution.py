@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.integration.cli.lease_table import LEASES, lease
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SHARD = "shardId-00000000000"
 
 
 @pytest.mark.process
-def test_it_tells_shards_and_throughput_of_each_label(
+def test_shards_and_throughput_of_each_label(
     aws: EmbeddedAws, run: Run, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -30,17 +30,17 @@ def test_it_tells_shards_and_throughput_of_each_label(
     for name in ("east", "west"):
         start("consume", "orders", "--app=a", f"--client-id={name}", f"--label={name}1")
     for _ in range(200):
-        told = run("distribution", "--app=a", "--no-throughput", "--json")
-        if told.exit_code == 0:
-            shards = [row["shards"] for row in json.loads(told.stdout)["clusters"]]
+        report = run("distribution", "--app=a", "--no-throughput", "--json")
+        if report.exit_code == 0:
+            shards = [row["shards"] for row in json.loads(report.stdout)["clusters"]]
             if shards == [2, 2]:
                 break
         time.sleep(0.1)
     for shard in range(4):
         for _ in range(8):
             aws.put("orders", b"x" * 1000, "k", explicit_hash_key=shard << 126)
-    told = run("distribution", "--app=a", "--json")
-    found: dict[str, Any] = json.loads(told.stdout)
+    report = run("distribution", "--app=a", "--json")
+    found: dict[str, Any] = json.loads(report.stdout)
     east, west = found.pop("clusters")
     rate = east["bytes_per_second"]
     assert rate > 0 and west["bytes_per_second"] > 0
@@ -73,7 +73,7 @@ def test_it_tells_shards_and_throughput_of_each_label(
     assert "(none)  2" in text
 
 
-def test_it_tells_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> None:
+def test_shards_and_throughput_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> None:
     rate: dict[str, Any] = {"throughputKBps": {"N": "1.5"}}
     lease_table.create(
         aws,
@@ -91,8 +91,10 @@ def test_it_tells_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> None:
     ]
 
 
-def test_it_needs_an_app_or_a_table_that_is_there(aws: EmbeddedAws, run: Run) -> None:
+def test_distribution_needs_a_known_app_or_a_lease_table(
+    aws: EmbeddedAws, run: Run
+) -> None:
     aws.create_table()
-    assert "pass either --app APP or --kcl TABLE" in words(run("distribution"))
-    assert "knows no app 'a'" in words(run("distribution", "--app=a"))
-    assert "give label" in words(run("distribution", "--app=a", "--by=colour"))
+    assert "pass either --app APP or --kcl TABLE" in error_text(run("distribution"))
+    assert "knows no app 'a'" in error_text(run("distribution", "--app=a"))
+    assert "give label" in error_text(run("distribution", "--app=a", "--by=colour"))

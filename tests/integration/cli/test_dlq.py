@@ -1,4 +1,4 @@
-"""``kinesumer dlq``: letters in a file and in a stream, shown and put back."""
+"""``kinesumer dlq``: letters in a file and in a stream."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def keep(target: str, *letters: DeadLetter) -> None:
 
 
 def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
-    """Return data and partition key of all that each shard of a stream has."""
+    """Return the data and partition keys of each shard's records."""
 
     async def read() -> list[list[tuple[bytes, str | None]]]:
         async with ClientFactory() as clients:
@@ -77,14 +77,14 @@ def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
 
 @pytest.fixture
 def target(aws: EmbeddedAws, tmp_path: Path) -> str:
-    """A file with two letters, one of them twice; their stream exists."""
+    """Create a stream and a file with two of its letters, one of them twice."""
     aws.create_stream("orders")
     name = f"file:{tmp_path / 'letters.jsonl'}"
     keep(name, letter(1), letter(2), letter(1, failed_at=NOON + timedelta(hours=1)))
     return name
 
 
-def test_a_file_that_isnt_there_holds_nothing_and_is_told(
+def test_a_missing_file_is_empty_and_logged(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = run("dlq", "list", f"file:{tmp_path / 'typo'}")
@@ -92,7 +92,7 @@ def test_a_file_that_isnt_there_holds_nothing_and_is_told(
     assert "typo: no such file" in caplog.text
 
 
-def test_a_letter_that_is_there_twice_is_listed_once(target: str, run: Run) -> None:
+def test_copies_of_a_letter_are_listed_once(target: str, run: Run) -> None:
     listed = json.loads(run("dlq", "list", target, "--json").output)
     assert [(one["id"], one["copies"]) for one in listed["letters"]] == [
         (letter(2).id, 1),
@@ -101,7 +101,7 @@ def test_a_letter_that_is_there_twice_is_listed_once(target: str, run: Run) -> N
     assert listed["unreadable"] == []
 
 
-def test_filters_leave_out_what_is_not_meant(target: str, run: Run) -> None:
+def test_filters_select_letters(target: str, run: Run) -> None:
     def count(*filters: str) -> int:
         return len(
             json.loads(run("dlq", "list", target, "--json", *filters).output)["letters"]
@@ -113,7 +113,7 @@ def test_filters_leave_out_what_is_not_meant(target: str, run: Run) -> None:
     assert count("--app", "other") == 0
 
 
-def test_a_line_that_is_no_letter_is_told_and_stays(
+def test_an_unreadable_line_is_reported_and_stays(
     target: str, run: Run, tmp_path: Path
 ) -> None:
     with (tmp_path / "letters.jsonl").open("a") as file:
@@ -129,7 +129,7 @@ def test_show_has_the_data_and_the_traceback(target: str, run: Run) -> None:
     assert "Traceback (most recent call last):\nValueError" in told
 
 
-def test_a_record_put_back_has_its_partition_key_and_its_letter_is_gone(
+def test_a_redriven_record_keeps_its_partition_key_and_its_letter_is_removed(
     target: str, run: Run
 ) -> None:
     done = run("dlq", "redrive", target, letter(1).id, "--yes", "--json")
@@ -139,7 +139,7 @@ def test_a_record_put_back_has_its_partition_key_and_its_letter_is_gone(
     assert [one["id"] for one in left] == [letter(2).id]
 
 
-def test_a_record_of_an_aggregate_goes_where_its_explicit_hash_key_says(
+def test_a_redriven_record_keeps_its_explicit_hash_key(
     aws: EmbeddedAws, run: Run, tmp_path: Path
 ) -> None:
     aws.create_stream("orders", shards=2)
@@ -156,7 +156,7 @@ def test_a_record_of_an_aggregate_goes_where_its_explicit_hash_key_says(
     assert records("orders") == [[(key.encode(), "customer 1")] for key in hash_keys]
 
 
-def test_records_whose_letters_could_not_be_taken_out_are_named(
+def test_letters_that_cannot_be_removed_are_named(
     target: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> None:
@@ -174,14 +174,14 @@ def test_records_whose_letters_could_not_be_taken_out_are_named(
         assert told in done.stderr
 
 
-def test_nothing_is_put_back_unless_somebody_says_so(target: str, run: Run) -> None:
+def test_redrive_needs_a_confirmation(target: str, run: Run) -> None:
     refused = run("dlq", "redrive", target, "--all")
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
     assert len(json.loads(run("dlq", "list", target, "--json").output)["letters"]) == 2
 
 
-def test_a_letter_whose_stream_is_gone_stays(
+def test_a_letter_of_a_deleted_stream_stays(
     target: str, run: Run, aws: EmbeddedAws
 ) -> None:
     aws.delete_stream("orders")
@@ -195,7 +195,7 @@ def test_an_unknown_letter_is_named(target: str, run: Run) -> None:
     assert "no letter abc in" in run("dlq", "show", target, "abc").stderr
 
 
-def test_letters_in_a_stream_are_put_elsewhere_and_kept(
+def test_letters_in_a_stream_are_kept_after_a_redrive(
     aws: EmbeddedAws, run: Run
 ) -> None:
     for name in ("letters", "retries"):
@@ -207,7 +207,7 @@ def test_letters_in_a_stream_are_put_elsewhere_and_kept(
     assert run("dlq", "list", "kinesis:letters").output.startswith(letter(1).id)
 
 
-def test_a_stream_does_not_keep_its_own_letters_nor_what_is_too_large(
+def test_a_stream_refuses_its_own_and_too_large_letters(
     aws: EmbeddedAws,
 ) -> None:
     for name in ("orders", "letters"):
@@ -218,7 +218,7 @@ def test_a_stream_does_not_keep_its_own_letters_nor_what_is_too_large(
         keep("kinesis:letters", letter(1, data=bytes(1 << 20)))
 
 
-def test_since_takes_a_time_with_its_zone_or_how_long_ago() -> None:
+def test_since_is_a_time_with_its_zone_or_an_age() -> None:
     assert parse_time("--since", "2h", NOON) == NOON - timedelta(hours=2)
     assert parse_time("--since", "2026-01-31T12:00:00Z", NOON) == NOON
     for text in ("2026-01-31T12:00:00", "soon", "99999999999d"):

@@ -1,4 +1,4 @@
-"""Each fault says in one line what is wrong, with what, and what to do about it."""
+"""Each error is one line: what failed, the value, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.cli.main import one_line
-from tests.integration.cli.conftest import finished, lines, words
+from tests.integration.cli.conftest import error_text, finished, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 OTHER = "210987654321"
 
 
-def test_no_table(aws: EmbeddedAws, run: Run) -> None:
+def test_consume_without_a_table(aws: EmbeddedAws, run: Run) -> None:
     aws.create_stream("orders")
     result = run("consume", "orders", "--app", "a")
     assert result.exit_code == 1
-    assert words(result) == (
+    assert error_text(result) == (
         "error: table kinesumer-state-store doesn't exist in this account and region; "
         "check them, or create it with: kinesumer init --table kinesumer-state-store"
     )
 
 
-def test_no_table_to_show_the_status_of(aws: EmbeddedAws, run: Run) -> None:
+def test_status_without_a_table(aws: EmbeddedAws, run: Run) -> None:
     result = run("status", "--app", "a", "--table", "nowhere")
     assert result.exit_code == 1
-    assert "table nowhere doesn't exist" in words(result)
+    assert "table nowhere doesn't exist" in error_text(result)
 
 
 def test_a_table_with_other_keys(aws: EmbeddedAws, run: Run) -> None:
     create(aws, keys=("id", "at"))
     result = run("init", "--table", "other")
     assert result.exit_code == 1
-    assert "its keys are id / at, not pk / sk" in words(result)
+    assert "its keys are id / at, not pk / sk" in error_text(result)
 
 
 def test_a_table_without_the_index(aws: EmbeddedAws, run: Run) -> None:
@@ -57,15 +57,15 @@ def test_a_table_without_the_index(aws: EmbeddedAws, run: Run) -> None:
         assert result.exit_code == 1
         assert (
             "table other can't be a state store: it has no local secondary index "
-            "index-client-key-last-update" in words(result)
+            "index-client-key-last-update" in error_text(result)
         )
 
 
-def test_no_stream(aws: EmbeddedAws, run: Run) -> None:
+def test_an_unknown_stream(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     result = run("consume", "nowhere", "--app", "a")
     assert result.exit_code == 1
-    assert words(result) == (
+    assert error_text(result) == (
         "error: stream nowhere doesn't exist; check its name, account and region"
     )
 
@@ -76,7 +76,9 @@ def test_access_denied_on_the_stream(aws: EmbeddedAws, run: Run) -> None:
     aws.deny("kinesis:DescribeStreamSummary")
     result = run("consume", arn, "--app", "a")
     assert result.exit_code == 1
-    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in words(result)
+    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in error_text(
+        result
+    )
 
 
 def test_access_denied_on_the_table(aws: EmbeddedAws, run: Run) -> None:
@@ -92,7 +94,7 @@ def test_access_denied_on_the_table(aws: EmbeddedAws, run: Run) -> None:
         assert result.exit_code == 1
         assert (
             "access denied: dynamodb:DescribeTable on table kinesumer-state-store"
-            in words(result)
+            in error_text(result)
         )
 
 
@@ -103,7 +105,7 @@ def test_access_denied_on_the_role(aws: EmbeddedAws, run: Run) -> None:
     command = ["consume", arn, "--app", "a", "--role", role.arn]
     result = run(*command, "--external-id", "wrong")
     assert result.exit_code == 1
-    assert f"access denied: sts:AssumeRole on {role.arn}" in words(result)
+    assert f"access denied: sts:AssumeRole on {role.arn}" in error_text(result)
 
 
 def test_a_stream_of_another_account_without_its_role(
@@ -113,7 +115,9 @@ def test_a_stream_of_another_account_without_its_role(
     arn = aws.create_stream("orders", account=OTHER)
     result = run("consume", arn, "--app", "a")
     assert result.exit_code == 1
-    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in words(result)
+    assert f"access denied: kinesis:DescribeStreamSummary on {arn}" in error_text(
+        result
+    )
 
 
 @pytest.mark.parametrize("command", [["init"], ["status", "--app=a"]])
@@ -123,7 +127,7 @@ def test_no_credentials(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     result = run(*command)
     assert result.exit_code == 1
-    assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in words(result)
+    assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in error_text(result)
 
 
 @pytest.mark.parametrize("command", [["init"], ["consume", "orders", "--app=a"]])
@@ -134,7 +138,7 @@ def test_no_region(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     result = run(*command)
     assert result.exit_code == 1
-    assert "no AWS region" in words(result)
+    assert "no AWS region" in error_text(result)
 
 
 def test_a_stream_named_twice(aws: EmbeddedAws, run: Run) -> None:
@@ -142,7 +146,7 @@ def test_a_stream_named_twice(aws: EmbeddedAws, run: Run) -> None:
     arn = aws.create_stream("orders")
     result = run("consume", "orders", arn, "--app", "a")
     assert result.exit_code == 2
-    assert words(result) == f"error: stream {arn} is named twice"
+    assert error_text(result) == f"error: stream {arn} is named twice"
 
 
 def test_a_start_in_the_future(aws: EmbeddedAws, run: Run) -> None:
@@ -151,15 +155,15 @@ def test_a_start_in_the_future(aws: EmbeddedAws, run: Run) -> None:
     moment = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     result = run("consume", "orders", "--app", "a", "--start", moment)
     assert result.exit_code == 2
-    assert "stream orders: start lies 3" in words(result)
-    assert "in the future" in words(result)
+    assert "stream orders: start lies 3" in error_text(result)
+    assert "in the future" in error_text(result)
 
 
-def test_an_app_that_the_table_doesnt_know(aws: EmbeddedAws, run: Run) -> None:
+def test_an_unknown_app(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     result = run("status", "--app", "nobody")
     assert result.exit_code == 1
-    assert "table kinesumer-state-store knows no app 'nobody'" in words(result)
+    assert "table kinesumer-state-store knows no app 'nobody'" in error_text(result)
 
 
 def test_two_processes_with_one_client_id(
@@ -172,9 +176,7 @@ def test_two_processes_with_one_client_id(
     assert "client id 'pod-0' of app 'a' is in use" in result.stderr
 
 
-def test_clients_of_kinesumer_for_go_under_the_same_app(
-    aws: EmbeddedAws, run: Run
-) -> None:
+def test_live_go_clients_of_the_same_app(aws: EmbeddedAws, run: Run) -> None:
     command = consuming(aws)
     item = {
         "pk": {"S": "client#a"},
@@ -185,10 +187,10 @@ def test_clients_of_kinesumer_for_go_under_the_same_app(
     aws.dynamodb("PutItem", json.dumps(request).encode())
     result = run(*command)
     assert result.exit_code == 1
-    assert "clients of Kinesumer for Go are alive under app 'a'" in words(result)
+    assert "clients of Kinesumer for Go are alive under app 'a'" in error_text(result)
 
 
-def test_a_stream_made_anew_under_the_same_name(
+def test_a_recreated_stream(
     aws: EmbeddedAws, run: Run, start: Callable[..., Process]
 ) -> None:
     command = consuming(aws)
@@ -204,7 +206,7 @@ def test_a_stream_made_anew_under_the_same_name(
     assert "made anew" in result.stderr.splitlines()[-1]
 
 
-def test_a_start_older_than_retention_is_only_warned_of(
+def test_a_start_older_than_retention_is_a_warning(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     command = consuming(aws)[:-1]
@@ -217,7 +219,7 @@ def test_a_start_older_than_retention_is_only_warned_of(
 
 
 def consuming(aws: EmbeddedAws) -> list[str]:
-    """Set up a table and a stream with a record; return how to consume it."""
+    """Create a table and a stream with a record; return the command to consume it."""
     aws.create_table()
     aws.create_stream("orders")
     aws.put("orders", b"x")
@@ -239,7 +241,7 @@ def create(aws: EmbeddedAws, keys: tuple[str, str]) -> None:
     aws.dynamodb("CreateTable", json.dumps(request).encode())
 
 
-def test_a_full_disk_is_no_fault_of_the_command() -> None:
+def test_a_full_disk_is_not_a_defect_to_report() -> None:
     text = one_line(OSError(errno.ENOSPC, "No space left on device"))
     assert text == "can't write output: No space left on device; check the disk"
     assert "please report it" in one_line(OSError(errno.EBADF, "Bad descriptor"))

@@ -1,4 +1,4 @@
-"""A client takes over from Kinesumer for Go: its table, its app, its positions."""
+"""A client takes over the table, app and positions of Kinesumer for Go."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def leave(aws: EmbeddedAws, *rows: dict[str, Any]) -> None:
 
 @pytest.fixture
 def table(aws: EmbeddedAws) -> EmbeddedAws:
-    """The table that Go clients have used, and their stream: split, with records."""
+    """Create the table and the stream that Go clients used."""
     aws.create_table()
     aws.create_stream("orders")
     return aws
 
 
-def test_a_client_goes_on_where_a_stopped_go_fleet_was(
+def test_a_client_continues_from_a_stopped_go_fleet(
     table: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     numbers = [table.put("orders", text.encode())[1] for text in "abc"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ TABLE = "kinesumer-state-store"
 
 @contextmanager
 def beating(aws: EmbeddedAws) -> Iterator[None]:
-    """Let client one's heart beat while the block runs."""
+    """Write heartbeats of client one while the block runs."""
     over = threading.Event()
 
     def beat() -> None:
@@ -52,7 +52,7 @@ def beating(aws: EmbeddedAws) -> Iterator[None]:
     thread.join()
 
 
-def test_a_client_whose_heart_beats_is_alive_and_ready(
+def test_a_client_with_heartbeats_is_alive_and_ready(
     aws: EmbeddedAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aws.create_table()
@@ -91,7 +91,7 @@ def test_a_client_whose_heart_beats_is_alive_and_ready(
 
 
 @pytest.mark.parametrize("options", [(), ("--ready", "--json")])
-def test_a_state_store_that_does_not_answer_kills_nobody(
+def test_health_without_a_state_store_counts_as_alive(
     aws: EmbeddedAws, run: Run, options: tuple[str, ...]
 ) -> None:
     aws.create_table()
@@ -105,11 +105,11 @@ def test_a_state_store_that_does_not_answer_kills_nobody(
         assert result.stdout.startswith("one of billing: unknown: the state store")
 
 
-def test_a_table_that_is_not_there_is_an_error(aws: EmbeddedAws, run: Run) -> None:
+def test_health_without_a_table_is_an_error(aws: EmbeddedAws, run: Run) -> None:
     result = run("health", *ONE)
     assert result.exit_code == 1
-    assert "kinesumer init" in words(result)
+    assert "kinesumer init" in error_text(result)
 
 
-def test_no_client_id_is_wrong_use(run: Run) -> None:
+def test_a_missing_client_id_is_wrong_use(run: Run) -> None:
     assert run("health", "--app", "billing").exit_code == 2

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesumer.exporter.metrics import COUNTERS, GAUGES, PREFIX
-from tests.integration.cli.conftest import finished, lines, words
+from tests.integration.cli.conftest import error_text, finished, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +33,10 @@ def scrape(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_a_live_fleet_shows_every_metric_with_the_labels_that_are_documented(
+def test_a_live_fleet_has_every_documented_metric_and_label(
     aws: EmbeddedAws, start: Callable[..., Process], run: Run
 ) -> None:
-    """So what is checked against names.py elsewhere exists in truth."""
+    """Other tests compare documents with metrics.py; this one compares reality."""
     aws.create_table()
     aws.create_stream("orders", 2)
     aws.put("orders", b"the first")
@@ -56,7 +56,7 @@ def test_a_live_fleet_shows_every_metric_with_the_labels_that_are_documented(
     }
 
 
-def test_it_is_served_until_it_is_stopped_and_many_scrapes_cost_no_more_than_one(
+def test_scrapes_are_served_from_one_read_until_a_signal(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -71,7 +71,7 @@ def test_it_is_served_until_it_is_stopped_and_many_scrapes_cost_no_more_than_one
     assert process.returncode == 0
 
 
-def test_what_cannot_be_read_any_more_is_no_longer_told(
+def test_metrics_vanish_if_the_state_cannot_be_read(
     aws: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     aws.create_table()
@@ -87,9 +87,7 @@ def test_what_cannot_be_read_any_more_is_no_longer_told(
     assert b"app a couldn't be read: " in errors
 
 
-def test_an_app_that_nobody_has_consumed_yet_has_no_members(
-    aws: EmbeddedAws, run: Run
-) -> None:
+def test_a_new_app_has_no_members(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     result = run("metrics", "--app", "new", "--app", "other", "--once")
     assert 'kinesumer_group_members{app="new",state="up"} 0.0' in result.output
@@ -97,20 +95,24 @@ def test_an_app_that_nobody_has_consumed_yet_has_no_members(
 
 
 @pytest.mark.parametrize("listen", ["9466", "127.0.0.1:x", "127.0.0.1:65536", ":1"])
-def test_an_address_that_is_none(environment: None, run: Run, listen: str) -> None:
+def test_an_invalid_address_is_wrong_use(
+    environment: None, run: Run, listen: str
+) -> None:
     result = run("metrics", "--app", "a", "--listen", listen)
     assert result.exit_code == 2
-    assert f"--listen {listen} isn't an address; pass host and port" in words(result)
+    assert f"--listen {listen} isn't an address; pass host and port" in error_text(
+        result
+    )
 
 
-def test_a_port_that_is_taken(aws: EmbeddedAws, run: Run) -> None:
+def test_metrics_names_a_port_in_use(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     result = run("metrics", "--app=a", f"--listen=127.0.0.1:{aws.port}")
     assert result.exit_code == 2
-    assert f"can't listen on --listen 127.0.0.1:{aws.port}" in words(result)
+    assert f"can't listen on --listen 127.0.0.1:{aws.port}" in error_text(result)
 
 
-def test_a_table_that_is_not_there_ends_it(aws: EmbeddedAws, run: Run) -> None:
+def test_metrics_fails_without_a_table(aws: EmbeddedAws, run: Run) -> None:
     result = run("metrics", "--app", "a", "--once")
     assert result.exit_code == 1
-    assert "or create it with" in words(result)
+    assert "or create it with" in error_text(result)

@@ -22,14 +22,14 @@ BEGIN = "--start=TRIM_HORIZON"
 
 @pytest.fixture
 def orders(aws: EmbeddedAws) -> EmbeddedAws:
-    """A stream of two shards with some records, and no table."""
+    """Create a stream of two shards with ten records, and no table."""
     aws.create_stream("orders", 2)
     for number in range(10):
         aws.put("orders", b"order %d" % number, f"customer {number}")
     return aws
 
 
-def test_it_prints_as_consume_does(
+def test_tail_prints_like_consume(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start("tail", "orders", BEGIN, "--limit=10")
@@ -40,7 +40,7 @@ def test_it_prints_as_consume_does(
     assert {(r["stream"], r["epoch"]) for r in records} == {("orders", 0)}
 
 
-def test_a_limit_cuts_in_the_middle_of_a_page(
+def test_a_limit_within_a_page(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start("tail", "orders", BEGIN, "--limit=3", "--output=text")
@@ -48,7 +48,7 @@ def test_a_limit_cuts_in_the_middle_of_a_page(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly(
+def test_a_signal_ends_tail_with_status_0(
     orders: EmbeddedAws, start: Callable[..., Process], number: signal.Signals
 ) -> None:
     process = start("tail", "orders", BEGIN, "--output=count")
@@ -59,7 +59,7 @@ def test_a_signal_ends_it_cleanly(
     assert output.splitlines()[-1].startswith(b"10 records in ")
 
 
-def test_it_ends_after_so_many_seconds(
+def test_tail_ends_after_its_seconds(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start("tail", "orders", "--seconds=0.5")
@@ -67,7 +67,7 @@ def test_it_ends_after_so_many_seconds(
     assert process.returncode == 0
 
 
-def test_it_follows_a_split_through_a_role(
+def test_tail_follows_a_split_with_a_role(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     account = "210987654321"
@@ -112,7 +112,7 @@ def test_consume_takes_a_role_for_each_stream(
     finished(process)
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(
+def test_a_closed_pipe_ends_the_command_quietly(
     orders: EmbeddedAws, start: Callable[..., Process]
 ) -> None:
     process = start("tail", "orders", BEGIN, "--output=text")
@@ -124,7 +124,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(
     assert process.stderr.read() == b""
 
 
-def test_what_cant_be_read_is_one_line(orders: EmbeddedAws, run: Run) -> None:
+def test_an_unreadable_stream_is_one_line(orders: EmbeddedAws, run: Run) -> None:
     missing = run("tail", "nothing")
     assert missing.exit_code == 1
     assert "stream nothing doesn't exist" in missing.stderr

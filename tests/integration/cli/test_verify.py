@@ -27,7 +27,7 @@ def verdicts(answer: dict[str, Any]) -> list[str]:
 
 
 def change(aws: EmbeddedAws, text: str) -> None:
-    """Set an attribute of the first shard's row."""
+    """Set the position in the first shard's row."""
     scanned = aws.dynamodb("Scan", json.dumps({"TableName": STATE_STORE}).encode())
     row = min(
         (r for r in scanned["Items"] if r["pk"]["S"].startswith("shard#")),
@@ -39,7 +39,7 @@ def change(aws: EmbeddedAws, text: str) -> None:
 
 
 def note_tips(aws: EmbeddedAws, at: str) -> None:
-    """Let each shard's row tell that nothing came after its position up to a time."""
+    """Store in each shard's row that no record followed its position until a time."""
     scanned = aws.dynamodb("Scan", json.dumps({"TableName": STATE_STORE}).encode())
     for row in scanned["Items"]:
         if "sequence_number" in row:
@@ -48,9 +48,7 @@ def note_tips(aws: EmbeddedAws, at: str) -> None:
             aws.dynamodb("PutItem", json.dumps(request).encode())
 
 
-def test_positions_that_were_stored_by_reading_are_there(
-    left: EmbeddedAws, run: Run
-) -> None:
+def test_committed_positions_are_there(stopped_app: EmbeddedAws, run: Run) -> None:
     answer = told(run, 0)
     assert (answer["worst"], verdicts(answer)) == ("note", ["there"])
     assert "2 there" in run("verify", "--app=a").output
@@ -60,60 +58,64 @@ def test_positions_that_were_stored_by_reading_are_there(
         assert f"`{name}`" in document, name
 
 
-def test_a_position_of_another_shard_is_refused(left: EmbeddedAws, run: Run) -> None:
-    _, number = left.put("orders", b"x", None, explicit_hash_key=(1 << 128) - 1)
-    change(left, number)
+def test_a_position_of_another_shard_is_refused(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    _, number = stopped_app.put("orders", b"x", None, explicit_hash_key=(1 << 128) - 1)
+    change(stopped_app, number)
     answer = told(run, 4)
     assert verdicts(answer) == ["refused", "there"]
     assert "seek to the position" in run("verify", "--app=a").output
 
 
-def test_a_position_behind_retention_is_told(left: EmbeddedAws, run: Run) -> None:
-    left.advance(25 * 3600)
+def test_a_position_behind_retention_is_expired(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    stopped_app.advance(25 * 3600)
     assert verdicts(told(run, 0)) == ["quiet"]
     for number in range(10):
-        left.put("orders", b"%d" % number, f"customer {number}")
+        stopped_app.put("orders", b"%d" % number, f"customer {number}")
     answer = told(run, 3)
     assert verdicts(answer) == ["expired"]
 
 
-def test_a_position_that_a_tip_proves_whole_is_quiet(
-    left: EmbeddedAws, run: Run
+def test_an_expired_position_whose_tip_shows_no_loss_is_quiet(
+    stopped_app: EmbeddedAws, run: Run
 ) -> None:
-    left.advance(25 * 3600)
-    note_tips(left, timestamp_text(time.time() + 24.5 * 3600))
+    stopped_app.advance(25 * 3600)
+    note_tips(stopped_app, timestamp_text(time.time() + 24.5 * 3600))
     for number in range(10):
-        left.put("orders", b"%d" % number, f"customer {number}")
+        stopped_app.put("orders", b"%d" % number, f"customer {number}")
     assert verdicts(told(run, 0)) == ["quiet"]
 
 
-def test_a_shard_that_is_gone_unread_is_critical(left: EmbeddedAws, run: Run) -> None:
-    left.split("orders", left.open_shards("orders")[0])
-    left.advance(25 * 3600)
+def test_an_expired_unread_shard_is_critical(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    stopped_app.split("orders", stopped_app.open_shards("orders")[0])
+    stopped_app.advance(25 * 3600)
     answer = told(run, 4)
     assert "gone" in verdicts(answer)
     [stream] = answer["streams"]
     assert stream["contradictions"] == []  # its children wait until it is given up
 
 
-def test_a_stream_that_was_made_anew_voids_positions(
-    left: EmbeddedAws, run: Run
-) -> None:
-    left.delete_stream("orders")
-    left.advance(5)
-    left.create_stream("orders", 2)
+def test_a_recreated_stream_voids_positions(stopped_app: EmbeddedAws, run: Run) -> None:
+    stopped_app.delete_stream("orders")
+    stopped_app.advance(5)
+    stopped_app.create_stream("orders", 2)
     answer = told(run, 4)
     assert "made anew" in answer["streams"][0]["problem"]
     assert "not compared" in run("verify", "--app=a").output
 
 
-def test_a_stream_that_cant_be_read_is_a_warning(left: EmbeddedAws, run: Run) -> None:
-    left.deny("kinesis:ListShards")
+def test_an_unreadable_stream_is_a_warning(stopped_app: EmbeddedAws, run: Run) -> None:
+    stopped_app.deny("kinesis:ListShards")
     answer = told(run, 3)
     assert "access denied: kinesis:ListShards" in answer["streams"][0]["problem"]
 
 
-def test_a_row_that_cant_be_read_is_critical(left: EmbeddedAws, run: Run) -> None:
-    change(left, "no number")
+def test_an_unreadable_row_is_critical(stopped_app: EmbeddedAws, run: Run) -> None:
+    change(stopped_app, "no number")
     answer = told(run, 4)
     assert len(answer["problems"]) == 1

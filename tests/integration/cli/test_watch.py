@@ -1,4 +1,4 @@
-"""``kinesumer status --watch`` in terminals of all kinds, beside a live fleet."""
+"""``kinesumer status --watch`` in all kinds of terminals, beside a live fleet."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
 from kinesumer.cli.terminal_view.screen import glyphs_for
 from tests.integration.cli.conftest import (
     COMMAND,
-    PATIENCE_SECONDS,
+    TIMEOUT_SECONDS,
+    error_text,
     finished,
     lines,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Terminal:
-    """A command in a terminal of its own."""
+    """The command in a pseudo-terminal."""
 
     def __init__(self, columns: int, rows: int, **environment: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -58,8 +58,8 @@ class Terminal:
         self.text = ""
 
     def until(self, words: str, *, after: int = 0) -> str:
-        """Read until these words are there; return what came since ``after``."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Read until the text appears; return the output since ``after``."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while words not in self.text[after:]:
             assert time.monotonic() < deadline, self.text
             self.text += os.read(self._ours, 65536).decode(errors="replace")
@@ -77,8 +77,8 @@ class Terminal:
         os.write(self._ours, key)
 
     def ended(self) -> int:
-        """Wait for the end; return the exit status."""
-        return self.process.wait(PATIENCE_SECONDS)
+        """Wait for the end of the command; return its exit status."""
+        return self.process.wait(TIMEOUT_SECONDS)
 
     @property
     def is_as_it_was(self) -> bool:
@@ -93,7 +93,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Terminal]]:
-    """Make terminals; the commands in them end with the test."""
+    """Create terminals. Their commands end with the test."""
     with contextlib.ExitStack() as opened:
 
         def make(columns: int, rows: int, **environment: str) -> Terminal:
@@ -105,7 +105,7 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 
 
 @pytest.mark.process
-def test_a_live_fleet_is_drawn_in_every_terminal_until_somebody_quits(
+def test_a_live_fleet_is_drawn_in_every_kind_of_terminal(
     aws: EmbeddedAws,
     start: Callable[..., Process],
     terminal: Callable[..., Terminal],
@@ -147,13 +147,13 @@ def test_a_live_fleet_is_drawn_in_every_terminal_until_somebody_quits(
     assert finished(piped)[1] == b""
 
 
-def test_an_app_that_is_not_there_is_an_error_and_no_picture(
+def test_an_unknown_app_is_an_error_without_a_picture(
     aws: EmbeddedAws, run: Run
 ) -> None:
     aws.create_table()
     result = run("status", "--app", "a", "--watch")
     assert result.exit_code == 1
-    assert "knows no app 'a'" in words(result)
+    assert "knows no app 'a'" in error_text(result)
 
 
 def console(encoding: str = "utf-8", **more: object) -> Console:
@@ -161,11 +161,11 @@ def console(encoding: str = "utf-8", **more: object) -> Console:
     return Console(file=file, force_terminal=True, **more)  # type: ignore[arg-type]
 
 
-def test_letters_fill_the_bands_where_there_are_no_colours() -> None:
+def test_letters_replace_missing_colours() -> None:
     assert glyphs_for(console(color_system="256")) == Glyphs()
     assert glyphs_for(console(color_system="256", no_color=True)).fill
     assert glyphs_for(console(color_system=None)).fill
 
 
-def test_a_terminal_without_blocks_gets_digits_and_bars() -> None:
+def test_an_ascii_terminal_gets_digits_and_bars() -> None:
     assert glyphs_for(console(encoding="ascii", color_system="256")) == ASCII

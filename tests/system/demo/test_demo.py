@@ -1,4 +1,4 @@
-"""The demo, short and whole; and that nothing of it outlives it."""
+"""Short runs of the demo, and the end of its child processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_SECONDS = 60
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
-def test_nothing_is_lost_and_every_bound_is_kept(environment: None) -> None:
+def test_the_demo_is_good(environment: None) -> None:
     done = subprocess.run(
         [*COMMAND, "demo", "--seconds=20", "--plain"],
         capture_output=True,
@@ -45,7 +45,7 @@ def test_nothing_is_lost_and_every_bound_is_kept(environment: None) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_it(
+def test_no_child_process_outlives_the_demo(
     environment: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,7 +68,7 @@ def test_nothing_outlives_it(
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the processes whose environment names a directory (but not this one)."""
+    """Return other processes whose environment names a directory."""
     if not os.path.isdir("/proc/self"):
         pytest.skip("no /proc to look for processes in")
     found = []
@@ -93,7 +93,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.spark
-def test_a_spark_query_beside_the_clients(environment: None) -> None:
+def test_the_demo_with_a_spark_query(environment: None) -> None:
     done = subprocess.run(
         [*COMMAND, "demo", "--seconds=20", "--plain", "--spark"],
         capture_output=True,
@@ -110,7 +110,7 @@ def test_a_spark_query_beside_the_clients(environment: None) -> None:
     assert "Spark" not in broken, broken
 
 
-def test_without_pyspark_the_demo_says_what_to_install(
+def test_the_demo_without_pyspark_names_the_extra(
     environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = tmp_path / "pyspark.py"

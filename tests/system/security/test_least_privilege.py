@@ -14,7 +14,7 @@ import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start
 from kinesumer.wire.table_definition import STATE_STORE
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.system.security.conftest import (
     EXTERNAL_ID,
     INITIALIZING,
@@ -131,7 +131,7 @@ def test_status_names_the_one_action_that_it_lacks(
         result = run("status", "--app", "app", "--json")
         if removed.action.startswith("dynamodb:"):
             assert result.exit_code == 1
-            assert f"{removed.action} on table {STATE_STORE}" in words(result)
+            assert f"{removed.action} on table {STATE_STORE}" in error_text(result)
             continue
         for stream in json.loads(result.output)["streams"]:
             if stream["stream_arn"] != accounts.payments:
@@ -219,12 +219,12 @@ def test_init_names_the_one_action_that_it_lacks(
     accounts.enforce(INITIALIZING, removed)
     result = run("init", "--table", "other")
     assert result.exit_code == 1
-    assert f"access denied: {removed.action} on table other" in words(result)
+    assert f"access denied: {removed.action} on table other" in error_text(result)
 
 
 def test_a_consumer_may_not_create_the_table(accounts: Accounts, run: Run) -> None:
     accounts.enforce(READING)
-    assert "dynamodb:DescribeTable on table other" in words(
+    assert "dynamodb:DescribeTable on table other" in error_text(
         run("init", "--table", "other")
     )
     assert "dynamodb:CreateTable" not in json.dumps(document("consumer"))

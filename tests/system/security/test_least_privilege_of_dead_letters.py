@@ -28,7 +28,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import FatalError
 from kinesumer.wire.table_definition import STATE_STORE
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.system.security.conftest import ELSEWHERE, QUICK, USER, Accounts
 from tests.system.security.documents import (
     Document,
@@ -209,7 +209,9 @@ def test_letters_of_a_stream_are_kept_and_put_back_with_their_policies(
             accounts.aws.allow()
             accounts.enforce({USER: "redrive"}, removed)
             listed = run("dlq", "list", target)
-            assert f"{removed.action} on {target.partition(':')[2]}" in words(listed)
+            assert f"{removed.action} on {target.partition(':')[2]}" in error_text(
+                listed
+            )
 
 
 def test_a_client_names_what_it_lacks_to_keep_letters(

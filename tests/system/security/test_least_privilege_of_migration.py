@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.integration.cli.lease_table import LEASES, lease
 from tests.system.security.conftest import READING, USER
 from tests.system.security.documents import grants
@@ -41,4 +41,4 @@ def test_it_names_the_one_action_that_it_lacks(accounts: Accounts, run: Run) -> 
         accounts.enforce(READING)
         accounts.enforce({USER: "kcl-migration"}, removed)
         refused = run("export", *KCL)
-        assert f"{removed.action} on table {LEASES}" in words(refused)
+        assert f"{removed.action} on table {LEASES}" in error_text(refused)

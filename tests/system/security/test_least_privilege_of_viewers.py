@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer import Kinesumer, Start
 from kinesumer.wire.table_definition import STATE_STORE
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.system.security.conftest import EXTERNAL_ID, QUICK, USER, Accounts
 from tests.system.security.documents import grants
 
@@ -57,7 +57,7 @@ def test_a_viewer_is_told_of_the_one_action_that_is_missing(
         accounts.enforce(VIEWING, removed)
         if removed.action.startswith("dynamodb:"):
             refused = run("metrics", "--once", *options)
-            assert f"{removed.action} on table {STATE_STORE}" in words(refused)
+            assert f"{removed.action} on table {STATE_STORE}" in error_text(refused)
         else:
             command = "verify" if removed.action == "kinesis:ListShards" else "status"
             text = " ".join(run(command, *options).output.split())
@@ -70,4 +70,4 @@ def test_a_viewer_changes_nothing(
     begin(accounts)
     accounts.enforce(VIEWING)
     refused = run("pause", "--app=app", "--all")
-    assert "access denied: dynamodb:UpdateItem" in words(refused)
+    assert "access denied: dynamodb:UpdateItem" in error_text(refused)

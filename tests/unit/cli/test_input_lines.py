@@ -1,4 +1,4 @@
-"""Lines of standard input: whole ones only, whenever it ends."""
+"""Lines of a file or a pipe."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_the_last_line_needs_no_line_end(tmp_path: Path) -> None:
+async def test_the_last_line_may_lack_a_line_end(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"one\ntwo")
     portions = [portion async for portion in InputLines(str(file))]
     assert portions == [[b"one"], [b"two"]]
 
 
-async def test_a_line_that_was_read_in_part_is_none_when_it_is_stopped(
+async def test_an_incomplete_line_is_dropped_when_stopped(
     tmp_path: Path,
 ) -> None:
     pipe = tmp_path / "pipe"

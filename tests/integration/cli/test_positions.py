@@ -1,4 +1,4 @@
-"""``kinesumer import`` and ``export``: files of positions, and KCL lease tables."""
+"""``kinesumer import`` and ``export``: position files, and KCL lease tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 from tests.integration.cli.lease_table import LEASES, lease
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ KCL = ("kcl", LEASES, "--stream=orders", "--look=0")
 
 @pytest.fixture
 def numbers(aws: EmbeddedAws) -> list[str]:
-    """A table, two shards with a record each, and a KCL fleet that read both."""
+    """Create a table, two shards with a record each, and a KCL fleet's leases."""
     aws.create_table()
     aws.create_stream("orders", 2)
     found = [aws.put("orders", b"o", "k", explicit_hash_key=at)[1] for at in (0, HALF)]
@@ -43,7 +43,7 @@ def positions(run: Run, app: str, *options: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_positions_go_from_a_kcl_fleet_to_an_app_to_a_file_to_another_app(
+def test_positions_move_from_a_kcl_fleet_to_an_app_to_a_file_to_another_app(
     numbers: list[str], run: Run, tmp_path: Path
 ) -> None:
     done = run("import", *KCL, "--app=a", "--yes")
@@ -65,7 +65,7 @@ def full_disk(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_file_that_cant_be_written_whole_stays_as_it_was(
+def test_a_file_is_replaced_only_when_it_is_complete(
     numbers: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -83,7 +83,7 @@ def test_a_file_that_cant_be_written_whole_stays_as_it_was(
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_what_is_no_file_is_written_into_and_not_replaced(
+def test_a_pipe_is_written_to_and_not_replaced(
     numbers: list[str], run: Run, tmp_path: Path
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -96,7 +96,7 @@ def test_what_is_no_file_is_written_into_and_not_replaced(
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_file_puts_an_app_back_and_tells_what_changes(
+def test_an_import_shows_its_changes_and_moves_an_app_back(
     aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -144,7 +144,7 @@ def test_a_file_puts_an_app_back_and_tells_what_changes(
 
 
 @pytest.mark.parametrize("command", ["import", "export"])
-def test_the_help_tells_the_options_of_the_command_that_needs_no_name(
+def test_the_help_has_the_options_of_the_default_command(
     run: Run, command: str
 ) -> None:
     told = run(command, "--help").output
@@ -152,18 +152,16 @@ def test_the_help_tells_the_options_of_the_command_that_needs_no_name(
     assert "\n  kcl " in told
 
 
-def test_nothing_is_written_without_being_asked_for(
-    numbers: list[str], run: Run
-) -> None:
+def test_an_import_needs_a_confirmation(numbers: list[str], run: Run) -> None:
     refused = run("import", *KCL, "--app=a")
     assert refused.exit_code == 2
-    assert "pass --yes" in words(refused)
+    assert "pass --yes" in error_text(refused)
     refused = run("export", "--app=a")
     assert refused.exit_code == 1
-    assert "knows no app 'a'" in words(refused)
+    assert "knows no app 'a'" in error_text(refused)
 
 
-def test_leases_go_back_to_the_fleet(
+def test_positions_are_exported_to_the_fleets_leases(
     aws: EmbeddedAws, numbers: list[str], run: Run
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -197,14 +195,14 @@ def test_leases_go_back_to_the_fleet(
         ('{"kind": "kinesumer-positions", "version": 2}', "Invalid enum value 2"),
     ],
 )
-def test_what_is_no_file_of_positions_is_refused(
+def test_a_file_without_positions_is_refused(
     numbers: list[str], run: Run, tmp_path: Path, content: str, text: str
 ) -> None:
     path = tmp_path / "positions.json"
     path.write_text(content)
     refused = run("import", str(path), "--app=a", "--yes")
     assert refused.exit_code == 2
-    assert text in words(refused)
+    assert text in error_text(refused)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +216,7 @@ def test_what_is_no_file_of_positions_is_refused(
         ({"end": True}, "unknown field `end`"),
     ],
 )
-def test_positions_that_make_no_sense_are_refused(
+def test_invalid_positions_are_refused(
     numbers: list[str], run: Run, tmp_path: Path, changes: dict[str, Any], text: str
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -228,10 +226,10 @@ def test_positions_that_make_no_sense_are_refused(
     path.write_text(json.dumps(found))
     refused = run("import", str(path), "--app=b", "--yes")
     assert refused.exit_code == 2
-    assert text in words(refused)
+    assert text in error_text(refused)
 
 
-def test_positions_of_a_stream_made_anew_are_refused(
+def test_positions_of_a_recreated_stream_are_refused(
     aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
 ) -> None:
     run("import", *KCL, "--app=a", "--yes")
@@ -241,12 +239,12 @@ def test_positions_of_a_stream_made_anew_are_refused(
     path.write_text(json.dumps(found))
     refused = run("import", str(path), "--app=b", "--yes")
     assert refused.exit_code == 1
-    assert f"stream {ORDERS} was made at" in words(refused)
+    assert f"stream {ORDERS} was made at" in error_text(refused)
     refused = run("import", str(path), "--app=b", "--stream=clicks")
-    assert "there is no stream clicks in it" in words(refused)
+    assert "there is no stream clicks in it" in error_text(refused)
 
 
-def test_a_problem_is_told_and_nothing_is_written(
+def test_nothing_is_written_if_there_is_a_problem(
     aws: EmbeddedAws, numbers: list[str], run: Run
 ) -> None:
     row = lease(S0, "AT_TIMESTAMP")
@@ -255,23 +253,21 @@ def test_a_problem_is_told_and_nothing_is_written(
     refused = run("import", *KCL, "--app=a", "--yes")
     assert refused.exit_code == 1
     assert f"  ! {S0}: its lease is AT_TIMESTAMP" in refused.stdout
-    assert "nothing was written" in words(refused)
+    assert "nothing was written" in error_text(refused)
     report = json.loads(run("import", *KCL, "--app=a", "--json").stdout)
     assert (report["written"], len(report["problems"])) == (False, 1)
     done = run("import", *KCL, "--app=a", "--yes", "--start-at=2h")
     assert "written and verified" in done.stdout
 
 
-def test_a_table_that_is_no_lease_table_is_refused(
-    numbers: list[str], run: Run
-) -> None:
+def test_a_table_without_leases_is_refused(numbers: list[str], run: Run) -> None:
     missing = run("import", "kcl", "nothing", "--app=a", "--stream=orders")
     assert missing.exit_code == 2
-    assert "table nothing doesn't exist" in words(missing)
+    assert "table nothing doesn't exist" in error_text(missing)
     run("import", *KCL, "--app=a", "--yes")
     other = run("import", "kcl", "kinesumer-state-store", "--app=a", "--stream=orders")
     assert other.exit_code == 2
-    assert "isn't that of a lease" in words(other)
+    assert "isn't that of a lease" in error_text(other)
 
 
 def test_a_lease_table_is_read_page_by_page(

@@ -1,4 +1,4 @@
-"""What is asked for wrongly is refused before anything is done, with status 2."""
+"""Wrong use of the command is refused with status 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.cli import options
-from tests.integration.cli.conftest import words
+from tests.integration.cli.conftest import error_text
 
 if TYPE_CHECKING:
     from tests.integration.cli.conftest import Run
@@ -22,13 +22,13 @@ def test_the_help_lists_every_command(run: Run) -> None:
         assert run(name, "--help").exit_code == 0
 
 
-def test_an_unknown_command(run: Run) -> None:
+def test_an_unknown_command_is_named(run: Run) -> None:
     result = run("cosume")
     assert result.exit_code == 2
     assert "No such command 'cosume'" in result.stderr
 
 
-def test_the_app_has_to_be_named(run: Run) -> None:
+def test_the_app_is_required(run: Run) -> None:
     result = run("consume", "orders")
     assert result.exit_code == 2
     assert "Missing option '--app' (env var: 'KINESUMER_APP')" in result.stderr
@@ -38,10 +38,10 @@ def test_app_and_table_may_come_from_the_environment(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KINESUMER_APP", "a#b")
-    assert "app='a#b' contains '#'" in words(run("consume", "orders"))
+    assert "app='a#b' contains '#'" in error_text(run("consume", "orders"))
     monkeypatch.setenv("KINESUMER_APP", "a")
     monkeypatch.setenv("KINESUMER_TABLE", "t#b")
-    assert "table='t#b' contains '#'" in words(run("consume", "orders"))
+    assert "table='t#b' contains '#'" in error_text(run("consume", "orders"))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_wrong_use(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     result = run(*arguments)
     assert result.exit_code == 2, result.stderr
-    assert problem in words(result)
+    assert problem in error_text(result)
 
 
 def test_the_traceback_is_shown_only_for_debugging(run: Run) -> None:
@@ -81,7 +81,7 @@ def test_the_traceback_is_shown_only_for_debugging(run: Run) -> None:
     assert "ConfigurationError: app='a#b'" in result.stderr
 
 
-def test_a_fault_of_our_own_is_one_line_too(
+def test_an_unexpected_error_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -90,31 +90,35 @@ def test_a_fault_of_our_own_is_one_line_too(
     monkeypatch.setattr("kinesumer.cli.consume._streams", broken)
     result = run("consume", "s", "--app=a")
     assert result.exit_code == 1
-    assert words(result).startswith("error: unexpected RuntimeError: two lines; run")
+    assert error_text(result).startswith(
+        "error: unexpected RuntimeError: two lines; run"
+    )
 
 
-def test_telemetry_without_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telemetry_without_its_extra_names_the_extra(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch, "opentelemetry.sdk")
     result = run("consume", "s", "--app=a", "--metrics-console")
     assert result.exit_code == 2
-    assert "pip install 'kinesumer[otel]'" in words(result)
+    assert "pip install 'kinesumer[otel]'" in error_text(result)
 
 
 @pytest.mark.parametrize("command", ["local", "demo"])
-def test_the_embedded_aws_without_its_extra(
+def test_the_embedded_aws_without_its_extra_names_the_extra(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     for module in ("kinesumer.local.server", "kinesumer.demo.command"):
         monkeypatch.setattr(f"{module}.find_spec", lambda _: None)
     result = run(command)
     assert result.exit_code == 2
-    assert "pip install 'kinesumer[local]'" in words(result)
+    assert "pip install 'kinesumer[local]'" in error_text(result)
 
 
 @pytest.mark.parametrize(
     "arguments", [["--seconds=5"], ["--clients=0"], ["--shards=0"], ["--rate=0"]]
 )
-def test_a_demo_that_cannot_be(run: Run, arguments: list[str]) -> None:
+def test_impossible_demo_options_are_wrong_use(run: Run, arguments: list[str]) -> None:
     assert run("demo", *arguments).exit_code == 2
 
 
@@ -125,7 +129,7 @@ def test_the_default_table_is_that_of_the_schema() -> None:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let a package be missing."""
+    """Make imports of a package fail."""
     real = builtins.__import__
 
     def missing(module: str, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The commands that change groups: what they print, ask and refuse."""
+"""``pause``, ``resume``, ``drain``, ``seek`` and ``reset``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def one(aws: EmbeddedAws, start: Callable[..., Process]) -> Process:
-    """A client that has consumed a stream of two shards."""
+    """Start a client that has consumed a stream of two shards."""
     aws.create_table()
     aws.create_stream("orders", 2)
     for number in range(10):
@@ -39,8 +39,8 @@ def one(aws: EmbeddedAws, start: Callable[..., Process]) -> Process:
     return process
 
 
-def test_a_group_at_rest_is_paused_sought_and_reset(
-    left: EmbeddedAws, run: Run
+def test_pause_seek_and_reset_without_clients(
+    stopped_app: EmbeddedAws, run: Run
 ) -> None:
     at = ("--app=a", "--stream=orders")
     paused = json.loads(run("pause", *at, "--reason=bad", "--json").output)
@@ -93,7 +93,7 @@ def test_a_group_at_rest_is_paused_sought_and_reset(
 
 
 def refused_of(run: Run, *at: str) -> str:
-    """Return what is told before a seek is confirmed, where nobody can confirm."""
+    """Return the output of a seek that can't be confirmed."""
     return run("seek", *at, "--to=TRIM_HORIZON").stdout
 
 
@@ -114,7 +114,7 @@ def _reset(run: Run, same: dict[str, Any]) -> None:
     assert (gone.exit_code, "holds nothing of app 'a'" in gone.stderr) == (2, True)
 
 
-def test_a_live_client_is_seen_and_waited_for(one: Process, run: Run) -> None:
+def test_pause_and_drain_wait_for_a_live_client(one: Process, run: Run) -> None:
     one.send_signal(signal.SIGSTOP)
     late = run("pause", "--app=a", "--all", "--wait=0.1", "--json")
     one.send_signal(signal.SIGCONT)
@@ -147,7 +147,7 @@ def test_a_live_client_is_seen_and_waited_for(one: Process, run: Run) -> None:
     assert "clients of app 'a' are alive: one; stop them first" in alive.stderr
 
 
-def test_who_seeks_beside_another_is_told(
+def test_a_concurrent_seek_is_reported(
     one: Process, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one.send_signal(signal.SIGKILL)
@@ -185,7 +185,7 @@ def test_who_seeks_beside_another_is_told(
         (["reset"], "holds nothing of app 'b'"),
     ],
 )
-def test_what_cant_be_done_is_said(
+def test_impossible_changes_are_refused(
     aws: EmbeddedAws, run: Run, arguments: list[str], said: str
 ) -> None:
     aws.create_table()

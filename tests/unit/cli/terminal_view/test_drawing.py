@@ -1,5 +1,4 @@
-"""The picture of ``status --watch``: any fleet, in any terminal, with or without
-colours."""
+"""The picture of ``status --watch`` with and without colours."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def arn(name: str = "orders") -> str:
 
 
 def shard(number: int, first: int, last: int, owner: str = "", **more: Any) -> ShardRow:
-    """Make a row for sixteenths of the hash space, first to last."""
+    """Return a row for sixteenths of the hash space, first to last."""
     stream = more.pop("stream", "orders")
     fields: dict[str, Any] = {"ready": True, **more}
     return ShardRow(
@@ -60,7 +59,7 @@ def seen(
     behind: Sequence[int] = (),
     **more: Any,
 ) -> State:
-    """Return the model of a fleet led by its first member; colours are a, b, c…"""
+    """Return the state of a fleet. Its first member leads; letters are a, b, c…"""
     pages: dict[str, list[ShardRow]] = {}
     for row in shards:
         pages.setdefault(row.key.stream_arn, []).append(row)
@@ -78,7 +77,7 @@ def seen(
 
 
 def picture(state: State, frame: Frame = WIDE) -> str:
-    """Return the picture as text, as a terminal of this width cuts it."""
+    """Return the picture as text, cut at the frame's width."""
     lines = [line.plain[: frame.width].rstrip() for line in draw(state, frame)]
     return "\n".join(lines)
 
@@ -91,7 +90,7 @@ CALM = seen(
 )
 
 
-def test_a_calm_fleet_in_letters() -> None:
+def test_a_healthy_fleet_in_letters() -> None:
     assert picture(CALM) == (
         """\
 billing  45.0 s behind · 3 of 3 shards consumed · 2 clients · 08:00:00 UTC · tab
@@ -106,7 +105,7 @@ orders (000000000000, us-east-1)  45.0 s behind · 3 shards: 3 owned
     )
 
 
-def test_a_split_shows_children_under_their_parent_until_it_is_read() -> None:
+def test_children_are_below_their_parent_until_it_has_ended() -> None:
     parent = shard(0, 0, 15, "left")
     children = [
         shard(1, 0, 7, ready=False, parents=frozenset({parent.key.shard_id})),
@@ -120,7 +119,7 @@ children |---------------|---------------
     )
 
 
-def test_what_nobody_consumes_stands_out_and_a_move_says_where_to() -> None:
+def test_unconsumed_and_moving_shards_are_marked() -> None:
     rows = [
         shard(0, 0, 3, "left"),
         shard(1, 4, 7, "right"),
@@ -140,7 +139,7 @@ def test_what_nobody_consumes_stands_out_and_a_move_says_where_to() -> None:
     )
 
 
-def test_a_pause_says_why() -> None:
+def test_a_pause_is_drawn_with_its_reason() -> None:
     rows = [shard(0, 0, 7, "left"), shard(1, 8, 15, paused=True, pause_reason="x")]
     found = seen(TWO, rows)
     assert "2 shards consumed · 1 paused" in picture(found)
@@ -154,7 +153,7 @@ def test_a_pause_says_why() -> None:
 
 
 def bands(found: State, width: int) -> str:
-    """Return the lines of shards and plan only."""
+    """Return only the lines of shards, children and plan."""
     lines = picture(found, Frame(width, None, ASCII)).splitlines()
     return "\n".join(
         line
@@ -194,7 +193,7 @@ def crowd(shards: int, clients: int) -> State:
     return seen(members, rows, [number % 2 * 7_000 for number in range(shards)])
 
 
-def test_five_shards_have_boundaries_and_a_thousand_share_columns() -> None:
+def test_few_shards_have_edges_and_many_share_columns() -> None:
     assert bands(crowd(5, 2), 40) == (
         """\
   shards |aaaaa|aaaaa|aaaaaa|bbbbb|bbbbb
@@ -207,12 +206,12 @@ def test_five_shards_have_boundaries_and_a_thousand_share_columns() -> None:
     )
 
 
-def test_the_slowest_shard_of_a_column_gives_the_height() -> None:
+def test_the_slowest_shard_of_a_column_sets_its_height() -> None:
     lag = next(line for line in picture(crowd(1000, 4)).splitlines() if " lag " in line)
     assert lag.split() == ["lag", "3" * 71]
 
 
-def test_one_shard_without_an_owner_is_seen_among_a_thousand() -> None:
+def test_one_unowned_shard_among_a_thousand_is_visible() -> None:
     step = HASH_KEYS // 1000
     rows = [
         ShardRow(
@@ -230,7 +229,7 @@ def test_one_shard_without_an_owner_is_seen_among_a_thousand() -> None:
     assert line.count("?") == 1
 
 
-def test_members_say_whether_they_lead_and_where_they_run() -> None:
+def test_members_have_their_role_and_label() -> None:
     members = [
         member("left", 0, 7, label="us-east-1a"),
         member("right", 8, 15, range=None, index=None, state="leaving"),
@@ -245,7 +244,7 @@ def test_members_say_whether_they_lead_and_where_they_run() -> None:
     }
 
 
-def test_members_in_trouble_come_first_where_not_all_fit() -> None:
+def test_members_in_trouble_come_first() -> None:
     found = crowd(64, 40)
     members = list(found.members)
     members[30] = replace(members[30], states=["silent"])
@@ -264,9 +263,7 @@ def test_members_in_trouble_come_first_where_not_all_fit() -> None:
 
 @pytest.mark.parametrize("height", [6, 10, 16, 24, 60])
 @pytest.mark.parametrize("streams", [1, 3, 12, 40])
-def test_the_picture_never_is_higher_than_the_terminal(
-    height: int, streams: int
-) -> None:
+def test_the_picture_fits_the_terminal(height: int, streams: int) -> None:
     names = [f"stream-{number:02}" for number in range(streams)]
     rows = [shard(0, 0, 15, "left", stream=name) for name in names]
     found = seen(TWO, rows)
@@ -281,14 +278,14 @@ def test_streams_that_dont_fit_are_counted() -> None:
     assert "… and 30 more streams: a taller terminal shows them" in text
 
 
-def test_with_little_room_a_stream_is_one_line() -> None:
+def test_a_small_terminal_gives_one_line_per_stream() -> None:
     rows = [shard(0, 0, 15, "left", stream=f"s{number}") for number in range(4)]
     text = picture(seen(TWO, rows), Frame(40, 12, ASCII))
     assert "      s0 |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" in text
     assert "plan" not in text
 
 
-def test_the_last_hour_stands_beneath_a_stream() -> None:
+def test_the_last_hour_is_below_a_stream() -> None:
     times = [int(NOW) - 60 * ago for ago in (59, 30, 1, 0)]
     history = History(
         times=times,
@@ -306,7 +303,7 @@ def test_the_last_hour_stands_beneath_a_stream() -> None:
     )
 
 
-def test_the_latest_event_is_on_top_and_old_ones_go() -> None:
+def test_the_latest_events_are_on_top() -> None:
     events = [
         Event(kind="joined", text=f"c{number} joined", at=NOW + number, number=number)
         for number in range(30)
@@ -316,7 +313,7 @@ def test_the_latest_event_is_on_top_and_old_ones_go() -> None:
     assert lines[-1] == "08:00:10 c10 joined"
 
 
-def test_problems_and_trouble_are_said_before_all_else() -> None:
+def test_problems_come_first() -> None:
     found = seen([], [shard(0, 0, 15)], trouble="the table doesn't answer")
     lines = picture(found).splitlines()
     assert lines[1] == "! the table doesn't answer"
@@ -324,7 +321,7 @@ def test_problems_and_trouble_are_said_before_all_else() -> None:
     assert lines[3] == "no client is alive"
 
 
-def test_names_of_others_cannot_move_the_cursor() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     evil = "\x1b[2J\x1b[H evil\n"
     found = seen(
         [member(evil, 0, 15)],
@@ -336,12 +333,12 @@ def test_names_of_others_cannot_move_the_cursor() -> None:
     assert "\\x1b[2J" in text
 
 
-def test_every_client_has_a_letter_and_a_colour_of_its_own() -> None:
+def test_every_slot_has_its_own_letter_and_colour() -> None:
     slots = HUES * PATTERNS
     assert len({colour(slot) for slot in range(slots)}) == len(LETTERS) == slots
 
 
-def test_wide_names_keep_the_columns_straight() -> None:
+def test_wide_characters_keep_the_columns_aligned() -> None:
     members = [member("店舗", 0, 7), member("right", 8, 15)]
     found = seen(members, [shard(0, 0, 15, "right")])
     plan = next(line for line in draw(found, WIDE) if "plan" in line.plain)
@@ -359,5 +356,5 @@ def test_wide_names_keep_the_columns_straight() -> None:
         (259_200_000, "3.0 d"),
     ],
 )
-def test_times_are_said_as_people_say_them(millis: int, text: str) -> None:
+def test_durations_have_a_suitable_unit(millis: int, text: str) -> None:
     assert duration(millis) == text

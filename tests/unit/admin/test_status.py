@@ -1,4 +1,4 @@
-"""What ``status`` tells of rows, and the shape of its JSON."""
+"""The report of ``status``: its JSON, and its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
-from kinesumer.cli.report_tables import show_status
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import (
     GroupRow,
@@ -94,7 +93,7 @@ SHAPE: dict[str, Any] = {
     ],
     "problems": [TEXT],
 }
-"""Types; in a tuple those that are allowed, in a list that of each element."""
+"""Types: a tuple lists the allowed ones, a list has that of its elements."""
 
 
 def member(
@@ -154,7 +153,7 @@ def test_each_state_of_a_shard() -> None:
     ]
 
 
-def test_problems_are_said_in_words() -> None:
+def test_problems_are_described() -> None:
     assert report("app", "table", FOUND, LAGS, SILENT)["problems"] == [
         "b looks stalled: its heartbeat is unchanged for 7.0 s",
         "b is degraded: it can't reach Kinesis",
@@ -163,7 +162,7 @@ def test_problems_are_said_in_words() -> None:
     ]
 
 
-def test_a_leader_that_is_dead_leads_nobody() -> None:
+def test_a_dead_leader_does_not_lead() -> None:
     found = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
     told = report("app", "table", found, LAGS, SILENT)
     assert told["leader"] is None
@@ -179,14 +178,14 @@ def test_the_lag_of_a_stream_is_that_of_its_slowest_shard() -> None:
     assert stream["lag_problem"] == "access denied"
 
 
-def test_retention_is_told_where_kinesis_was_asked() -> None:
+def test_retention_is_reported_if_lags_were_read() -> None:
     stream = report("app", "table", FOUND, LAGS, SILENT)["streams"][0]
     assert stream["retention_hours"] == 48
     stream = report("app", "table", FOUND, Lags({}, {}), SILENT)["streams"][0]
     assert stream["retention_hours"] is None
 
 
-def test_a_pause_is_told_with_its_reason_where_it_is_and_of_each_shard() -> None:
+def test_a_pause_is_reported_with_its_reason_for_its_target_and_each_shard() -> None:
     group = GroupRow("g", paused=True, pause_reason="all of it")
     [stream] = FOUND.streams
     stopped = stream._replace(paused=True, pause_reason="bad data")
@@ -204,13 +203,13 @@ def test_a_pause_is_told_with_its_reason_where_it_is_and_of_each_shard() -> None
     assert (told["paused"], told["streams"][0]["paused"]) == (False, False)
 
 
-def test_shards_that_are_paused_are_no_problem() -> None:
+def test_paused_shards_are_not_a_problem() -> None:
     found = replace(FOUND, group=GroupRow("g", paused=True))
     problems = report("app", "table", found, LAGS, SILENT)["problems"]
     assert not [text for text in problems if "shardId" in text]
 
 
-def test_that_all_clients_are_drained_is_a_problem() -> None:
+def test_a_problem_is_reported_if_all_clients_are_drained() -> None:
     drained = [member("a", drained=True), member("gone", dead=True)]
     found = replace(FOUND, members=[*drained, member("b")])
     assert "drained" not in str(report("app", "table", found, LAGS, SILENT)["problems"])
@@ -218,41 +217,13 @@ def test_that_all_clients_are_drained_is_a_problem() -> None:
     assert "all clients are drained: no client may consume" in told["problems"]
 
 
-def test_that_a_reset_was_cut_off_is_a_problem() -> None:
+def test_an_interrupted_reset_is_a_problem() -> None:
     found = replace(FOUND, group=GroupRow("g", resetting=True))
     problems = report("app", "table", found, LAGS, SILENT)["problems"]
     assert any("kinesumer reset again" in text for text in problems)
 
 
-def test_people_see_what_is_paused_and_drained(capsys: Any) -> None:
-    group = GroupRow("g", paused=True, pause_reason="night work")
-    [stream] = FOUND.streams
-    found = replace(
-        FOUND,
-        group=group,
-        streams=[stream._replace(paused=True)],
-        members=[member("a", drained=True)],
-    )
-    show_status(report("app", "table", found, LAGS, SILENT))
-    text = capsys.readouterr().out
-    assert "all streams are paused: night work" in text
-    assert "1 ended shards; paused" in " ".join(text.split())
-    assert "drained" in text
-    assert "orphaned, paused" in text
-
-
-def test_narrow_terminals_cut_no_names_off(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "40")
-    show_status(report("app", "table", FOUND, LAGS, SILENT))
-    told = capsys.readouterr().out
-    shown = [row for row in FOUND.shards[ARN] if not row.ended]
-    assert shown
-    assert all(row.key.shard_id in told for row in shown)
-    assert "…  " not in told
-
-
-def test_the_json_has_the_shape_that_is_documented() -> None:
+def test_the_json_has_the_documented_shape() -> None:
     told = json.loads(json.dumps(report("app", "table", FOUND, LAGS, SILENT)))
     assert list(mismatches(told, SHAPE, "report")) == []
 
@@ -264,17 +235,8 @@ def test_every_field_is_documented() -> None:
         assert f"`{name}`" in text, name
 
 
-def test_people_get_a_picture_of_it(capsys: Any) -> None:
-    show_status(report("app", "table", FOUND, LAGS, SILENT))
-    text = capsys.readouterr().out
-    assert "shardId-1" in text
-    assert "none → a" in text
-    assert "1.5 s" in text
-    assert "! b looks stalled" in text
-
-
 def mismatches(value: Any, shape: Any, where: str) -> list[str]:
-    """Return where a value hasn't its shape; object fields that may lack are states."""
+    """Return where a value differs from its shape."""
     if isinstance(shape, tuple):
         if value is None:
             return [] if None in shape else [where]
@@ -293,7 +255,7 @@ def mismatches(value: Any, shape: Any, where: str) -> list[str]:
 
 
 def names(shape: Any) -> set[str]:
-    """Return all names of fields."""
+    """Return the names of all fields."""
     if isinstance(shape, dict):
         return set(shape).union(*(names(part) for part in shape.values()))
     if isinstance(shape, list | tuple):

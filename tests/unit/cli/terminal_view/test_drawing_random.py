@@ -1,4 +1,4 @@
-"""Whatever rows say, and however large a terminal is, there is a picture that fits."""
+"""Pictures of random fleets in terminals of random sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kinesumer.cli.terminal_view.drawing import MIN_WIDTH, Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
-from tests.unit.cli.test_terminal_view import member, seen, shard
+from tests.unit.cli.terminal_view.test_drawing import member, seen, shard
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow, ShardRow
@@ -21,7 +21,7 @@ PLACES = st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted)
 
 @st.composite
 def members(draw_: st.DrawFn) -> list[MemberRow]:
-    """Some clients: some without a range, some whose ranges overlap."""
+    """Draw clients: some without a range, some with overlapping ranges."""
     names = draw_(st.lists(st.sampled_from(NAMES), unique=True))
     found = []
     for name in names:
@@ -33,7 +33,7 @@ def members(draw_: st.DrawFn) -> list[MemberRow]:
 
 @st.composite
 def shards(draw_: st.DrawFn) -> list[ShardRow]:
-    """Some shards of some streams: gaps, overlaps, parents in a circle."""
+    """Draw shards with gaps, overlaps, and circles of parents."""
     found = []
     for number in range(draw_(st.integers(0, 12))):
         first, last = draw_(PLACES)
@@ -65,7 +65,7 @@ def shards(draw_: st.DrawFn) -> list[ShardRow]:
     st.none() | st.integers(1, 70),
     st.sampled_from([ASCII, Glyphs(), Glyphs(fill=True)]),
 )
-def test_there_is_a_picture_of_anything_and_it_fits(
+def test_any_fleet_has_a_picture_that_fits(
     who: list[MemberRow],
     what: list[ShardRow],
     behind: list[int],
