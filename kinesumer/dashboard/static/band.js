@@ -12,7 +12,7 @@ const GRID = [[1000, "1 s"], [60_000, "1 min"], [3_600_000, "1 h"]];
 const eased = (t) => (t < 0.5 ? 4 * t * t * t : 1 - (2 - 2 * t) ** 3 / 2);
 const between = (from, to, t) => from + (to - from) * t;
 
-/** Draws a band, and moves what has changed to where it belongs. */
+/** Draws a band, and animates its changes. */
 export class Band {
   constructor(canvas, view) {
     this.canvas = canvas;
@@ -31,7 +31,7 @@ export class Band {
     onTheme(() => this.redraw());
   }
 
-  /** Take over a newer state: what differs begins to move. */
+  /** Adopt a newer state, and animate the differences. */
   update(band, slots) {
     const now = performance.now();
     const first = this.band === null || calm.matches || document.hidden;
@@ -126,7 +126,7 @@ export class Band {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  /** Return where something lies, on whole pixels of the screen. */
+  /** Return an item's box, aligned to device pixels. */
   box(at) {
     const { left, full } = this.window;
     const snap = (value) => Math.round(value * this.ratio) / this.ratio;
@@ -161,7 +161,7 @@ export class Band {
     const context = this.context;
     let text = name;
     if (context.measureText(text).width > right - left) {
-      // Of names that begin alike, the end tells which is which.
+      // Names often share their beginning, so the end is shown.
       let end = name.length;
       while (end > 2 && context.measureText(`…${name.slice(-end)}`).width > right - left) end--;
       text = `…${name.slice(-end)}`;
@@ -187,7 +187,7 @@ export class Band {
     }
   }
 
-  /** Name the lines of the grid, over the bars. */
+  /** Label the grid lines, above the bars. */
   drawScale() {
     const context = this.context;
     const ground = place.RANGES + place.LAG;
@@ -206,7 +206,7 @@ export class Band {
     context.font = `12px ${colours().sans}`;
   }
 
-  /** Shade the way from a parent down to a child that waits for it. */
+  /** Shade the area from a parent down to a waiting child. */
   drawDescent(entry, at, box) {
     if (!entry.item.lane) return;
     const context = this.context;
@@ -284,7 +284,7 @@ export class Band {
     }
   }
 
-  /** Return what fills a shard. */
+  /** Return a shard's fill style. */
   style(item) {
     const context = this.context;
     const slot = (clientId) => this.slots.get(clientId) ?? 0;
@@ -296,7 +296,7 @@ export class Band {
     return filling(context, slot(item.owner));
   }
 
-  /** Wipe the old filling away, then let the edge glow for a moment. */
+  /** Wipe the old fill, then highlight the edge for a moment. */
   drawChange(entry, box, y, high, now) {
     const age = now - entry.changed;
     if (calm.matches || age > GLOW_MILLIS) return;
@@ -361,7 +361,7 @@ export class Band {
   }
 }
 
-/** Return what of a shard or range, if it changes, is shown as a change. */
+/** Return the properties of a shard or range whose changes are animated. */
 function look(item) {
   return `${item.owner} ${item.paused} ${item.state === "moving" ? "owned" : item.state} ${item.lane}`;
 }

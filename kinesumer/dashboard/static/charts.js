@@ -1,4 +1,4 @@
-// The last hour as lines, with the same figures in a table beneath.
+// Charts of the last hour, each with a table of the same values.
 
 import { h, keyed, say, svg } from "./dom.js";
 import { clock, count, duration, shown } from "./format.js";
@@ -6,7 +6,7 @@ import { clock, count, duration, shown } from "./format.js";
 const HOUR = 3600;
 const [WIDE, HIGH, LEFT, BOTTOM, TOP] = [600, 176, 56, 22, 8];
 
-/** A chart of one figure of every stream. */
+/** A chart with one line per stream. */
 export class Chart {
   constructor(title, { pick, now, text }) {
     this.pick = pick;
@@ -19,7 +19,7 @@ export class Chart {
       h("thead", {}, h("tr", {}, ...["Stream", "Now", "Highest", "At"].map(
         (text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), this.body);
     this.element = h("section", { class: "card chart", "aria-labelledby": id },
-      h("div", { class: "heading" }, h("h2", { id }, title), h("p", { class: "aside" }, "last hour, while watched")),
+      h("div", { class: "heading" }, h("h2", { id }, title), h("p", { class: "aside" }, "last hour, while a page was open")),
       this.drawing, this.table);
     new ResizeObserver(() => this.state && this.draw()).observe(this.drawing);
   }
@@ -95,7 +95,7 @@ export const RATE = {
 
 const GAP_SECONDS = 60;
 
-/** Return the parts of a line between which nobody looked, or nothing was known. */
+/** Return the parts of a line, split where values are missing. */
 function pieces(values, times) {
   const found = [];
   let last = -Infinity;
@@ -108,7 +108,7 @@ function pieces(values, times) {
   return found;
 }
 
-/** Return a round number at or above a value: of seconds and minutes for times. */
+/** Return a round number at or above a value; for times, round seconds or minutes. */
 function nice(value, isTime) {
   const steps = isTime ? [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400].map((s) => s * 1000) : [];
   const found = steps.find((step) => step >= value);

@@ -1,4 +1,4 @@
-// Changes: only where the server takes them, and only with the token from its link.
+// Changes, if the server accepts them and the page has the token from the printed link.
 
 import { dialog, h, keyed, say } from "./dom.js";
 import { shown } from "./format.js";
@@ -8,12 +8,12 @@ const TYPING_MILLIS = 700;
 let token = sessionStorage.getItem(KEPT);
 let refusal = "changes need the printed link";
 
-/** Exchange the printed link's invitation for the token, and forget the invitation. */
+/** Exchange the printed link's invitation for the token, once. */
 export async function enter() {
   const invitation = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!invitation) return;
   history.replaceState(null, "", location.pathname);
-  const answer = await ask("token", { invitation });
+  const answer = await post("token", { invitation });
   if (!answer.token) {
     refusal = answer.error;
     return;
@@ -22,28 +22,28 @@ export async function enter() {
   sessionStorage.setItem(KEPT, token);
 }
 
-/** Tell what this page may do: null if the server takes no changes. */
+/** Return in words whether this page may make changes. */
 export function permission(state) {
   if (!state.control) return "read-only";
   return token ? "changes allowed" : `read-only: ${refusal}`;
 }
 
-/** Tell whether this page may change anything. */
+/** Return whether this page may make changes. */
 export function mayChange(state) {
   return Boolean(state.control && token);
 }
 
-/** Fill a place with the buttons of what can be done to something. */
-export function actions(place, state, wanted, name) {
-  keyed(place, mayChange(state) ? wanted : [], ([text]) => text,
-    ([text]) => h("button", { type: "button", onclick: (event) => begin(event.currentTarget.wanted) }, text),
+/** Show the buttons of the possible changes in an element. */
+export function actions(place, state, requested, name) {
+  keyed(place, mayChange(state) ? requested : [], ([text]) => text,
+    ([text]) => h("button", { type: "button", onclick: (event) => begin(event.currentTarget.requested) }, text),
     (button, [text, change]) => {
-      button.wanted = { text, change, name: shown(name) };
+      button.requested = { text, change, name: shown(name) };
       button.setAttribute("aria-label", `${text} ${shown(name)}`);
     });
 }
 
-async function ask(path, body) {
+async function post(path, body) {
   const headers = { "Content-Type": "application/json" };
   if (token) headers["X-Kinesumer-Token"] = token;
   try {
@@ -55,43 +55,43 @@ async function ask(path, body) {
   }
 }
 
-/** Show what a change will do, and ask; a seek has to be told where to first. */
+/** Preview a change, and ask for confirmation; a seek first needs a position. */
 function begin({ text, change, name }) {
   const summary = h("p", { class: "summary", role: "status" });
   const changes = h("ul", { class: "changes", "aria-label": "What will change" });
   const failed = h("p", { class: "failed", role: "alert" });
   const go = h("button", { type: "submit", class: "main" }, `${text} ${name}`);
   const entry = field(change);
-  const form = h("form", {}, entry.element, entry.foretold ? summary : null, changes, failed, h("div", { class: "buttons" },
+  const form = h("form", {}, entry.element, entry.counts ? summary : null, changes, failed, h("div", { class: "buttons" },
     h("button", { type: "button", onclick: () => opened.close() }, "Cancel"), go));
   const opened = dialog(`${text} ${name}?`, form);
-  const wanted = () => ({ ...change, ...entry.read() });
+  const requested = () => ({ ...change, ...entry.read() });
   const forget = () => {
     go.disabled = true;
     say(failed, "");
     changes.replaceChildren();
     say(summary, entry.missing?.() ?? "");
   };
-  let asked = null;
+  let previewed = null;
   const preview = async () => {
-    if (asked === JSON.stringify(wanted())) return; // the field was left as it was
+    if (previewed === JSON.stringify(requested())) return; // the field is unchanged
     forget();
-    asked = entry.missing?.() ? null : JSON.stringify(wanted());
-    if (asked === null) return;
-    const mine = asked;
-    if (entry.foretold) say(summary, "Counting what is skipped and repeated …");
-    const told = await ask("preview", JSON.parse(mine));
-    if (asked !== mine) return; // it was entered anew meanwhile
-    changes.replaceChildren(...(told.lines ?? []).map((line) => h("li", {}, shown(line))));
-    say(summary, shown(told.summary ? `In total: ${told.summary}.` : ""));
-    say(failed, shown(told.error ?? ""));
-    go.disabled = !told.lines;
+    previewed = entry.missing?.() ? null : JSON.stringify(requested());
+    if (previewed === null) return;
+    const mine = previewed;
+    if (entry.counts) say(summary, "Counting what is skipped and repeated …");
+    const answer = await post("preview", JSON.parse(mine));
+    if (previewed !== mine) return; // the field has changed meanwhile
+    changes.replaceChildren(...(answer.lines ?? []).map((line) => h("li", {}, shown(line))));
+    say(summary, shown(answer.summary ? `In total: ${answer.summary}.` : ""));
+    say(failed, shown(answer.error ?? ""));
+    go.disabled = !answer.lines;
   };
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (go.disabled) return;
     go.disabled = true;
-    const done = await ask("change", wanted());
+    const done = await post("change", requested());
     if (done.error) {
       say(failed, shown(done.error));
       go.disabled = false;
@@ -100,11 +100,11 @@ function begin({ text, change, name }) {
     opened.close();
     say(document.getElementById("live"), shown(done.done));
   });
-  if (entry.foretold) {
+  if (entry.counts) {
     entry.element.addEventListener("change", preview);
     let typing;
     entry.element.addEventListener("input", () => {
-      asked = null; // what was told is of another place
+      previewed = null; // the shown preview is of another position
       forget();
       clearTimeout(typing);
       typing = setTimeout(preview, TYPING_MILLIS);
@@ -113,11 +113,11 @@ function begin({ text, change, name }) {
   preview();
 }
 
-/** Return what is to be entered for a change, if anything. */
+/** Return the input field of a change, if it needs one. */
 function field(change) {
   if (change.do === "pause") {
     const input = h("input", { name: "reason", maxlength: "200", autocomplete: "off" });
-    return { element: h("label", {}, "Why (for people, may be empty)", input), read: () => ({ reason: input.value }) };
+    return { element: h("label", {}, "Reason (optional)", input), read: () => ({ reason: input.value }) };
   }
   if (change.do !== "seek") return { element: null, read: () => ({}) };
   const input = h("input", { name: "to", required: true, autocomplete: "off", list: "places", spellcheck: "false" });
@@ -127,7 +127,7 @@ function field(change) {
   return {
     element: h("label", {}, `To: LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, how long ago like 2h${hint}`, input, places),
     read: () => ({ to: input.value.trim() }),
-    foretold: true,
-    missing: () => (input.value.trim() ? null : "Say where to read on. What is skipped or repeated is counted before you can confirm."),
+    counts: true,
+    missing: () => (input.value.trim() ? null : "Enter where to continue reading. Skipped and repeated records are counted before you can confirm."),
   };
 }

@@ -1,4 +1,4 @@
-// Building and keeping elements. Whatever comes from rows goes in as text, never as HTML.
+// Helpers for elements. Values of rows are inserted as text, never as HTML.
 
 /** Return an element; children are elements or text. */
 export function h(tag, properties = {}, ...children) {
@@ -16,7 +16,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Set a listener, a class or an attribute; null takes the attribute away. */
+/** Set a listener, a class or an attribute; null removes the attribute. */
 export function set(element, name, value) {
   if (name.startsWith("on")) {
     element.addEventListener(name.slice(2), value);
@@ -27,12 +27,12 @@ export function set(element, name, value) {
   }
 }
 
-/** Set an element's text if it differs: a screen reader hears changes only. */
+/** Set an element's text if it differs, since screen readers announce each change. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Make a parent's children those of the items, in order; what stays keeps its focus. */
+/** Match a parent's children to the items, in order; kept elements keep the focus. */
 export function keyed(parent, items, keyOf, create, update) {
   const known = parent.keyedChildren ?? new Map();
   const next = new Map();
@@ -50,12 +50,12 @@ export function keyed(parent, items, keyOf, create, update) {
   parent.keyedChildren = next;
 }
 
-/** Return a pill that says a state. */
+/** Return a pill with a state's name. */
 export function pill(text, tone) {
   return h("span", { class: "pill", "data-tone": tone }, text);
 }
 
-/** Return a modal dialog with a heading and what is to stand in it; Escape closes it. */
+/** Return a modal dialog with a heading and content; Escape closes it. */
 export function dialog(title, ...children) {
   const heading = h("h2", { id: "dialog-title" }, title);
   const opened = h("dialog", { "aria-labelledby": "dialog-title" }, heading, ...children);

@@ -1,4 +1,4 @@
-// What happened: a list for those who look, and the newest in words for those who listen.
+// Events: a visible list, and a live region with the newest for screen readers.
 
 import { h, keyed, pill, say } from "./dom.js";
 import { clock, shown } from "./format.js";
@@ -9,7 +9,7 @@ const TONES = {
 };
 const MOST_SPOKEN = 4;
 
-/** Makes the list of events, newest first. */
+/** The list of events, newest first. */
 export class Events {
   constructor(list, live) {
     this.list = list;
@@ -19,10 +19,10 @@ export class Events {
 
   update(state) {
     const fresh = this.heard === null ? [] : state.events.filter((event) => event.number > this.heard);
-    if (state.events.length && state.events.at(-1).number < (this.heard ?? 0)) this.heard = 0; // the server began anew
+    if (state.events.length && state.events.at(-1).number < (this.heard ?? 0)) this.heard = 0; // the server has restarted
     const newest = [...state.events].reverse();
     keyed(this.list, newest.length ? newest : [null], (event) => (event ? `${event.number} ${event.at}` : "none"),
-      (event) => (event ? this.item(event, fresh.includes(event)) : h("li", { class: "none" }, "Nothing has happened yet.")),
+      (event) => (event ? this.item(event, fresh.includes(event)) : h("li", { class: "none" }, "No events yet.")),
       () => {});
     this.heard = Math.max(this.heard ?? 0, state.events.at(-1)?.number ?? 0);
     if (fresh.length) this.speak(fresh);

@@ -1,4 +1,4 @@
-// Figures and names as text.
+// Formats of numbers, times and names.
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
@@ -18,32 +18,32 @@ export function duration(millis) {
   return parts.filter(Boolean).join(" ");
 }
 
-/** Return a number as a person reads it: 1,240 or 1.2 million. */
+/** Return a number for people: 1,240 or 1.2 million. */
 export function count(value) {
   if (value === null || value === undefined) return "unknown";
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} million`;
   return value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
 }
 
-/** Return a part of all as "6.25 %". */
+/** Return a share as "6.25 %". */
 export function percent(part) {
   const value = part * 100;
   return `${value.toFixed(value < 10 ? 2 : 1).replace(/\.?0+$/, "")} %`;
 }
 
-/** Return a shard's number: shardId-000000000012 is 12. */
+/** Return a shard's number: 12 for shardId-000000000012. */
 export function short(shardId) {
   const number = shardId.slice(shardId.lastIndexOf("-") + 1);
   return /^\d+$/.test(number) ? number.replace(/^0+(?=\d)/, "") : shown(shardId);
 }
 
-/** Return text of others fit for a line: what can't be seen is escaped. */
+/** Return text with invisible characters escaped. */
 export function shown(text) {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) =>
     `\\u{${character.codePointAt(0).toString(16)}}`);
 }
 
-/** Return seconds since 1970 as the reader's time of day. */
+/** Return a time, in seconds since 1970, as local time of day. */
 export function clock(seconds, withSeconds = true) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB", {
     hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined,

@@ -1,4 +1,4 @@
-// Where things lie in a band, in CSS pixels from the top.
+// The geometry of a band, in CSS pixels from the top.
 
 export const RANGES = 24; // names and brackets of the clients' ranges
 export const LAG = 72;
@@ -15,17 +15,17 @@ export function height(lanes) {
   return RANGES + LAG + BAND + (lanes - 1) * (GAP + LANE) + AXIS;
 }
 
-/** Return where a lane begins. */
+/** Return the top of a lane. */
 export function top(lane) {
   return RANGES + LAG + (lane ? BAND + GAP + (lane - 1) * (GAP + LANE) : 0);
 }
 
-/** Return how high a lane is. */
+/** Return the height of a lane. */
 export function thickness(lane) {
   return lane ? LANE : BAND;
 }
 
-/** Return how high lag stands: the same in every band, and a day is the top. */
+/** Return the height of a lag bar; the scale is the same in every band and ends at a day. */
 export function lagHeight(millis) {
   const part = Math.log1p((millis ?? 0) / BEGIN_MILLIS) / Math.log1p(DAY_MILLIS / BEGIN_MILLIS);
   return Math.min(part, 1) * LAG;

@@ -1,4 +1,4 @@
-// Follows the server's states, and lets each part of the page show its own.
+// Follow the server's states, and update each part of the page.
 
 import { Chart, LAG, RATE } from "./charts.js";
 import { actions, enter, mayChange, permission } from "./control.js";
@@ -32,7 +32,7 @@ function show(state) {
   showTotals(state);
   keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",
     (band) => {
-      if (!band) return h("p", { class: "card none" }, "Nobody has consumed a stream under this app's name yet.");
+      if (!band) return h("p", { class: "card none" }, "No client has consumed a stream under this app's name yet.");
       const card = new StreamCard(band);
       cards.set(band.stream_arn, card);
       return card.element;
@@ -50,7 +50,7 @@ function show(state) {
 
 function showNotices(state) {
   const found = [
-    ...(state.trouble ? [["trouble", `The rows can't be read, what you see is old: ${state.trouble}`]] : []),
+    ...(state.trouble ? [["trouble", `The rows can't be read, so this state is old: ${state.trouble}`]] : []),
     ...(state.paused ? [["paused", `Everything is paused${state.pause_reason ? `: ${state.pause_reason}` : ""}`]] : []),
     ...state.problems.map((text) => ["problem", text]),
   ];
@@ -65,7 +65,7 @@ function showTotals({ totals, leader }) {
     ["Shards read", count(totals.owned), ` of ${count(totals.shards)}`, totals.neglected > 0],
     ["Furthest behind", duration(totals.millis_behind)],
     ["Records a second", count(totals.records_per_second)],
-    ["Leader", leader === null ? "nobody" : shown(leader), "", leader === null && totals.clients > 0],
+    ["Leader", leader === null ? "none" : shown(leader), "", leader === null && totals.clients > 0],
   ];
   if (totals.paused) figures.splice(2, 0, ["Paused", count(totals.paused), totals.paused === 1 ? " shard" : " shards"]);
   keyed(find("totals"), figures, ([name]) => name,
@@ -81,9 +81,9 @@ function showTotals({ totals, leader }) {
 
 function showLegend() {
   const meanings = [
-    ["read by the client of that colour", (context) => filling(context, 0)],
+    ["read by the client of this colour", (context) => filling(context, 0)],
     ["moving to another client", (context) => moving(context, 1)],
-    ["nobody's", (context) => hatch(context, "warn")],
+    ["no owner", (context) => hatch(context, "warn")],
     ["its owner is dead", (context) => hatch(context, "bad")],
     ["paused, or ended", () => colours().line],
   ];
@@ -99,7 +99,7 @@ function link(state, text) {
   say(find("link-text"), text);
 }
 
-/** Follow the states; a browser connects again by itself when the server is back. */
+/** Follow the states; the browser reconnects when the server is back. */
 function follow() {
   const states = new EventSource("states");
   let last = null;

@@ -1,4 +1,4 @@
-// The clients: who leads, whose heart beats, who has how much.
+// The clients: their states, heartbeats, shards and lags.
 
 import { actions, mayChange } from "./control.js";
 import { h, keyed, pill, say, set } from "./dom.js";
@@ -8,7 +8,7 @@ import { swatch } from "./palette.js";
 const TONES = { up: "good", joining: "warn", leaving: "warn", degraded: "warn", drained: null, silent: "bad" };
 const TICK_MILLIS = 500;
 
-/** Makes the table of clients, and keeps the ages of their heartbeats going. */
+/** The table of clients, which advances the ages of heartbeats. */
 export class Members {
   constructor(region, aside, light) {
     this.aside = aside;
@@ -94,7 +94,7 @@ export class Members {
     ], member.client_id);
   }
 
-  /** Count the heartbeats' ages on between two looks. */
+  /** Advance the heartbeats' ages between two states. */
   tick() {
     if (!this.state || document.hidden) return;
     const passed = Math.min((performance.now() - this.since) / 1000, this.state.every_seconds);

@@ -1,4 +1,4 @@
-// Eight hues by four patterns: a client's colour, on canvas, in both themes.
+// The clients' colours in both themes: eight hues by four patterns.
 
 const HUES = 8;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -19,7 +19,7 @@ export function colours() {
   return theme;
 }
 
-/** Call back when the theme changes. */
+/** Register a callback for changes of the theme. */
 export function onTheme(callback) {
   dark.addEventListener("change", callback);
 }
@@ -29,7 +29,7 @@ export function hue(slot) {
   return colours().hues[slot % HUES];
 }
 
-/** Return a slot's filling: its hue, and the pattern that tells it from others. */
+/** Return a slot's fill style: its hue and pattern. */
 export function filling(context, slot) {
   return cached(context, `slot ${slot}`, (tile) => {
     tile.fillStyle = hue(slot);
@@ -40,7 +40,7 @@ export function filling(context, slot) {
   });
 }
 
-/** Return the hatch of what nobody reads: amber for unowned, red for orphaned. */
+/** Return the hatch of shards without a living owner: amber for unowned, red for orphaned. */
 export function hatch(context, tone) {
   return cached(context, `hatch ${tone}`, (tile) => {
     tile.fillStyle = colours().card;
@@ -50,7 +50,7 @@ export function hatch(context, tone) {
   });
 }
 
-/** Return a transparent tile with stripes of a slot: where a shard moves to. */
+/** Return a transparent tile with a slot's stripes, for a shard that moves to it. */
 export function moving(context, slot) {
   return cached(context, `moving ${slot}`, (tile) => {
     tile.strokeStyle = hue(slot);
@@ -96,7 +96,7 @@ function lines(tile) {
   tile.fillRect(0, 5, 8, 1.5);
 }
 
-/** Return a small square with a slot's filling, which follows the theme. */
+/** Return a small square with a slot's fill style, which follows the theme. */
 export function swatch(slot) {
   const canvas = document.createElement("canvas");
   canvas.className = "swatch";
@@ -105,7 +105,7 @@ export function swatch(slot) {
   return canvas;
 }
 
-/** Paint a small canvas all over, now and when the theme changes. */
+/** Paint a small canvas now and whenever the theme changes. */
 export function paintSwatch(canvas, fill) {
   canvas.width = 44;
   canvas.height = 44;

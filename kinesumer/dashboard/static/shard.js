@@ -1,4 +1,4 @@
-// What a shard is, in words: for those who listen, and for those who look closer.
+// Descriptions of shards in words, for screen readers and for details.
 
 import { actions } from "./control.js";
 import { dialog, h } from "./dom.js";
@@ -17,10 +17,10 @@ export function describe(shard) {
   return parts.join(", ");
 }
 
-/** Return who reads a shard, or why nobody does. */
+/** Return which client reads a shard, or why none does. */
 export function standing(shard) {
   const owner = shard.owner === null ? "" : shown(shard.owner);
-  const planned = shard.planned_owner === null ? "nobody" : shown(shard.planned_owner);
+  const planned = shard.planned_owner === null ? "no client" : shown(shard.planned_owner);
   const said = {
     owned: `owned by ${owner}`,
     moving: `moving from ${owner} to ${planned}`,
@@ -37,7 +37,7 @@ function behind(shard) {
   return shard.millis_behind < 100 ? "up to date" : `${duration(shard.millis_behind)} behind`;
 }
 
-/** Open a dialog with all that is known of a shard, and what can be done to it. */
+/** Open a dialog with a shard's details and the possible changes. */
 export function showShard(state, band, shard) {
   const facts = {
     State: standing(shard),

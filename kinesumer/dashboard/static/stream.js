@@ -1,4 +1,4 @@
-// A stream's card: its head, its band with a focusable element for each shard, its table.
+// A stream's card: head, band with a focusable element per shard, and table.
 
 import { Band } from "./band.js";
 import { actions } from "./control.js";

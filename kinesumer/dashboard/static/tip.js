@@ -1,4 +1,4 @@
-// The small text beside a shard under the pointer or the focus.
+// The tooltip of the shard under the pointer or with the focus.
 
 import { h } from "./dom.js";
 import { duration, percent, short } from "./format.js";
@@ -6,7 +6,7 @@ import { standing } from "./shard.js";
 
 const tip = document.getElementById("tip");
 
-/** Show what a shard is, beside a place of the window. */
+/** Show a shard's description at a position in the window. */
 export function showTip(state, shard, at) {
   const lag = shard.state === "ended" ? "" : ` · ${duration(shard.millis_behind)} behind`;
   tip.replaceChildren(
@@ -20,7 +20,7 @@ export function showTip(state, shard, at) {
   tip.style.transform = `translate(${x}px, ${y}px)`;
 }
 
-/** Take it away. */
+/** Hide the tooltip. */
 export function hideTip() {
   tip.hidden = true;
 }

@@ -246,7 +246,7 @@ async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None
         await page.evaluate("() => { window.untaken = document.title; }")
         fleet.trouble = CorruptRowError(HOSTILE)
         at.poller.wake()
-        await expect(page.locator("#notices")).to_contain_text("what you see is old")
+        await expect(page.locator("#notices")).to_contain_text("so this state is old")
         fleet.trouble = None
         fleet.join(f"another {HOSTILE}")
         at.poller.wake()

@@ -79,7 +79,7 @@ async def test_seeking_everything_needs_a_position_and_shows_what_is_skipped(
                 confirm = asked.get_by_role("button", name="Seek all")
                 told = asked.get_by_role("status")
                 await expect(place).to_have_value("")
-                await expect(told).to_contain_text("Say where to read on")
+                await expect(told).to_contain_text("Enter where to continue")
                 await place.press("Enter")
                 await expect(confirm).to_be_disabled()
 
@@ -95,7 +95,7 @@ async def test_seeking_everything_needs_a_position_and_shows_what_is_skipped(
                 await place.fill("")
                 await expect(confirm).to_be_disabled()
                 await expect(asked.get_by_role("listitem")).to_have_count(0)
-                await expect(told).to_contain_text("Say where to read on")
+                await expect(told).to_contain_text("Enter where to continue")
 
                 await place.fill("LATEST")
                 await place.press("Tab")

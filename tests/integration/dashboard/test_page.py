@@ -344,7 +344,7 @@ async def test_an_unknown_app_is_shown_as_empty(
         served(ToyFleet([], {})) as at,
         shown_page(browser, at.url) as page,
     ):
-        await expect(page.locator("#bands")).to_contain_text("Nobody has consumed")
+        await expect(page.locator("#bands")).to_contain_text("No client has consumed")
         await expect(page.locator("#members")).to_contain_text("No client is alive.")
 
 
