@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import secrets
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinesumer.simulation import replay, results
-from kinesumer.simulation.run import Outcome, Run, carry_out, draw_run
+from kinesumer.simulation.run import Outcome, Run, draw_run, execute_run, reduce_logging
 from kinesumer.simulation.scenarios import (
     CALM,
     DRAWN,
@@ -22,7 +21,7 @@ from kinesumer.simulation.scenarios import (
     LIMITED,
     LIMITS,
     NAMED,
-    shape_for,
+    scenario_for,
 )
 from kinesumer.simulation.schedule import parse_rates
 from kinesumer.simulation.shrink import Shrinker
@@ -30,9 +29,9 @@ from kinesumer.simulation.shrink import Shrinker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.simulation.world import Shape
+    from kinesumer.simulation.scenarios import Scenario
 
-NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
+NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM)]
 
 
 @click.command()
@@ -47,7 +46,7 @@ NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
 @click.option(
     "--faults",
-    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [what the shape says]",
+    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [what the scenario says]",
 )
 @click.option(
     "--replay",
@@ -58,6 +57,7 @@ NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
 @click.option("--count", default=1, show_default=True, help="How many seeds.")
 @click.option(
     "--shape",
+    "scenario",
     default="plain",
     show_default=True,
     type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
@@ -74,7 +74,7 @@ NAMES = [shape.name for shape in (*NAMED, *LIMITED, CALM)]
 @click.option(
     "--campaign",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the books in this directory; leave out seeds that are in them.",
+    help="Add results to this directory; skip seeds that it has.",
 )
 def main(
     *,
@@ -85,64 +85,68 @@ def main(
     faults: str | None,
     file: Path | None,
     count: int,
-    shape: str,
+    scenario: str,
     jobs: int,
     shrink: bool,
     quiet: bool,
     campaign: Path | None,
 ) -> None:
-    """Simulate groups of clients while everything goes wrong, and judge them."""
-    _be_quiet()
+    """Simulate groups of clients while everything goes wrong, and checker them."""
+    reduce_logging()
     if file is not None:
         _replay(file)
         return
     first = secrets.randbelow(10**9) if seed is None else seed
-    books = results.Ledger(campaign) if campaign else None
-    known = books.entries if books else {}
+    campaign_results = results.CampaignResults(campaign) if campaign else None
+    known = campaign_results.entries if campaign_results else {}
     runs = (
-        _run(_sized(shape_for(shape, number), members, shards), number, minutes, faults)
+        _run(
+            _sized(scenario_for(scenario, number), members, shards),
+            number,
+            minutes,
+            faults,
+        )
         for number in range(first, first + count)
         if number not in known
     )
     entries = []
-    for outcome in _carry_out_all(runs, jobs):
-        entries.append(results.entry_of(outcome))
-        if books:
-            books.add(outcome)
+    for outcome in _execute_all(runs, jobs):
+        entries.append(results.result_of(outcome))
+        if campaign_results:
+            campaign_results.add(outcome)
         if outcome.violation:
             _show_violation(outcome, campaign or Path(), shrink=shrink)
         elif not quiet:
             click.echo(outcome.line)
-    click.echo(books.close() if books else results.summary(entries))
+    click.echo(
+        campaign_results.close() if campaign_results else results.summary(entries)
+    )
     if any(entry.violation for entry in entries):
         sys.exit(1)
 
 
-def _sized(shape: Shape, members: int | None, shards: tuple[int, ...]) -> Shape:
+def _sized(
+    scenario: Scenario, members: int | None, shards: tuple[int, ...]
+) -> Scenario:
     if members is not None:
-        shape = replace(shape, members=members)
-    return replace(shape, shards=shards) if shards else shape
+        scenario = replace(scenario, members=members)
+    return replace(scenario, shards=shards) if shards else scenario
 
 
-def _run(shape: Shape, seed: int, minutes: float, faults: str | None) -> Run:
+def _run(scenario: Scenario, seed: int, minutes: float, faults: str | None) -> Run:
     try:
-        rates = parse_rates(faults or shape.faults, shape.faults_per_minute)
+        rates = parse_rates(faults or scenario.faults, scenario.faults_per_minute)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--faults") from error
-    return draw_run(shape, seed, minutes, rates)
+    return draw_run(scenario, seed, minutes, rates)
 
 
-def _carry_out_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
+def _execute_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
-        yield from map(carry_out, runs)
+        yield from map(execute_run, runs)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, _be_quiet) as pool:
-        yield from pool.imap(carry_out, runs)
-
-
-def _be_quiet() -> None:
-    logging.getLogger("kinesumer").setLevel(logging.ERROR)
-    logging.getLogger("kinesumer").propagate = False
+    with multiprocessing.get_context("spawn").Pool(jobs, reduce_logging) as pool:
+        yield from pool.imap(execute_run, runs)
 
 
 def _replay(file: Path) -> None:
@@ -150,7 +154,7 @@ def _replay(file: Path) -> None:
         run = replay.load(file)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--replay") from error
-    outcome = carry_out(run)
+    outcome = execute_run(run)
     _show(outcome)
     if outcome.violation:
         sys.exit(1)
@@ -158,7 +162,7 @@ def _replay(file: Path) -> None:
 
 def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
     run = outcome.run
-    click.echo(f"seed {run.seed} ({run.shape.name}): {outcome.violation}")
+    click.echo(f"seed {run.seed} ({run.scenario.name}): {outcome.violation}")
     if shrink:
         click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
         outcome = Shrinker(outcome).shrink()
@@ -170,17 +174,19 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
 
 def _show(outcome: Outcome) -> None:
     run = outcome.run
-    click.echo(f"group      {_different(run.shape)}; seed {run.seed}")
+    click.echo(f"group      {_different(run.scenario)}; seed {run.seed}")
     for fault in run.faults:
-        click.echo(f"fault      {fault.at:.3f} s: {fault.kind}, {fault.lasts:.1f} s")
+        click.echo(
+            f"fault      {fault.at:.3f} s: {fault.kind}, {fault.duration_seconds:.1f} s"
+        )
     click.echo(f"ending     {run.ending}, after {run.minutes:g} minutes with faults")
     click.echo("\n".join(outcome.events))
     click.echo(f"VIOLATION  {outcome.violation or 'none'}")
 
 
-def _different(shape: Shape) -> str:
-    """Say what a shape is like, but for what it shares with all others."""
-    given = asdict(shape)
+def _different(scenario: Scenario) -> str:
+    """Say what a scenario is like, but for what it shares with all others."""
+    given = asdict(scenario)
     plain = asdict(NAMED[0])
     sizes = ("members", "shards")
     named = [n for n in given if n in sizes or given[n] != plain[n]]

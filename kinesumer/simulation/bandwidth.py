@@ -35,7 +35,7 @@ class SharedLink:
         self.bytes_in_flight = 0
         """Sizes of all answers that are on their way."""
         self.changed: Callable[[], None] = _nothing
-        """Called when another answer is on its way."""
+        """HandlerClient when another answer is on its way."""
         self._loop = loop
         self._under_way: list[tuple[float, int, Transfer]] = []
         """By the share at whose end each arrives."""

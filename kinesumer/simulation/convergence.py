@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.simulation.invariants.plans import parts_of
-from kinesumer.simulation.trace import row_place
+from kinesumer.simulation.invariants.membership import parse_ranges
+from kinesumer.simulation.trace import row_position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesumer.model.rows import Row
     from kinesumer.simulation.client import Process
+    from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
-    from kinesumer.simulation.world import Simulation
 
 Interval = tuple[int, int]
 
@@ -41,17 +41,17 @@ def check_plan(sim: Simulation) -> None:
     raise_first(sim)
 
 
-def arrangement(sim: Simulation) -> object:
+def settling_state(sim: Simulation) -> object:
     """Return what changes while a group settles: plan, owners, ends and what is read
     before them."""
     shards = (
-        (row["sk"], row.get("owner"), row["ended"], closed and row_place(row))
+        (row["sk"], row.get("owner"), row["ended"], closed and row_position(row))
         for name in sim.streams
         for shard_id, made in sim.kinesis.stream(name).shards.items()
-        if (row := sim.judge.shards[sim.arn(name), shard_id].row) is not None
+        if (row := sim.checker.shards[sim.arn(name), shard_id].row) is not None
         for closed in (made.closed,)
     )
-    plans = sim.store.rows(f"leader#{sim.shape.app}")
+    plans = sim.store.rows(f"leader#{sim.scenario.app}")
     return [row["plan_version"] for row in plans], list(shards)
 
 
@@ -65,17 +65,19 @@ def _check_members(sim: Simulation) -> dict[str, tuple[Process, Row]]:
     """Live processes and live member rows must be the same (L2)."""
     rows = {
         str(row["sk"]): row
-        for row in sim.store.rows(f"member#{sim.shape.app}")
+        for row in sim.store.rows(f"member#{sim.scenario.app}")
         if row.get("dead") is not True
     }
     living = {process.client_id: process for process in sim.living}
     if rows.keys() != living.keys():
-        sim.judge.fail("L2", f"members are {sorted(rows)}, alive are {sorted(living)}")
+        sim.checker.fail(
+            "L2", f"members are {sorted(rows)}, alive are {sorted(living)}"
+        )
         return {}
     for client_id, row in rows.items():
-        machine = sim.judge.permits.machines[str(row["session"])]
+        machine = sim.checker.leases.machines[str(row["session"])]
         if machine is not living[client_id].machine:
-            sim.judge.fail("L2", f"{client_id} is registered by a dead process")
+            sim.checker.fail("L2", f"{client_id} is registered by a dead process")
     return {client_id: (living[client_id], rows[client_id]) for client_id in rows}
 
 
@@ -88,9 +90,11 @@ def _ranges(
     for client_id, (process, row) in members.items():
         asked = frozenset(sim.arn(name) for name in process.streams)
         if row["streams"] != asked:
-            sim.judge.fail("L2", f"{client_id} asks for {row['streams']}, not {asked}")
+            sim.checker.fail(
+                "L2", f"{client_id} asks for {row['streams']}, not {asked}"
+            )
         session = str(row["session"])
-        parts = parts_of(row)
+        parts = parse_ranges(row)
         found += [((first, last), session) for of, first, last in parts if of == arn]
     return sorted(found)
 
@@ -106,13 +110,13 @@ def _check_tiling(
     expected = 0
     for (first, last), session in ranges:
         if first != expected:
-            sim.judge.fail("I12", f"{name}: {session} begins at {first:x}")
+            sim.checker.fail("I12", f"{name}: {session} begins at {first:x}")
         expected = last + 1
     if expected != HASH_KEYS and _is_asked(sim, name):
-        sim.judge.fail("I12", f"{name}: nobody has {expected:x} and up")
+        sim.checker.fail("I12", f"{name}: nobody has {expected:x} and up")
     sessions = [session for _, session in ranges]
     if sim.config.assignor == "range" and len(sessions) != len({*sessions}):
-        sim.judge.fail("I12", f"{name}: somebody's range isn't contiguous")
+        sim.checker.fail("I12", f"{name}: somebody's range isn't contiguous")
 
 
 def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> None:
@@ -131,7 +135,7 @@ def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> No
         {c: frozenset(map(sim.arn, names)) for c, names in asked}, opened
     )
     if any(abs(a - b) > max(1, b // 10) for a, b in zip(sizes, even, strict=True)):
-        sim.judge.fail("I12", f"members have {sizes} shards, even would be {even}")
+        sim.checker.fail("I12", f"members have {sizes} shards, even would be {even}")
     if len({names for _, names in asked}) == 1:
         _check_labels(sim, [row for _, row in members.values()], opened)
 
@@ -147,7 +151,7 @@ def _check_labels(
     for label, count in labels.items():
         share = sizes.total() * count / len(rows)
         if len(labels) > 1 and abs(sizes[label] - share) >= 1 + max(1, share // 10):
-            sim.judge.fail(
+            sim.checker.fail(
                 "I12", f"label {label!r} has {sizes[label]} shards, not {share:g}"
             )
 
@@ -156,7 +160,7 @@ def _size(row: Row, opened: dict[str, list[int]]) -> int:
     """Return how many open shards lie in the range that a row holds."""
     return sum(
         first <= place <= last
-        for arn, first, last in parts_of(row)
+        for arn, first, last in parse_ranges(row)
         for place in opened[arn]
     )
 
@@ -191,20 +195,20 @@ def _check_owners(
     """Each open shard belongs to whom the plan gives it (L2)."""
     arn = sim.arn(name)
     for shard in sim.kinesis.stream(name).shards.values():
-        trace = sim.judge.shards[arn, shard.shard.shard_id]
+        trace = sim.checker.shards[arn, shard.shard.shard_id]
         row = trace.row
         if not _is_asked(sim, name):
             continue
         if shard.closed:
-            if row is not None and not row["ended"] and not _gone(trace):
-                sim.judge.fail("L2", f"{name}/{trace.shard_id} hasn't ended: {row}")
+            if row is not None and not row["ended"] and not _has_expired(trace):
+                sim.checker.fail("L2", f"{name}/{trace.shard_id} hasn't ended: {row}")
             continue
         place = shard.shard.first_hash
         at = (s for (first, last), s in ranges if first <= place <= last)
         planned = next(at, None)
         owner = row.get("owner") if row else None
         if owner != planned:
-            sim.judge.fail(
+            sim.checker.fail(
                 "L2",
                 f"{name}/{trace.shard_id} is planned for {planned}, "
                 f"but belongs to {owner}: {row}",
@@ -224,7 +228,7 @@ def undone(sim: Simulation, name: str) -> int:
 def _check_done(sim: Simulation, name: str) -> None:
     """Every record from the start on is done, or has expired (L3, L6)."""
     for trace, first in _undone(sim, name):
-        sim.judge.fail(
+        sim.checker.fail(
             "L3",
             f"{name}/{trace.shard_id}: record {first} of {len(trace.log)} "
             f"is never done: {trace.row}",
@@ -237,17 +241,17 @@ def _undone(sim: Simulation, name: str) -> Iterator[tuple[ShardTrace, int]]:
         return
     arn = sim.arn(name)
     key = "stream#" + arn
-    rows = sim.store.rows(f"group#{sim.shape.app}")
+    rows = sim.store.rows(f"group#{sim.scenario.app}")
     row = next(row for row in rows if row["sk"] == key)
-    for (stream, _), trace in sim.judge.shards.items():
+    for (stream, _), trace in sim.checker.shards.items():
         if stream == arn:
-            first = trace.owed
+            first = trace.seek_index
             if first is None:
                 first = trace.since(str(row["start"]))
-            undone = trace.undone(first, len(trace.log))
+            undone = trace.first_undone(first, len(trace.log))
             if undone is not None:
                 yield trace, undone
 
 
-def _gone(trace: ShardTrace) -> bool:
+def _has_expired(trace: ShardTrace) -> bool:
     return trace.expired == len(trace.log)

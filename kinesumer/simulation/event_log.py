@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LAST = 60
 
 
-def told(events: Iterable[Event], last: int = LAST) -> list[str]:
+def format_events(events: Iterable[Event], last: int = LAST) -> list[str]:
     """Return the last events in words; of the heartbeats each client's last one."""
     lines: list[str] = []
     beating: set[object] = set()

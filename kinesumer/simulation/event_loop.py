@@ -57,7 +57,7 @@ class Task(asyncio.Task[T]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. ``real`` is the one true time, which only it and the judge know."""
+    """The loop. ``real`` is the one true time, which only it and the checker know."""
 
     _running = False
 
@@ -71,11 +71,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.failures: list[dict[str, Any]] = []
         """What callbacks and tasks raised that nobody was there to take."""
         self.services = Machine(self, "services")
-        self._awake: list[Machine] = []
+        self._runnable: list[Machine] = []
         self._timers: list[tuple[float, int, Handle]] = []
         self._ties = count()
         self._tasks = count(1)
-        self._graves: list[Task[Any]] = []
+        self._abandoned: list[Task[Any]] = []
         self.services_context = self._context = copy_context()
         self._context.run(MACHINE.set, self.services)
         self._current = self.services
@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _fire(self, handle: Handle) -> None:
         machine = handle.machine
-        if handle.gone or not machine.alive:
+        if handle.is_cancelled or not machine.alive:
             return
         early = handle.due - machine.timers_now()
         if early > TICK:  # it was suspended, or its clocks run slower now
@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._enqueue(handle, machine)
 
     def _run_ready(self) -> None:
-        ready, draw, ran = self._awake, self.random.random, 0
+        ready, draw, ran = self._runnable, self.random.random, 0
         while ready:
             many = len(ready)
             place = int(draw() * many) if many > 1 else 0
@@ -133,7 +133,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not queue:
                 ready[place] = ready[-1]
                 ready.pop()
-                machine.listed = False
+                machine.is_runnable = False
             self._current = machine
             handle.context.run(handle.callback, *handle.args)
             self._current = self.services
@@ -146,27 +146,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _count_down(self, machine: Machine) -> None:
         machine.steps_left -= 1
-        if machine.steps_left < 0 and machine.then is not None:
-            then, machine.then = machine.then, None
+        if machine.steps_left < 0 and machine.after_steps_action is not None:
+            then, machine.after_steps_action = machine.after_steps_action, None
             then()
 
     def _enqueue(self, handle: Handle, machine: Machine) -> None:
         machine.queue.append(handle)
-        if not machine.listed and self.real >= machine.frozen_until:
-            machine.listed = True
-            self._awake.append(machine)
+        if not machine.is_runnable and self.real >= machine.frozen_until:
+            machine.is_runnable = True
+            self._runnable.append(machine)
 
-    def list_if_ready(self, machine: Machine) -> None:
+    def make_runnable(self, machine: Machine) -> None:
         """Let a machine run again."""
-        if machine.queue and not machine.listed:
-            machine.listed = True
-            self._awake.append(machine)
+        if machine.queue and not machine.is_runnable:
+            machine.is_runnable = True
+            self._runnable.append(machine)
 
-    def unlist(self, machine: Machine) -> None:
-        """Let nothing of a machine run until it is listed again."""
-        if machine.listed:
-            machine.listed = False
-            self._awake.remove(machine)
+    def make_idle(self, machine: Machine) -> None:
+        """Let nothing of a machine run until it is is_runnable again."""
+        if machine.is_runnable:
+            machine.is_runnable = False
+            self._runnable.remove(machine)
 
     # --- what asyncio asks of a loop ---
 
@@ -189,9 +189,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         handle = Handle(callback, args, context, machine)
         if machine.alive and not self._closed:
             machine.queue.append(handle)
-            if not machine.listed and self.real >= machine.frozen_until:
-                machine.listed = True
-                self._awake.append(machine)
+            if not machine.is_runnable and self.real >= machine.frozen_until:
+                machine.is_runnable = True
+                self._runnable.append(machine)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -297,24 +297,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context.run(MACHINE.set, machine)
         return self.create_task(main, context=context)
 
-    def bury(self, machine: Machine) -> None:
+    def abandon_tasks(self, machine: Machine) -> None:
         """Keep a killed machine's tasks from cleaning up after themselves."""
         for task in asyncio.all_tasks(self):
             if isinstance(task, Task) and task.machine is machine:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._graves.append(task)
+                self._abandoned.append(task)
 
     def _end_all(self) -> None:
         self._closed = True
-        self._awake.clear()
+        self._runnable.clear()
         self._timers.clear()
         for task in sorted(asyncio.all_tasks(self), key=hash):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if isinstance(task, Task):
-                self._graves.append(task)
-        for task in self._graves:
+                self._abandoned.append(task)
+        for task in self._abandoned:
             _close(task.coro)
-        self._graves.clear()
+        self._abandoned.clear()
 
 
 def _close(coro: Any) -> None:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.simulation.client import Process
-    from kinesumer.simulation.network import Weather
+    from kinesumer.simulation.network import NetworkConditions
     from kinesumer.simulation.operator import Work
-    from kinesumer.simulation.world import Simulation
+    from kinesumer.simulation.simulation import Simulation
 
-MOST_OPEN_SHARDS = 24
+MAX_OPEN_SHARDS = 24
 DRIFT = 0.05
 
 
-class Mishap:
+class FaultInjector:
     """One fault: what it draws is its own, so that others may be left out."""
 
     def __init__(self, sim: Simulation, draw: int) -> None:
@@ -37,20 +37,20 @@ class Mishap:
 
     def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
         def then() -> None:
-            if not self.sim.is_calm:
+            if not self.sim.faults_ended:
                 what(*args)
 
         self.sim.loop.at_real(self.sim.loop.real + seconds, then)
 
     def _restart(self, process: Process, client_id: str | None) -> None:
-        if self.sim.shape.static_ids or self.random.random() < 0.5:
+        if self.sim.scenario.static_ids or self.random.random() < 0.5:
             client_id = process.client_id
         if all(other.client_id != client_id for other in self.sim.living):
             self.sim.start_process(client_id, process.streams)
 
     # --- processes ---
 
-    def crash(self, lasts: float) -> None:
+    def crash(self, duration_seconds: float) -> None:
         """Kill a process; start another after a while, with the same id or a new one.
 
         The first by id is the leader more often than not: it dies every other time.
@@ -61,55 +61,55 @@ class Mishap:
         if self.random.random() < 0.5:
             victim = min(self.sim.living, key=lambda process: process.client_id)
         victim.kill()
-        self._later(lasts / 2 + 0.01, self._restart, victim, None)
+        self._later(duration_seconds / 2 + 0.01, self._restart, victim, None)
 
-    def stall(self, lasts: float) -> None:
+    def stall(self, duration_seconds: float) -> None:
         """Stop a process between any two steps, for up to a minute."""
         if victim := self._victim():
-            victim.freeze(lasts)
+            victim.freeze(duration_seconds)
 
-    def suspend(self, lasts: float) -> None:
+    def suspend(self, duration_seconds: float) -> None:
         """Put a computer to sleep: timers stand still, the clock doesn't."""
         if victim := self._victim():
-            victim.freeze(lasts, suspend=True)
+            victim.freeze(duration_seconds, suspend=True)
 
     def jump(self, _lasts: float) -> None:
         """Set a computer's wall clock by an hour."""
         if victim := self._victim():
             victim.set_wall_clock(self.random.choice((-3600, 3600)))
 
-    def drift(self, lasts: float) -> None:
+    def drift(self, duration_seconds: float) -> None:
         """Let a computer's clocks run up to a twentieth faster or slower."""
         if victim := self._victim():
             before = victim.machine.rate
             victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
-            self._later(lasts, victim.set_clock_rate, before)
+            self._later(duration_seconds, victim.set_clock_rate, before)
 
-    def flap(self, lasts: float) -> None:
+    def leader_flap(self, duration_seconds: float) -> None:
         """Stop whoever leads for about a lease, several times: leaders come and go.
 
         The one that wakes up still thinks that it leads: there are two.
         """
         if victim := self._leader():
             victim.freeze(6 + 6 * self.random.random())
-        if lasts > 12:
-            self._later(12, self.flap, lasts - 12)
+        if duration_seconds > 12:
+            self._later(12, self.leader_flap, duration_seconds - 12)
 
     def _leader(self) -> Process | None:
-        rows = self.sim.store.rows(f"leader#{self.sim.shape.app}")
+        rows = self.sim.store.rows(f"leader#{self.sim.scenario.app}")
         leading = {row["client_id"] for row in rows}
         return next((p for p in self.sim.living if p.client_id in leading), None)
 
-    def leave(self, lasts: float) -> None:
+    def leave(self, duration_seconds: float) -> None:
         """Stop a process in good order; another joins after a while."""
         if victim := self._victim():
             victim.leave()
-            self._later(lasts, self._restart, victim, None)
+            self._later(duration_seconds, self._restart, victim, None)
 
-    def join(self, lasts: float) -> None:
+    def join(self, duration_seconds: float) -> None:
         """Start one more process, which leaves after a while."""
-        if len(self.sim.living) < 2 * self.sim.shape.members:
-            self._later(lasts + 1, self.sim.start_process().leave)
+        if len(self.sim.living) < 2 * self.sim.scenario.members:
+            self._later(duration_seconds + 1, self.sim.start_process().leave)
 
     def deploy(self, _lasts: float) -> None:
         """Replace every process, one after the other, by one with other streams."""
@@ -119,7 +119,7 @@ class Mishap:
 
     def _next(self, process: Process) -> None:
         streams = self._some_streams()
-        if len(self.sim.living) < 2 * self.sim.shape.members:
+        if len(self.sim.living) < 2 * self.sim.scenario.members:
             self.sim.start_process(None, streams)
 
     def refresh(self, _lasts: float) -> None:
@@ -132,119 +132,127 @@ class Mishap:
 
     # --- networks ---
 
-    def _weather(self, lasts: float, *places: Weather, **rates: float) -> None:
-        for weather in places:
-            weather.set(**rates)
-            self._later(lasts, weather.clear, *rates)
+    def _set_network(
+        self, duration_seconds: float, *places: NetworkConditions, **rates: float
+    ) -> None:
+        for network in places:
+            network.set(**rates)
+            self._later(duration_seconds, network.clear, *rates)
 
-    def _store_of_one(self, lasts: float, **rates: float) -> None:
+    def _store_of_one(self, duration_seconds: float, **rates: float) -> None:
         if victim := self._victim():
-            self._weather(lasts, victim.store.weather, **rates)
+            self._set_network(duration_seconds, victim.store.network, **rates)
 
-    def _kinesis_of_one(self, lasts: float, **rates: float) -> None:
+    def _kinesis_of_one(self, duration_seconds: float, **rates: float) -> None:
         if victim := self._victim():
-            self._weather(lasts, victim.sources, **rates)
+            self._set_network(duration_seconds, victim.kinesis_network, **rates)
 
-    def _store_of_all(self, lasts: float, **rates: float) -> None:
-        stores = (process.store.weather for process in self.sim.living)
-        self._weather(lasts, *stores, **rates)
+    def _store_of_all(self, duration_seconds: float, **rates: float) -> None:
+        stores = (process.store.network for process in self.sim.living)
+        self._set_network(duration_seconds, *stores, **rates)
 
-    def _kinesis_of_all(self, lasts: float, **rates: float) -> None:
-        sources = (process.sources for process in self.sim.living)
-        self._weather(lasts, *sources, **rates)
+    def _kinesis_of_all(self, duration_seconds: float, **rates: float) -> None:
+        sources = (process.kinesis_network for process in self.sim.living)
+        self._set_network(duration_seconds, *sources, **rates)
 
-    def store_cut(self, lasts: float) -> None:
+    def store_cut(self, duration_seconds: float) -> None:
         """Cut one process off the store."""
-        self._store_of_one(lasts, lost=1.0)
+        self._store_of_one(duration_seconds, lost=1.0)
 
-    def store_mute(self, lasts: float) -> None:
+    def store_mute(self, duration_seconds: float) -> None:
         """One way only: the store gets requests and applies them, no answer returns."""
-        self._store_of_one(lasts, unanswered=1.0)
+        self._store_of_one(duration_seconds, unanswered=1.0)
 
-    def kinesis_cut(self, lasts: float) -> None:
+    def kinesis_cut(self, duration_seconds: float) -> None:
         """Cut one process off Kinesis."""
-        self._kinesis_of_one(lasts, lost=1.0)
+        self._kinesis_of_one(duration_seconds, lost=1.0)
 
-    def kinesis_mute(self, lasts: float) -> None:
+    def kinesis_mute(self, duration_seconds: float) -> None:
         """One way only: Kinesis gets requests and counts them, no answer returns."""
-        self._kinesis_of_one(lasts, unanswered=1.0)
+        self._kinesis_of_one(duration_seconds, unanswered=1.0)
 
-    def both_cut(self, lasts: float) -> None:
+    def both_cut(self, duration_seconds: float) -> None:
         """Cut one process off everything."""
         if victim := self._victim():
-            self._weather(lasts, victim.store.weather, victim.sources, lost=1.0)
+            self._set_network(
+                duration_seconds, victim.store.network, victim.kinesis_network, lost=1.0
+            )
 
-    def store_down(self, lasts: float) -> None:
+    def store_down(self, duration_seconds: float) -> None:
         """The store answers nobody."""
-        self._store_of_all(lasts, lost=1.0)
+        self._store_of_all(duration_seconds, lost=1.0)
 
-    def throttle(self, lasts: float) -> None:
+    def throttle(self, duration_seconds: float) -> None:
         """The store throttles everybody, Kinesis one."""
-        self._kinesis_of_one(lasts, throttled=0.5)
-        self._store_of_all(lasts, throttled=self.random.random())
+        self._kinesis_of_one(duration_seconds, throttled=0.5)
+        self._store_of_all(duration_seconds, throttled=self.random.random())
 
-    def errors(self, lasts: float) -> None:
+    def errors(self, duration_seconds: float) -> None:
         """Half of the answers are 500s."""
-        self._store_of_one(lasts, failing=0.5)
-        self._kinesis_of_one(lasts, failing=0.5)
+        self._store_of_one(duration_seconds, failing=0.5)
+        self._kinesis_of_one(duration_seconds, failing=0.5)
 
-    def timeouts(self, lasts: float) -> None:
+    def timeouts(self, duration_seconds: float) -> None:
         """A third of the requests get lost: they time out."""
-        self._store_of_one(lasts, lost=0.33)
-        self._kinesis_of_one(lasts, lost=0.33)
+        self._store_of_one(duration_seconds, lost=0.33)
+        self._kinesis_of_one(duration_seconds, lost=0.33)
 
-    def unanswered(self, lasts: float) -> None:
+    def unanswered(self, duration_seconds: float) -> None:
         """Half of the answers are lost after the write was applied."""
-        self._store_of_one(lasts, unanswered=0.5)
+        self._store_of_one(duration_seconds, unanswered=0.5)
 
-    def flaky(self, lasts: float) -> None:
+    def flaky(self, duration_seconds: float) -> None:
         """Requests are lost, late, repeated; answers are lost."""
         rates = {"lost": 0.1, "unanswered": 0.15, "late": 0.15, "twice": 0.2}
-        self._store_of_one(lasts, latency=0.2 * self.random.random(), **rates)
+        self._store_of_one(
+            duration_seconds, latency=0.2 * self.random.random(), **rates
+        )
 
-    def late(self, lasts: float) -> None:
+    def late(self, duration_seconds: float) -> None:
         """Requests that seem lost arrive up to a minute later."""
-        self._store_of_one(lasts, late=0.7)
+        self._store_of_one(duration_seconds, late=0.7)
 
-    def twice(self, lasts: float) -> None:
+    def twice(self, duration_seconds: float) -> None:
         """Requests arrive again, up to a minute later."""
-        self._store_of_one(lasts, twice=1.0)
+        self._store_of_one(duration_seconds, twice=1.0)
 
-    def edge(self, lasts: float) -> None:
+    def edge(self, duration_seconds: float) -> None:
         """Stop a process for about as long as a lease, while requests run late."""
         if victim := self._victim():
             victim.freeze(6 + 8 * self.random.random())
         for process in self.sim.living:
             if process is not victim:
-                self._weather(lasts, process.store.weather, late=0.5, twice=0.3)
+                self._set_network(
+                    duration_seconds, process.store.network, late=0.5, twice=0.3
+                )
 
-    def slow_net(self, lasts: float) -> None:
+    def slow_net(self, duration_seconds: float) -> None:
         """The store takes seconds to answer."""
-        self._store_of_one(lasts, latency=3 * self.random.random())
+        self._store_of_one(duration_seconds, latency=3 * self.random.random())
 
-    def stale(self, lasts: float) -> None:
+    def stale(self, duration_seconds: float) -> None:
         """Eventually consistent reads of table and index are seconds old."""
-        self._store_of_all(lasts, stale=0.7)
+        self._store_of_all(duration_seconds, stale=0.7)
 
     # --- Kinesis ---
 
-    def iterators(self, lasts: float) -> None:
+    def iterators(self, duration_seconds: float) -> None:
         """Iterators expire soon."""
-        self._kinesis_of_all(lasts, expired=0.1)
+        self._kinesis_of_all(duration_seconds, expired=0.1)
 
-    def short_pages(self, lasts: float) -> None:
+    def short_pages(self, duration_seconds: float) -> None:
         """Pages hold fewer records than there are."""
-        self._kinesis_of_all(lasts, short=0.5)
+        self._kinesis_of_all(duration_seconds, short=0.5)
 
-    def listing(self, lasts: float) -> None:
+    def listing(self, duration_seconds: float) -> None:
         """Listings of shards are cut off."""
-        self._kinesis_of_all(lasts, cut_off=0.5)
+        self._kinesis_of_all(duration_seconds, cut_off=0.5)
 
     def split(self, _lasts: float) -> None:
         """Split a shard."""
         name = self.random.choice(self.sim.streams)
         stream = self.sim.kinesis.stream(name)
-        if len(stream.open) < max(MOST_OPEN_SHARDS, 2 * max(self.sim.shape.shards)):
+        if len(stream.open) < max(MAX_OPEN_SHARDS, 2 * max(self.sim.scenario.shards)):
             shard = self.random.choice(stream.open).shard
             if shard.first_hash + 2 < shard.last_hash:
                 self.sim.split(name, shard.shard_id)
@@ -258,13 +266,15 @@ class Mishap:
             low, high = opened[place].shard, opened[place + 1].shard
             self.sim.merge(name, low.shard_id, high.shard_id)
 
-    def chain(self, lasts: float) -> None:
+    def chain(self, duration_seconds: float) -> None:
         """Reshard again and again, with crashes between."""
         for index in range(self.random.randrange(2, 6)):
             at = index * self.random.random() * 3
-            self._later(at, self.random.choice((self.split, self.merge)), lasts)
+            self._later(
+                at, self.random.choice((self.split, self.merge)), duration_seconds
+            )
         if self.random.random() < 0.5:
-            self._later(3 * self.random.random(), self.crash, lasts)
+            self._later(3 * self.random.random(), self.crash, duration_seconds)
 
     def expire(self, _lasts: float) -> None:
         """Retention passes what is older than a few seconds, whole parents too."""
@@ -273,34 +283,34 @@ class Mishap:
 
     # --- user code ---
 
-    def slow(self, lasts: float) -> None:
-        """User code takes up to a second for a record, now and then a minute."""
+    def slow(self, duration_seconds: float) -> None:
+        """UserCode code takes up to a second for a record, now and then a minute."""
         if victim := self._victim():
-            victim.slow_until = self.sim.loop.real + lasts
+            victim.user_code.slow_until = self.sim.loop.real + duration_seconds
 
-    def block(self, lasts: float) -> None:
-        """User code blocks the event loop; the heart has a thread of its own."""
+    def block(self, duration_seconds: float) -> None:
+        """UserCode code blocks the event loop; the heart has a thread of its own."""
         if victim := self._victim():
-            victim.block(lasts)
+            victim.block(duration_seconds)
 
     def fail(self, _lasts: float) -> None:
-        """User code raises."""
+        """UserCode code raises."""
         if victim := self._victim():
-            victim.fails = self.random.randrange(1, 4)
+            victim.user_code.failures_left = self.random.randrange(1, 4)
 
-    def hang(self, lasts: float) -> None:
-        """User code is stuck with a record."""
+    def hang(self, duration_seconds: float) -> None:
+        """UserCode code is stuck with a record."""
         if victim := self._victim():
-            victim.hang()
-            self._later(lasts, victim.go_on)
+            victim.user_code.hang()
+            self._later(duration_seconds, victim.user_code.unhang)
 
     # --- operators ---
 
-    def pause(self, lasts: float) -> None:
+    def pause(self, duration_seconds: float) -> None:
         """Pause a shard, a stream or all, and resume it after a while."""
         target = self._target()
         self._order("pause", lambda o: pauses.pause(o.context, *target, "trial"))
-        self._later(lasts, self._resume, target)
+        self._later(duration_seconds, self._resume, target)
 
     def resume(self, _lasts: float) -> None:
         """Resume all that is paused."""
@@ -324,12 +334,12 @@ class Mishap:
             return self.random.choice(list(stream.shards))
         return self.random.choice(stream.open).shard.shard_id
 
-    def drain(self, lasts: float) -> None:
+    def drain(self, duration_seconds: float) -> None:
         """Drain a client, now and then the last one; undo that after a while."""
         if victim := self._victim():
             even_last = self.random.random() < 0.2
             self._drain(victim.client_id, undo=False, even_last=even_last)
-            self._later(lasts, self._drain, victim.client_id)
+            self._later(duration_seconds, self._drain, victim.client_id)
 
     def undrain(self, _lasts: float) -> None:
         """Undo all drains."""
@@ -354,7 +364,7 @@ class Mishap:
 
     def _somewhere(self, name: str, shard_id: str | None) -> Position | Start:
         if shard_id is not None and self.random.random() < 0.5:
-            log = self.sim.judge.shards[self.sim.arn(name), shard_id].log
+            log = self.sim.checker.shards[self.sim.arn(name), shard_id].log
             if log:
                 _, number, part = self.random.choice(log)
                 return Position(number, None if part == WHOLE else part)
@@ -371,20 +381,10 @@ class Mishap:
     def _order(self, what: str, work: Work) -> None:
         """Have an operator do something; now and then it is killed, or stopped for up
         to a minute, in the middle."""
-        operator = Operator(self.sim, what, work)
+        operator = Operator(self.sim, self.sim.operators, what, work)
         if self.random.random() < 0.2:
             operator.die_after(self.random.randrange(60))
         elif self.random.random() < 0.2:
             operator.stop_after(self.random.randrange(60), 60 * self.random.random())
         elif self.random.random() < 0.5:
-            operator.store.weather.set(lost=0.2, unanswered=0.2)
-
-
-MISHAPS: dict[str, Callable[[Mishap, float], None]] = {
-    name: made
-    for name, made in vars(Mishap).items()
-    if callable(made) and not name.startswith("_")
-}
-"""Every kind of fault by name; each may happen at any time, and lasts."""
-FINAL = ("table_deleted", "table_recreated", "table_restored", "stream_recreated")
-"""What nobody can go on after: at most one happens, at the end."""
+            operator.store.network.set(lost=0.2, unanswered=0.2)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from kinesumer.simulation.client import Process
+    from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
-    from kinesumer.simulation.world import Simulation
 
     Ending = Callable[[Simulation], Awaitable[None]]
 
@@ -34,7 +34,7 @@ COST_MARGIN = 1.05
 SLOWEST_CLOCK = 0.95
 LATENCY_CALM_SECONDS = 60.0
 LATENCY_SECONDS = 60.0
-LATENCY_MOST_SECONDS = 0.6
+MAX_LATENCY_SECONDS = 0.6
 """With each app that consumes a stream, from a record's arrival to user code."""
 
 
@@ -49,7 +49,7 @@ async def takeover(sim: Simulation) -> None:
     await asyncio.sleep(1)
     lead = _leader(sim)
     if lead is None:
-        sim.judge.fail("L2", "whoever leads, by its row, isn't alive")
+        sim.checker.fail("L2", "whoever leads, by its row, isn't alive")
         return
     others = [process for process in sim.living if process is not lead]
     dies = "leader" if not others or sim.random.random() < 0.5 else "client"
@@ -57,20 +57,21 @@ async def takeover(sim: Simulation) -> None:
     survivors = [process for process in sim.living if process is not victim]
     asked = {sim.arn(name) for process in survivors for name in process.streams}
     lost = [trace for arn, trace in _held_by(sim, victim) if arn in asked]
-    sim.judge.note("killed at rest", dies, victim.name)
+    sim.checker.note("killed at rest", dies, victim.name)
     died = sim.loop.real
     victim.machine.kill()
     if all(process.leaving for process in survivors):
         sim.start_process()  # nobody is left: another one is deployed
     most = (
-        TAKEOVER_SECONDS[dies] / SLOWEST_CLOCK + 2 * sim.shape.min_read_interval_seconds
+        TAKEOVER_SECONDS[dies] / SLOWEST_CLOCK
+        + 2 * sim.scenario.min_read_interval_seconds
     )
     await asyncio.sleep(most + 1)
     for trace in lost:
-        started = trace.tenures[max(trace.tenures)].started_at
+        started = trace.ownerships[max(trace.ownerships)].started_at
         if started is None or not died < started <= died + most:
             text = f"{trace.shard_id} of the {dies} that died at {died:.3f} s"
-            sim.judge.fail("L1", f"{text} is delivered at {started}, not in {most} s")
+            sim.checker.fail("L1", f"{text} is delivered at {started}, not in {most} s")
     flowing.cancel()
     await asyncio.sleep(20)
 
@@ -80,18 +81,20 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    await asyncio.sleep(20 + 2 * sim.shape.min_read_interval_seconds)
+    await asyncio.sleep(20 + 2 * sim.scenario.min_read_interval_seconds)
     for arn, child in children:
-        ends = [sim.judge.shards[arn, parent].ended_at for parent in child.parents]
-        if None in ends or 1 not in child.tenures:
-            sim.judge.fail("L4", f"{child.shard_id} waits for {child.parents}: {ends}")
+        ends = [sim.checker.shards[arn, parent].ended_at for parent in child.parents]
+        if None in ends or 1 not in child.ownerships:
+            sim.checker.fail(
+                "L4", f"{child.shard_id} waits for {child.parents}: {ends}"
+            )
             continue
         ended = max(end for end in ends if end is not None)
-        started = child.tenures[1].started_at
-        most = CHILD_SECONDS + sim.shape.min_read_interval_seconds
+        started = child.ownerships[1].started_at
+        most = CHILD_SECONDS + sim.scenario.min_read_interval_seconds
         if started is None or started > ended + most:
             text = f"{child.shard_id} is delivered at {started}"
-            sim.judge.fail("L4", f"{text}, its parents ended at {ended:.3f} s")
+            sim.checker.fail("L4", f"{text}, its parents ended at {ended:.3f} s")
     flowing.cancel()
 
 
@@ -107,22 +110,22 @@ def _reshard(sim: Simulation) -> Iterator[tuple[str, ShardTrace]]:
         elif opened[low].first_hash + 2 < opened[low].last_hash:
             made = sim.split(name, opened[low].shard_id)
         for shard_id in made:
-            yield sim.arn(name), sim.judge.shards[sim.arn(name), shard_id]
+            yield sim.arn(name), sim.checker.shards[sim.arn(name), shard_id]
 
 
 async def outage(sim: Simulation) -> None:
     """Take the whole store away: no session is fenced for it (L5)."""
-    dead, takeovers = len(sim.judge.dead), sim.judge.takeovers
+    dead, takeovers = len(sim.checker.dead), sim.checker.takeovers
     seconds = 5 + 115 * sim.random.random() ** 2
-    sim.judge.note("outage at rest", "store", f"{seconds:.1f} s")
+    sim.checker.note("outage at rest", "store", f"{seconds:.1f} s")
     for process in sim.living:
-        process.store.weather.set(lost=1.0)
+        process.store.network.set(lost=1.0)
     await asyncio.sleep(seconds)
     for process in sim.living:
-        process.store.weather.clear()
+        process.store.network.clear()
     await asyncio.sleep(15)
-    if (len(sim.judge.dead), sim.judge.takeovers) != (dead, takeovers):
-        sim.judge.fail("L5", f"an outage of {seconds:.1f} s ended sessions")
+    if (len(sim.checker.dead), sim.checker.takeovers) != (dead, takeovers):
+        sim.checker.fail("L5", f"an outage of {seconds:.1f} s ended sessions")
 
 
 async def cost(sim: Simulation) -> None:
@@ -138,7 +141,7 @@ async def cost(sim: Simulation) -> None:
     beats = 60 * len(sim.living) / sim.config.heartbeat_interval_seconds
     most = beats + shards * 60 / sim.config.commit_interval_seconds
     if units > COST_MARGIN * most / SLOWEST_CLOCK:
-        sim.judge.fail("I13", f"{units} write units a minute, {most} are due")
+        sim.checker.fail("I13", f"{units} write units a minute, {most} are due")
     flowing.cancel()
 
 
@@ -147,18 +150,20 @@ async def latency(sim: Simulation) -> None:
     flowing = _flow(sim, 1.0)
     await asyncio.sleep(LATENCY_CALM_SECONDS)
     for app in sim.apps:
-        app.judge.delays = []
+        app.checker.delays = []
     await asyncio.sleep(LATENCY_SECONDS)
     most = (
-        LATENCY_MOST_SECONDS * len(sim.apps) + 2 * sim.shape.min_read_interval_seconds
+        MAX_LATENCY_SECONDS * len(sim.apps) + 2 * sim.scenario.min_read_interval_seconds
     )
     for app in sim.apps:
-        delays = sorted(app.judge.delays or ())
-        app.judge.delays = None
+        delays = sorted(app.checker.delays or ())
+        app.checker.delays = None
         late = delays[int(0.99 * len(delays))] if delays else math.inf
         if late > most:
-            text = f"the 99th percentile of {app.shape.app} is {late:.2f} s"
-            sim.judge.fail("L14", f"{text} with {len(sim.apps)} apps, not {most:.2f} s")
+            text = f"the 99th percentile of {app.scenario.app} is {late:.2f} s"
+            sim.checker.fail(
+                "L14", f"{text} with {len(sim.apps)} apps, not {most:.2f} s"
+            )
     flowing.cancel()
 
 
@@ -172,7 +177,7 @@ def _flow(sim: Simulation, seconds: float = FLOW_SECONDS) -> asyncio.Task[None]:
 
 
 def _leader(sim: Simulation) -> Process | None:
-    (row,) = sim.store.rows(f"leader#{sim.shape.app}")
+    (row,) = sim.store.rows(f"leader#{sim.scenario.app}")
     found = (p for p in sim.living if p.client_id == row["client_id"])
     return next(found, None)
 
@@ -180,7 +185,7 @@ def _leader(sim: Simulation) -> Process | None:
 def _held_by(sim: Simulation, process: Process) -> list[tuple[str, ShardTrace]]:
     return [
         (arn, trace)
-        for (arn, _), trace in sim.judge.shards.items()
+        for (arn, _), trace in sim.checker.shards.items()
         if trace.row is not None and trace.row.get("owner_id") == process.client_id
     ]
 
@@ -191,13 +196,13 @@ def _held_by(sim: Simulation, process: Process) -> list[tuple[str, ShardTrace]]:
 async def table_deleted(sim: Simulation) -> None:
     """Delete the state store's table."""
     errors = (StateStoreMissingError, StateStoreRecreatedError)
-    await _everybody_ends(sim, sim.store.delete_table, *errors)
+    await _check_all_end(sim, sim.store.delete_table, *errors)
 
 
 async def table_recreated(sim: Simulation) -> None:
     """Delete the table, and make an empty one."""
     replace = sim.store.create_table
-    await _everybody_ends(sim, lambda: replace("table-2"), StateStoreRecreatedError)
+    await _check_all_end(sim, lambda: replace("table-2"), StateStoreRecreatedError)
 
 
 async def table_restored(sim: Simulation) -> None:
@@ -205,7 +210,7 @@ async def table_restored(sim: Simulation) -> None:
     backup = sim.store.snapshot()
     await asyncio.sleep(20)
     restore = sim.store.restore
-    await _everybody_ends(
+    await _check_all_end(
         sim, lambda: restore(backup, "table-2"), StateStoreRecreatedError
     )
 
@@ -216,12 +221,12 @@ async def stream_recreated(sim: Simulation) -> None:
 
     def recreate() -> None:
         sim.kinesis.delete_stream(name)
-        sim.kinesis.create_stream(name, sim.shape.shards[0])
+        sim.kinesis.create_stream(name, sim.scenario.shards[0])
 
-    await _everybody_ends(sim, recreate, StreamRecreatedError, asking=name)
+    await _check_all_end(sim, recreate, StreamRecreatedError, asking=name)
 
 
-async def _everybody_ends(
+async def _check_all_end(
     sim: Simulation,
     fault: Callable[[], Any],
     *errors: type[FatalError],
@@ -229,16 +234,18 @@ async def _everybody_ends(
 ) -> None:
     """Check that each client ends with the error that says why."""
     ending = [p for p in sim.living if asking is None or asking in p.streams]
-    sim.judge.retired = sim.expects_fatal = True
+    sim.checker.is_disabled = sim.expects_fatal = True
     fault()
     for _ in range(int(FATAL_SECONDS)):
         await asyncio.sleep(1)
         if not any(process.alive for process in ending):
             break
-    sim.judge.retired = False
+    sim.checker.is_disabled = False
     for process in ending:
         if process.alive or not isinstance(process.ended_with, errors):
-            sim.judge.fail("fatal", f"{process.name} ended with {process.ended_with!r}")
+            sim.checker.fail(
+                "fatal", f"{process.name} ended with {process.ended_with!r}"
+            )
 
 
 AT_REST: dict[str, Ending] = {

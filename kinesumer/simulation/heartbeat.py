@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from kinesumer.coordination.heartbeat_thread import MakeHeartbeater
     from kinesumer.ports import StateStore
     from kinesumer.runtime.context import ClientContext
-    from kinesumer.simulation.event_loop import Task
     from kinesumer.simulation.machine import Machine
 
 
-class SimulatedHeart:
+class SimulatedHeartbeatThread:
     """Runs a heart on a machine's second thread: it beats while the first is blocked.
 
     Whatever passes between the two arrives later, as between real threads.
@@ -33,7 +32,7 @@ class SimulatedHeart:
         self._context = replace(context, store=store)
         self._thread = thread
         self._heart: Heartbeater | None = None
-        self._task: Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._place = copy_context()
         self._place.run(MACHINE.set, thread)
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Start
-from kinesumer.simulation.faults import MISHAPS, Mishap
+from kinesumer.simulation.faults import FaultInjector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kinesumer.simulation.memory_kinesis import MemorySource
 
 NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
 """What a narrow link carries; any of it brings a page of 10 MB within 30 s."""
-MOST_BLOCKED_SECONDS = 8.0
+MAX_BLOCKED_SECONDS = 8.0
 FOREIGN_READS_PER_SECOND = (1, 4)
 SKEW_SECONDS = 0.5
 SPARE_UNITS = (1.5, 4.0)
@@ -23,35 +23,39 @@ SPARE_UNITS = (1.5, 4.0)
 PAGE_RECORDS = 10_000
 
 
-class Limit(Mishap):
+class LimitFaultInjector(FaultInjector):
     """One fault of a limit."""
 
-    def kinesis_down(self, lasts: float) -> None:
+    def kinesis_down(self, duration_seconds: float) -> None:
         """Kinesis answers nobody, and takes records: there is a backlog then."""
-        self._kinesis_of_all(lasts, lost=1.0)
+        self._kinesis_of_all(duration_seconds, lost=1.0)
 
-    def narrow(self, lasts: float) -> None:
+    def narrow(self, duration_seconds: float) -> None:
         """A client's network carries little: its answers take many seconds."""
         if victim := self._victim():
             rate = self.random.randrange(*NARROW_BYTES_PER_SECOND)
             victim.line.set_rate(rate)
-            usual = self.sim.shape.link_bytes_per_second
-            self._later(lasts, victim.line.set_rate, usual)
+            usual = self.sim.scenario.link_bytes_per_second
+            self._later(duration_seconds, victim.line.set_rate, usual)
 
-    def block_each(self, lasts: float) -> None:
-        """User code blocks the event loop for seconds with each record."""
+    def block_each(self, duration_seconds: float) -> None:
+        """UserCode code blocks the event loop for seconds with each record."""
         if victim := self._victim():
-            victim.block_each(MOST_BLOCKED_SECONDS * self.random.random(), lasts)
+            victim.user_code.block_each(
+                MAX_BLOCKED_SECONDS * self.random.random(), duration_seconds
+            )
 
-    def foreign(self, lasts: float) -> None:
+    def foreign(self, duration_seconds: float) -> None:
         """Another consumer reads a stream's shards, and never backs off."""
         name = self.random.choice(self.sim.streams)
         reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
-        Foreign(self, name, 1 / reads, self.sim.loop.real + lasts).read()
+        ForeignConsumer(
+            self, name, 1 / reads, self.sim.loop.real + duration_seconds
+        ).read()
 
-    def busy_table(self, lasts: float) -> None:
+    def busy_table(self, duration_seconds: float) -> None:
         """The table takes hardly more writes than the calm group needs."""
-        sim, usual = self.sim, self.sim.shape.table_units_per_second
+        sim, usual = self.sim, self.sim.scenario.table_units_per_second
         shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
         beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
         calm = beats + shards / sim.config.commit_interval_seconds
@@ -60,21 +64,23 @@ class Limit(Mishap):
         def end() -> None:
             sim.store.write_units_per_second = usual
 
-        self._later(lasts, end)
+        self._later(duration_seconds, end)
 
-    def skew(self, lasts: float) -> None:
+    def skew(self, duration_seconds: float) -> None:
         """The clocks of Kinesis's servers, and one client's, are half a second off."""
-        self._kinesis_of_all(lasts, skew=SKEW_SECONDS)
+        self._kinesis_of_all(duration_seconds, skew=SKEW_SECONDS)
         if victim := self._victim():
             off = SKEW_SECONDS * (2 * self.random.random() - 1)
             victim.set_wall_clock(off)
-            self._later(lasts, victim.set_wall_clock, -off)
+            self._later(duration_seconds, victim.set_wall_clock, -off)
 
 
-class Foreign:
-    """A consumer of another make: it reads each shard so often, whatever it is told."""
+class ForeignConsumer:
+    """Another consumer, which reads each shard at a fixed rate and never backs off."""
 
-    def __init__(self, fault: Limit, name: str, every: float, until: float) -> None:
+    def __init__(
+        self, fault: LimitFaultInjector, name: str, every: float, until: float
+    ) -> None:
         self._fault = fault
         self._name = name
         self._every, self._until = every, until
@@ -83,7 +89,7 @@ class Foreign:
     def read(self) -> None:
         """Read each open shard once, and again after a while."""
         sim = self._fault.sim
-        if sim.is_calm or sim.loop.real >= self._until:
+        if sim.faults_ended or sim.loop.real >= self._until:
             return
         for made in sim.kinesis.stream(self._name).open:
             try:
@@ -95,10 +101,12 @@ class Foreign:
         sim.loop.at_real(sim.loop.real + self._every, self.read)
 
 
-LIMITS: dict[str, Callable[[Limit, float], None]] = {
-    name: made
-    for name, made in vars(Limit).items()
-    if callable(made) and not name.startswith("_")
+def _kinds(injector: type[FaultInjector]) -> Iterator[str]:
+    return (name for name in vars(injector) if not name.startswith("_"))
+
+
+KINDS: dict[str, Callable[[LimitFaultInjector, float], None]] = {
+    name: getattr(LimitFaultInjector, name)
+    for name in (*_kinds(FaultInjector), *_kinds(LimitFaultInjector))
 }
-KINDS: dict[str, Callable[[Limit, float], None]] = {**MISHAPS, **LIMITS}
-"""Every kind of fault by name."""
+"""The method that injects each kind of fault. It takes the fault's duration."""

@@ -6,22 +6,52 @@ import asyncio
 import types
 from collections import deque
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
-
-    from kinesumer.simulation.event_loop import VirtualLoop
 
 EPOCH = 1_800_000_000.0
 """What the services' clocks say at the start of a simulation."""
 
 
+class Scheduler(Protocol):
+    """The event loop, as far as machines and what runs on them use it."""
+
+    real: float
+    """The true time, in seconds since the simulation began."""
+
+    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> object:
+        """Call ``callback`` at a true time."""
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> object:
+        """Call ``callback`` on the context's machine, when that machine runs."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, Any], *, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """Start a task on the context's machine."""
+
+    def make_runnable(self, machine: Machine) -> None:
+        """Let a machine run its callbacks again."""
+
+    def make_idle(self, machine: Machine) -> None:
+        """Run nothing of a machine until it is made runnable."""
+
+    def abandon_tasks(self, machine: Machine) -> None:
+        """Keep a killed machine's tasks from running their cleanup code."""
+
+
 class Machine:
     """A process on a computer of its own: its clocks, and what it has to run."""
 
-    def __init__(self, loop: VirtualLoop, name: str, rate: float = 1.0) -> None:
+    def __init__(self, loop: Scheduler, name: str, rate: float = 1.0) -> None:
         self.loop = loop
         self.name = name
         self.rate = rate
@@ -31,13 +61,13 @@ class Machine:
         self.wall_offset = 0.0
         self.alive = True
         self.queue: deque[Handle] = deque()
-        self.listed = False
+        self.is_runnable = False
         self.frozen_until = 0.0
         self.suspended = 0.0
         """Seconds that timers missed while the computer slept."""
         self.steps_left = -1
         """Callbacks to run before ``then`` happens (-1: nothing is to happen)."""
-        self.then: Callable[[], None] | None = None
+        self.after_steps_action: Callable[[], None] | None = None
         self.threads: list[Machine] = []
         """Its process's other threads: they share its clocks and its fate."""
 
@@ -79,7 +109,7 @@ class Machine:
             asleep = until - max(self.frozen_until, self.loop.real)
             self.suspended += asleep * self.rate
         self.frozen_until = until
-        self.loop.unlist(self)
+        self.loop.make_idle(self)
         self.loop.at_real(until, self._thaw)
 
     @types.coroutine
@@ -99,14 +129,14 @@ class Machine:
             del self.queue[place]
             self.queue.appendleft(step)
 
-    def overslept(self, due: float) -> bool:
+    def is_blocked_past(self, due: float) -> bool:
         """Tell whether it is blocked, and a timer will be past due when it goes on."""
         late = self.frozen_until - self.loop.real
         return late > 0 and self.timers_now() + late * self.rate > due
 
     def after_steps(self, steps: int, then: Callable[[], None]) -> None:
         """Do something between two callbacks: after so many more have run."""
-        self.steps_left, self.then = steps, then
+        self.steps_left, self.after_steps_action = steps, then
 
     def kill(self) -> None:
         """End at once: nothing of it ever runs again, no ``finally`` either."""
@@ -114,12 +144,12 @@ class Machine:
             thread.kill()
         self.alive = False
         self.queue.clear()
-        self.loop.unlist(self)
-        self.loop.bury(self)
+        self.loop.make_idle(self)
+        self.loop.abandon_tasks(self)
 
     def _thaw(self) -> None:
         if self.alive and self.loop.real >= self.frozen_until:
-            self.loop.list_if_ready(self)
+            self.loop.make_runnable(self)
 
 
 MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
@@ -128,7 +158,7 @@ MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
 class Handle(asyncio.TimerHandle):
     """A callback to run on a machine, now or at a time."""
 
-    __slots__ = ("args", "callback", "context", "due", "gone", "machine")
+    __slots__ = ("args", "callback", "context", "due", "is_cancelled", "machine")
 
     def __init__(
         self,
@@ -142,18 +172,18 @@ class Handle(asyncio.TimerHandle):
         self.args = args
         self.context = context
         self.machine = machine
-        self.gone = False
+        self.is_cancelled = False
         self.due = 0.0
         """When to run it, on its machine's timers."""
 
     def cancel(self) -> None:
         """Never run the callback."""
-        self.gone = True
+        self.is_cancelled = True
         self.callback, self.args = _nothing, ()
 
     def cancelled(self) -> bool:
         """Tell whether it was cancelled."""
-        return self.gone
+        return self.is_cancelled
 
     def when(self) -> float:
         """Return the time it is due, on its machine's timers."""

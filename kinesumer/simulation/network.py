@@ -53,7 +53,7 @@ STALE_SECONDS = 5.0
 
 
 @dataclass
-class Weather:
+class NetworkConditions:
     """What the network between one machine and one service does just now.
 
     Rates are probabilities per request; those up to ``failing`` exclude each other, and
@@ -85,7 +85,7 @@ class Weather:
 
     def __post_init__(self) -> None:
         """Start with a calm forecast."""
-        self.met_at = -math.inf
+        self.last_disturbed_at = -math.inf
         """When a request was last lost, or slow."""
         self.update()
 
@@ -99,7 +99,7 @@ class Weather:
             + self.throttled
             + self.failing
         )
-        self.is_rough = bool(self.bad) or self.latency > SLOW_SECONDS
+        self.is_disturbed = bool(self.bad) or self.latency > SLOW_SECONDS
 
     def set(self, **rates: float) -> None:
         """Change rates."""
@@ -117,8 +117,8 @@ class Weather:
         self.update()
 
 
-class Witness(Protocol):
-    """Who wants to know of writes: the judge."""
+class WriteObserver(Protocol):
+    """Who wants to know of writes: the checker."""
 
     def sent(self, machine: Machine, write: Write) -> None:
         """A machine tries a write."""
@@ -148,30 +148,30 @@ class Link:
     ) -> None:
         self.machine = machine
         self.random = random
-        self.weather = Weather()
+        self.network = NetworkConditions()
         self._thread = thread or machine
         self._answer_seconds = answer_seconds
         self._throttled, self._unavailable = throttled, unavailable
 
     async def call(self, act: Callable[[], T]) -> T:
         """Have the service do something; return or raise what it answers."""
-        machine, weather = self.machine, self.weather
+        machine, network = self.machine, self.network
         if not machine.alive:
             raise MachineDeadError(machine.name)
         loop = machine.loop
         future: asyncio.Future[T] = loop.create_future()
         draw = self.random.random
-        there = loop.real + weather.latency * (0.2 + draw())
+        there = loop.real + network.latency * (0.2 + draw())
         due = self._thread.timers_now() + self._answer_seconds
-        if weather.is_rough:
-            weather.met_at = loop.real
-        if not weather.bad or (fate := draw()) >= weather.bad:
+        if network.is_disturbed:
+            network.last_disturbed_at = loop.real
+        if not network.bad or (fate := draw()) >= network.bad:
             loop.at_real(there, self._serve, act, future, due)
         else:
-            self._meet(fate, there, act, future, due)
+            self._inject_failure(fate, there, act, future, due)
         return await future
 
-    def _meet(
+    def _inject_failure(
         self,
         fate: float,
         there: float,
@@ -179,27 +179,27 @@ class Link:
         future: asyncio.Future[T],
         due: float,
     ) -> None:
-        weather, loop, draw = self.weather, self.machine.loop, self.random.random
+        network, loop, draw = self.network, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
         later = there + LATE_SECONDS * draw()
-        if (fate := fate - weather.lost) < 0:
+        if (fate := fate - network.lost) < 0:
             self._fail_at(timeout, future, "timed out")
-        elif (fate := fate - weather.unanswered) < 0:
+        elif (fate := fate - network.unanswered) < 0:
             loop.at_real(there, _silently, act)
             self._fail_at(timeout, future, "timed out, unanswered")
-        elif (fate := fate - weather.late) < 0:
+        elif (fate := fate - network.late) < 0:
             loop.at_real(later, _silently, act)
             self._fail_at(timeout, future, "timed out, late")
-        elif (fate := fate - weather.twice) < 0:
+        elif (fate := fate - network.twice) < 0:
             loop.at_real(there, self._serve, act, future, due)
             loop.at_real(later, _silently, act)
-        elif (fate := fate - weather.throttled) < 0:
+        elif (fate := fate - network.throttled) < 0:
             error = self._throttled("throttled")
-            loop.at_real(there + weather.latency, _answer, future, None, error)
+            loop.at_real(there + network.latency, _answer, future, None, error)
         else:
             if draw() < 0.33:
                 loop.at_real(there, _silently, act)
-            self._fail_at(there + weather.latency, future, "internal error")
+            self._fail_at(there + network.latency, future, "internal error")
 
     def _serve(
         self, act: Callable[[], T], future: asyncio.Future[T], due: float
@@ -211,7 +211,7 @@ class Link:
         except KinesumerError as caught:
             error = caught
         loop = self.machine.loop
-        back = loop.real + self.weather.latency * (0.2 + self.random.random())
+        back = loop.real + self.network.latency * (0.2 + self.random.random())
         loop.at_real(back, self._take, future, due, result, error)
 
     def _take(
@@ -222,7 +222,7 @@ class Link:
         error: KinesumerError | None = None,
     ) -> None:
         """Take an answer in, unless its time is over before the thread sees it."""
-        if self._thread.overslept(due):
+        if self._thread.is_blocked_past(due):
             error = self._unavailable("timed out, nobody took the answer in")
         _answer(future, result, error)
 
@@ -256,8 +256,8 @@ class LinkedStore(Link):
         machine: Machine,
         random: random.Random,
         store: MemoryStore,
-        witness: Witness,
-        weather: Weather | None = None,
+        observer: WriteObserver,
+        network: NetworkConditions | None = None,
         thread: Machine | None = None,
     ) -> None:
         super().__init__(
@@ -268,9 +268,9 @@ class LinkedStore(Link):
             STORE_ANSWER_SECONDS,
             thread,
         )
-        self.weather = weather or self.weather
+        self.network = network or self.network
         self._store = store
-        self._witness = witness
+        self._observer = observer
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row; an old one now and then unless it must be consistent."""
@@ -294,9 +294,9 @@ class LinkedStore(Link):
         """Apply one conditional write, once, later, twice or not at all."""
         if not self.machine.alive:
             raise MachineDeadError(self.machine.name)
-        self._witness.sent(self.machine, write)
+        self._observer.sent(self.machine, write)
         written = await self.call(lambda: self._write(write))
-        self._witness.answered(self.machine, write, written)
+        self._observer.answered(self.machine, write, written)
         return written
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
@@ -311,11 +311,11 @@ class LinkedStore(Link):
         return await self.call(self._store.verify_now)
 
     def _write(self, write: Write) -> WriteResult:
-        self._witness.writes(self.machine)
+        self._observer.writes(self.machine)
         return self._store.write_now(write)
 
     def _age(self) -> float:
-        if self.random.random() >= self.weather.stale:
+        if self.random.random() >= self.network.stale:
             return 0.0
         return STALE_SECONDS * self.random.random()
 
@@ -328,26 +328,26 @@ class LinkedSource(Link):
         machine: Machine,
         random: random.Random,
         source: MemorySource,
-        weather: Weather,
+        network: NetworkConditions,
         line: SharedLink | None = None,
     ) -> None:
         # A blocked thread takes in what has come: time-outs wait for that.
         super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
-        self.weather = weather
+        self.network = network
         self._source = source
         self._line = line
 
     async def describe(self) -> StreamInfo:
         """Return the stream, as a server knows it whose clock may be off."""
         info = await self.call(self._source.describe_now)
-        if self.weather.skew:
+        if self.network.skew:
             info = info._replace(now=info.now + self._skew())
         return info
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return the shards; now and then not all of them."""
         shards = await self.call(self._source.list_shards_now)
-        if self.random.random() < self.weather.cut_off:
+        if self.random.random() < self.network.cut_off:
             return shards[: self.random.randrange(len(shards))]
         return shards
 
@@ -357,7 +357,7 @@ class LinkedSource(Link):
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator."""
-        skew = self._skew() if self.weather.skew else 0.0
+        skew = self._skew() if self.network.skew else 0.0
         return await self.call(
             lambda: self._source.get_iterator_now(shard_id, after, skew=skew)
         )
@@ -366,10 +366,10 @@ class LinkedSource(Link):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page; now and then a short one, or none."""
-        weather = self.weather
-        if weather.expired and self.random.random() < weather.expired:
+        network = self.network
+        if network.expired and self.random.random() < network.expired:
             raise ExpiredIteratorError("the iterator has expired")
-        if weather.short and self.random.random() < weather.short:
+        if network.short and self.random.random() < network.short:
             limit = min(limit, self.random.randrange(1, 4))
         page = await self.call(lambda: self._source.get_records_now(iterator, limit))
         if reservation is not None and not reservation.covers(page.wire_bytes):
@@ -393,7 +393,7 @@ class LinkedSource(Link):
             line.drop(transfer)
 
     def _skew(self) -> float:
-        return self.weather.skew * (2 * self.random.random() - 1)
+        return self.network.skew * (2 * self.random.random() - 1)
 
     def _serve(
         self, act: Callable[[], T], future: asyncio.Future[T], due: float

@@ -13,13 +13,13 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.simulation.network import LinkedSource, LinkedStore, Weather
+from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kinesumer.model.positions import Position
-    from kinesumer.simulation.world import Simulation
+    from kinesumer.simulation.world import World
 
     Work = Callable[["Operator"], Awaitable[object]]
 
@@ -31,26 +31,29 @@ AGAIN_SECONDS = 10.0
 class Operator:
     """One command of an operator, on a machine that may die in the middle of it."""
 
-    def __init__(self, sim: Simulation, what: str, work: Work) -> None:
-        self.sim, self.what = sim, what
-        self.name = f"operator-{len(sim.operators)}"
-        sim.operators.append(self)
-        self.random = sim.random_for(self.name)
-        self.machine = sim.loop.machine(self.name, 1.0)
-        self.store = LinkedStore(self.machine, self.random, sim.store, sim.judge)
-        sim.judge.seeks.operators.add(self.machine)
+    def __init__(
+        self, world: World, operators: list[Operator], what: str, work: Work
+    ) -> None:
+        self.world, self.what = world, what
+        self.name = f"operator-{len(operators)}"
+        self._operators = operators
+        operators.append(self)
+        self.random = world.random_for(self.name)
+        self.machine = world.loop.machine(self.name, 1.0)
+        self.store = LinkedStore(self.machine, self.random, world.store, world.checker)
+        world.checker.seeks.operators.add(self.machine)
         self.context = ClientContext(
-            app=sim.shape.app,
+            app=world.scenario.app,
             client_id=self.name,
-            config=sim.config,
+            config=world.config,
             store=PacedStore(self.store, self.machine, self.random),
             clock=self.machine,
             random=self.random,
-            new_id=sim.new_id,
+            new_id=world.new_id,
             failure_log=FailureLog(self.machine),
         )
-        sim.judge.note("operator", self.name, what)
-        self.task = sim.loop.spawn(self.machine, self._run(work))
+        world.checker.note("operator", self.name, what)
+        self.task = world.loop.spawn(self.machine, self._run(work))
 
     def die_after(self, steps: int) -> None:
         """Be killed after so many callbacks."""
@@ -65,20 +68,20 @@ class Operator:
         """Whether it is at its command; not if it was killed."""
         return self.machine.alive and not self.task.done()
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """Let its network be well, and nobody kill it."""
-        self.store.weather.clear()
-        self.machine.then = None
+        self.store.network.clear()
+        self.machine.after_steps_action = None
 
     async def _run(self, work: Work) -> None:
         try:
             await work(self)
         except KinesumerError as error:
-            self.sim.judge.note("refused", self.name, str(error))
+            self.world.checker.note("refused", self.name, str(error))
         except Exception as error:
-            self.sim.crashed(self, error)
+            self.world.report_crash(self.name, error)
         else:
-            self.sim.judge.note("done", self.name, self.what)
+            self.world.checker.note("done", self.name, self.what)
 
     # --- commands -------------------------------------------------------------------
 
@@ -88,9 +91,9 @@ class Operator:
         planned = await seek.plan_seek(self.context, stream, to, shard_id)
         await seek.seek(self.context, planned)
 
-    async def set_right(self) -> None:
+    async def undo_all(self) -> None:
         """Take back what was ordered, once nobody orders anything any more."""
-        while any(other.busy for other in self.sim.operators if other is not self):
+        while any(other.busy for other in self._operators if other is not self):
             await asyncio.sleep(1)
         await self.resume()
         await self.undrain()
@@ -101,30 +104,30 @@ class Operator:
 
     async def resume(self) -> None:
         """Resume all that is paused."""
-        context, app = self.context, self.sim.shape.app
-        for row in self.sim.store.rows(f"group#{app}"):
+        context, app = self.context, self.world.scenario.app
+        for row in self.world.store.rows(f"group#{app}"):
             if row.get("paused"):
                 arn = str(row["sk"]).removeprefix("stream#")
                 await pauses.resume(context, arn if arn != row["sk"] else None)
-        for name in self.sim.streams:
-            arn = self.sim.arn(name)
-            for row in self.sim.store.rows(f"shard#{app}#{arn}"):
+        for name in self.world.streams:
+            arn = self.world.arn(name)
+            for row in self.world.store.rows(f"shard#{app}#{arn}"):
                 if row.get("paused"):
                     shard_id = str(row["sk"]).partition("/")[2]
                     await pauses.resume(context, arn, shard_id)
 
     async def undrain(self) -> None:
         """Undo all drains."""
-        for row in self.sim.store.rows(f"member#{self.sim.shape.app}"):
+        for row in self.world.store.rows(f"member#{self.world.scenario.app}"):
             if row.get("drained") and row.get("dead") is not True:
                 try:
                     await drain.drain(self.context, str(row["sk"]), undo=True)
                 except KinesumerError as error:  # it has died meanwhile
-                    self.sim.judge.note("refused", self.name, str(error))
+                    self.world.checker.note("refused", self.name, str(error))
 
     async def _open(self, name: str) -> OpenStream:
-        source = self.sim.kinesis.source(name)
-        # Its server's clock is right: what counts from its time on can be told then.
-        link = LinkedSource(self.machine, self.random, source, Weather())
+        source = self.world.kinesis.source(name)
+        # A right clock, so that the checker knows what a seek to a time means.
+        link = LinkedSource(self.machine, self.random, source, NetworkConditions())
         info = await link.describe()
         return OpenStream(Stream(info.arn), link, info, Start.LATEST)

@@ -1,4 +1,4 @@
-"""A campaign's books: a line for each run in a file, added up over many sessions."""
+"""The results of a campaign: a line in a file for each run, and their totals."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 RUNS, SUMMARY = "runs.jsonl", "summary.json"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """What is kept of a run."""
 
     seed: int
-    shape: str
+    scenario: str
     members: int
     shards: int
     ending: str
@@ -34,14 +34,14 @@ class Entry(msgspec.Struct, frozen=True):
     violation: str = ""
 
 
-def entry_of(outcome: Outcome) -> Entry:
+def result_of(outcome: Outcome) -> RunResult:
     """Return what is kept of a run."""
     run = outcome.run
-    return Entry(
+    return RunResult(
         run.seed,
-        run.shape.name,
-        run.shape.members,
-        sum(run.shape.shards),
+        run.scenario.name,
+        run.scenario.members,
+        sum(run.scenario.shards),
         run.ending,
         dict(sorted(outcome.faults.items())),
         round(outcome.simulated, 3),
@@ -54,11 +54,11 @@ def entry_of(outcome: Outcome) -> Entry:
     )
 
 
-class Ledger:
+class CampaignResults:
     """The runs of a directory: what has been done is not done again."""
 
     def __init__(self, directory: Path) -> None:
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, RunResult] = {}
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / RUNS
@@ -66,13 +66,13 @@ class Ledger:
         # A run that was cut off while its line was written is done again.
         whole = text[: text.rfind(b"\n") + 1]
         for line in whole.splitlines():
-            entry = msgspec.json.decode(line, type=Entry)
+            entry = msgspec.json.decode(line, type=RunResult)
             self.entries[entry.seed] = entry
         path.write_bytes(whole)
 
     def add(self, outcome: Outcome) -> None:
         """Write a run down."""
-        entry = entry_of(outcome)
+        entry = result_of(outcome)
         self.entries[entry.seed] = entry
         with (self._directory / RUNS).open("ab") as lines:
             lines.write(msgspec.json.encode(entry) + b"\n")
@@ -80,12 +80,12 @@ class Ledger:
     def close(self) -> str:
         """Write the summary of all runs; return it in a line."""
         entries = self.entries.values()
-        text = msgspec.json.format(msgspec.json.encode(added_up(entries)), indent=2)
+        text = msgspec.json.format(msgspec.json.encode(totals_of(entries)), indent=2)
         (self._directory / SUMMARY).write_bytes(text + b"\n")
         return summary(entries)
 
 
-def added_up(entries: Iterable[Entry]) -> dict[str, Any]:
+def totals_of(entries: Iterable[RunResult]) -> dict[str, Any]:
     """Return the totals of many runs."""
     entries = sorted(entries, key=lambda entry: entry.seed)
     faults = sum((Counter(entry.faults) for entry in entries), Counter[str]())
@@ -116,9 +116,9 @@ def added_up(entries: Iterable[Entry]) -> dict[str, Any]:
     }
 
 
-def summary(entries: Iterable[Entry]) -> str:
+def summary(entries: Iterable[RunResult]) -> str:
     """Return what many runs did, in a line."""
-    total = added_up(entries)
+    total = totals_of(entries)
     cpu = max(1, total["cpu_seconds"])
     return (
         f"{total['runs']} runs, {total['faults']} faults, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 import time
@@ -11,20 +12,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesumer.simulation.convergence import (
-    arrangement,
     check_plan,
     check_settled,
     raise_first,
+    settling_state,
     waiting,
 )
-from kinesumer.simulation.event_log import told
+from kinesumer.simulation.event_log import format_events
 from kinesumer.simulation.event_loop import SpinningError
 from kinesumer.simulation.final_phases import AT_REST, FATAL, LATENCY
-from kinesumer.simulation.invariants.checker import ViolationError
-from kinesumer.simulation.limit_faults import KINDS, Limit
-from kinesumer.simulation.scenarios import EACH, shape_for
+from kinesumer.simulation.invariants.base import ViolationError
+from kinesumer.simulation.invariants.liveness import LivenessMonitor, LossLogHandler
+from kinesumer.simulation.limit_faults import KINDS, LimitFaultInjector
+from kinesumer.simulation.scenarios import EACH, Scenario, scenario_for
 from kinesumer.simulation.schedule import Fault, draw_faults, parse_rates
-from kinesumer.simulation.world import Shape, Simulation
+from kinesumer.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 60.0
 """After the faults: ownership must equal the plan by then (L2) …"""
-MOST_LOOKS = 9
+MAX_SETTLE_CHECKS = 9
 """… or, while it still changes from one look to the next, two minutes later."""
 FINISH_SECONDS = 15.0
 """After the last record: every record must be done by then, or soon after another such
@@ -44,7 +46,7 @@ time in which some were (L3)."""
 class Run:
     """Everything that a simulation depends on."""
 
-    shape: Shape
+    scenario: Scenario
     seed: int
     minutes: float
     """With faults; then comes a time to settle, and the ending."""
@@ -75,39 +77,50 @@ class Outcome:
         """The outcome in a line."""
         run = self.run
         return (
-            f"seed {run.seed} {run.shape.name}: {self.faults.total()} faults, "
+            f"seed {run.seed} {run.scenario.name}: {self.faults.total()} faults, "
             f"{self.takeovers} takeovers, {self.handovers} hand-overs, "
             f"{self.delivered} delivered, {self.redelivered} again; "
             f"{self.simulated:.0f} s in {self.cpu_seconds:.2f} s"
         )
 
 
-def draw_run(shape: Shape, seed: int, minutes: float, rates: Sequence[Rate]) -> Run:
+def draw_run(
+    scenario: Scenario, seed: int, minutes: float, rates: Sequence[Rate]
+) -> Run:
     """Draw what goes wrong in a run, and how it ends."""
-    draw = random.Random(f"{seed} {shape.name} schedule")
+    draw = random.Random(f"{seed} {scenario.name} schedule")
     faults = draw_faults(rates, 60 * minutes, draw)
     fatal = [rate.kind for rate in rates if rate.kind in FATAL]
     # What nobody survives shows less of the faults before than a time at rest.
     endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
-    if shape.commit == "manual":
+    if scenario.commit == "manual":
         # It has no bound there: user code commits when it likes.
         endings = [name for name in endings if name != "cost"]
-    if shape.apps > 1:
+    if scenario.apps > 1:
         # Only one of the apps expects to end with its stream.
         others = [name for name in AT_REST if name in endings]
         endings = [*LATENCY] * len(others) + others
-    return Run(shape, seed, minutes, faults, draw.choice(endings))
+    return Run(scenario, seed, minutes, faults, draw.choice(endings))
 
 
-def dense(seed: int, *, minutes: float = 10.0) -> Run:
-    """Return a run in which everything goes wrong; shapes take turns."""
-    shape = shape_for(EACH, seed)
-    return draw_run(shape, seed, minutes, parse_rates("all"))
+def draw_dense_run(seed: int, *, minutes: float = 10.0) -> Run:
+    """Return a run in which everything goes wrong; scenarios take turns."""
+    scenario = scenario_for(EACH, seed)
+    return draw_run(scenario, seed, minutes, parse_rates("all"))
 
 
-def carry_out(run: Run) -> Outcome:
+def reduce_logging() -> None:
+    """Log errors only, since faults cause many warnings.
+
+    A process of a pool can import this function, but none of ``__main__``.
+    """
+    logging.getLogger("kinesumer").setLevel(logging.ERROR)
+    logging.getLogger("kinesumer").propagate = False
+
+
+def execute_run(run: Run) -> Outcome:
     """Simulate one run; a violation is part of the outcome, not raised."""
-    sim = Simulation(run.shape, run.seed)
+    sim = Simulation(run.scenario, run.seed)
     outcome = Outcome(run)
     try:
         play(sim, outcome)
@@ -116,46 +129,51 @@ def carry_out(run: Run) -> Outcome:
     except SpinningError as error:
         outcome.predicate, outcome.violation = "spinning", str(error)
     if outcome.violation:
-        outcome.events = told(sim.judge.events)
+        outcome.events = format_events(sim.checker.events)
     return outcome
 
 
 def play(sim: Simulation, outcome: Outcome) -> None:
     """Play a run to its end, and fill in what came of it. Raises ViolationError."""
     started = time.process_time()
+    monitors = [LivenessMonitor(app) for app in sim.apps]
     try:
-        sim.run(lambda sim: _play(sim, outcome.run, outcome))
+        with LossLogHandler(monitors):
+            sim.run(lambda sim: _play(sim, outcome, monitors))
     finally:
         outcome.cpu_seconds = time.process_time() - started
         outcome.simulated = sim.loop.real
         outcome.ids_in_use = sim.ids_in_use
         outcome.produced = sim.produced
-        judge = sim.judge
-        outcome.delivered = judge.delivered_count
-        outcome.redelivered = judge.redelivered
-        outcome.takeovers, outcome.handovers = judge.takeovers, judge.handovers
+        checker = sim.checker
+        outcome.delivered = checker.delivered_count
+        outcome.redelivered = checker.redelivered
+        outcome.takeovers, outcome.handovers = checker.takeovers, checker.handovers
 
 
-async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
+async def _play(
+    sim: Simulation, outcome: Outcome, monitors: Sequence[LivenessMonitor]
+) -> None:
+    run = outcome.run
     loop = asyncio.get_running_loop()
     production = loop.create_task(sim.produce())
     retention = loop.create_task(sim.apply_retention())
     starting = [loop.create_task(app.start_all()) for app in sim.apps]
-    for app in sim.apps:
-        app.liveness.begin(run.faults)
+    for monitor in monitors:
+        monitor.begin(run.faults)
     for fault in run.faults:
         await asyncio.sleep(fault.at - sim.loop.real)
-        sim.judge.note("fault", fault.kind, f"for {fault.lasts:.1f} s")
+        sim.checker.note("fault", fault.kind, f"for {fault.duration_seconds:.1f} s")
         outcome.faults[fault.kind] += 1
-        KINDS[fault.kind](Limit(sim, fault.draw), fault.lasts)
+        KINDS[fault.kind](LimitFaultInjector(sim, fault.draw), fault.duration_seconds)
     await asyncio.sleep(60 * run.minutes - sim.loop.real)
     await asyncio.gather(*starting)
     for app in sim.apps:
-        app.calm()
-    await _settle(sim)
+        app.end_faults()
+    await _settle(sim, monitors)
     for app in sim.apps:
         check_plan(app)
-    sim.judge.note("ending", run.ending)
+    sim.checker.note("ending", run.ending)
     if ending := (AT_REST | LATENCY).get(run.ending):
         await ending(sim)
     sim.producing = False
@@ -163,26 +181,26 @@ async def _play(sim: Simulation, run: Run, outcome: Outcome) -> None:
     await retention
     sim.put_everywhere()
     await _finish(sim)
-    for app in sim.apps:
-        check_settled(app)
-        await app.liveness.check_at_rest()
+    for monitor in monitors:
+        check_settled(monitor.sim)
+        await monitor.check_at_rest()
     raise_first(sim)
     if run.ending in FATAL:
         outcome.faults[run.ending] += 1
         await FATAL[run.ending](sim)
 
 
-async def _settle(sim: Simulation) -> None:
+async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
     """Let plan and ownership come to rest: a reshard may be found late, and a backlog
     before a shard's end takes its time."""
-    allowed = max(app.liveness.backlog_seconds() for app in sim.apps)
+    allowed = max(monitor.backlog_seconds() for monitor in monitors)
     await asyncio.sleep(max(SETTLE_SECONDS, allowed))
-    for app in sim.apps:
-        app.liveness.check_backlog()
-        app.liveness.check_repeats()
+    for monitor in monitors:
+        monitor.check_backlog()
+        monitor.check_repeats()
     before: object = None
-    for _ in range(MOST_LOOKS):
-        if before == (before := [arrangement(app) for app in sim.apps]):
+    for _ in range(MAX_SETTLE_CHECKS):
+        if before == (before := [settling_state(app) for app in sim.apps]):
             return
         await asyncio.sleep(FINISH_SECONDS)
 

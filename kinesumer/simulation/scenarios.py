@@ -4,18 +4,77 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any, Literal
 
 from kinesumer.model.streams import Start
-from kinesumer.simulation.world import Shape
 
+FAULTS_PER_MINUTE = 6.0
+"""Faults of all kinds together."""
+SMALL_RECORD_BYTES = 20
 DRAWN, EACH, LIMITS = "drawn", "each", "limits"
-"""Not one shape: another for each seed; those below in turns; those with limits."""
+"""Not one scenario: another for each seed; those below in turns; those with limits."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a simulated group looks like."""
+
+    name: str = "plain"
+    members: int = 3
+    shards: tuple[int, ...] = (8,)
+    """Shards of each stream at the start."""
+    records_per_second: float = 20.0
+    """Over all streams."""
+    aggregated: float = 0.0
+    """Share of the Kinesis records that hold several user records."""
+    assignor: Literal["range", "sticky"] = "range"
+    commit: Literal["auto", "manual"] = "auto"
+    batches: bool = False
+    concurrency: int = 0
+    """Calls at a time in a shard by ``run()``, with many partition keys; 0: user code
+    iterates."""
+    start: Start = Start.TRIM_HORIZON
+    mixed: bool = False
+    """Members consume different streams."""
+    min_read_interval_seconds: float = 0.2
+    """Shortest time between two reads of a shard."""
+    static_ids: bool = False
+    """A restarted process has its predecessor's id."""
+    faults_per_minute: float = FAULTS_PER_MINUTE
+    """All kinds together, if no rates are given."""
+    drift: float = 0.05
+    """How much faster or slower a machine's clocks may run."""
+    together: bool = False
+    """All start at the same moment."""
+    labels: int = 0
+    """How many zones the members are spread over; 0: they don't say."""
+    app: str = "app"
+    faults: str = "all"
+    """What goes wrong, unless something else is asked for."""
+    tasks: int = 1
+    """How many tasks of a client iterate over its batches (``commit="manual"``)."""
+    record_bytes: int = SMALL_RECORD_BYTES
+    link_bytes_per_second: float = 0.0
+    """What each client's network carries of Kinesis's answers; 0: no limit."""
+    table_units_per_second: float | None = None
+    """Write units that the table takes while there are faults; None: no limit."""
+    apps: int = 1
+    """How many apps consume the streams, each with so many members."""
+    idle: float = 0.0
+    """Share of the shards that get no records after the first ones."""
+    retention_seconds: float = 0.0
+    """After so long records expire; 0: only where a fault says so."""
+    skew_seconds: float = 0.0
+    """How far the clocks of Kinesis's servers are off while there are faults."""
+    config: dict[str, Any] = field(default_factory=dict)
+
+
 NAMED = (
-    Shape("plain"),
-    Shape("alone", members=1, shards=(4,)),
-    Shape(
+    Scenario("plain"),
+    Scenario("alone", members=1, shards=(4,)),
+    Scenario(
         "sticky",
         members=5,
         shards=(6, 4),
@@ -23,13 +82,15 @@ NAMED = (
         static_ids=True,
         aggregated=0.1,
     ),
-    Shape("labels", members=6, shards=(10, 5), labels=2, assignor="sticky"),
-    Shape("manual", shards=(4, 4), commit="manual", aggregated=0.3),
-    Shape("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
-    Shape("latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True),
-    Shape("mixed", members=4, shards=(3, 3, 2), mixed=True),
+    Scenario("labels", members=6, shards=(10, 5), labels=2, assignor="sticky"),
+    Scenario("manual", shards=(4, 4), commit="manual", aggregated=0.3),
+    Scenario("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
+    Scenario(
+        "latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True
+    ),
+    Scenario("mixed", members=4, shards=(3, 3, 2), mixed=True),
 )
-CALM = Shape(
+CALM = Scenario(
     "calm",
     shards=(4,),
     records_per_second=0.2,
@@ -38,7 +99,7 @@ CALM = Shape(
 )
 """As in reality: a fault every six hours, little traffic; for simulated weeks."""
 LIMITED = (
-    Shape(
+    Scenario(
         "link",
         members=1,
         shards=(14,),
@@ -48,7 +109,7 @@ LIMITED = (
         min_read_interval_seconds=1.0,
         faults="kinesis_down:0.4:300,narrow:0.4:60,join:0.1,leave:0.1",
     ),
-    Shape(
+    Scenario(
         "room",
         members=1,
         shards=(40,),
@@ -58,14 +119,14 @@ LIMITED = (
         min_read_interval_seconds=1.0,
         faults="kinesis_down:0.4:300,slow:0.4:30,join:0.1,leave:0.1",
     ),
-    Shape(
+    Scenario(
         "blocked",
         members=3,
         shards=(6,),
         records_per_second=4,
         faults="block:1:60,block_each:1:60,join:0.5,leave:0.5,slow:0.5",
     ),
-    Shape(
+    Scenario(
         "tasks",
         members=2,
         shards=(4,),
@@ -74,8 +135,10 @@ LIMITED = (
         tasks=3,
         faults="join:1,leave:1",
     ),
-    Shape("apps", members=2, shards=(3, 2), apps=3, faults="foreign,join:0.5,leave:1"),
-    Shape(
+    Scenario(
+        "apps", members=2, shards=(3, 2), apps=3, faults="foreign,join:0.5,leave:1"
+    ),
+    Scenario(
         "table",
         shards=(400,),
         records_per_second=5,
@@ -83,7 +146,7 @@ LIMITED = (
         table_units_per_second=30,
         faults="busy_table:1,join:0.5,leave:0.5,crash:0.5,split:0.5,merge:0.5",
     ),
-    Shape(
+    Scenario(
         "fleet",
         members=100,
         shards=(1500, 500),
@@ -93,7 +156,7 @@ LIMITED = (
         together=True,
         faults="crash:0.5,join:0.5,leave:0.5,busy_table:0.3:20,store_down:0.2:20",
     ),
-    Shape(
+    Scenario(
         "idle",
         shards=(6, 2),
         records_per_second=2,
@@ -102,7 +165,7 @@ LIMITED = (
         retention_seconds=120,
         faults="crash:0.3,join:0.2,leave:0.3,stall:0.2,iterators:0.2,split:0.1",
     ),
-    Shape(
+    Scenario(
         "clocks",
         shards=(4, 2),
         start=Start.LATEST,
@@ -120,24 +183,24 @@ LIMITED_SHARE = 0.4
 """Of the drawn groups, how many have a limit."""
 
 
-def shape_for(name: str, seed: int) -> Shape:
-    """Return the shape of a seed. Raises KeyError."""
+def scenario_for(name: str, seed: int) -> Scenario:
+    """Return the scenario of a seed. Raises KeyError."""
     if name == DRAWN:
-        return draw_shape(seed)
+        return draw_scenario(seed)
     if name == EACH:
         return NAMED[seed % len(NAMED)]
     if name == LIMITS:
         return LIMITED[seed % len(LIMITED)]
-    return {shape.name: shape for shape in (*NAMED, *LIMITED, CALM)}[name]
+    return {scenario.name: scenario for scenario in (*NAMED, *LIMITED, CALM)}[name]
 
 
-def draw_shape(seed: int) -> Shape:
+def draw_scenario(seed: int) -> Scenario:
     """Return the group that belongs to a seed."""
     draw = random.Random(f"shape {seed}")
     chance = draw.random()
     members, shards = next(sizes for most, *sizes in SIZES if chance < most)
     total = _between(draw, *shards)
-    shape = Shape(
+    scenario = Scenario(
         DRAWN,
         members=_between(draw, *members),
         shards=_streams(draw, total),
@@ -152,46 +215,46 @@ def draw_shape(seed: int) -> Shape:
         min_read_interval_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
     )
     stuck_soon = draw.random() < 0.3
-    shape = replace(
-        shape,
+    scenario = replace(
+        scenario,
         config={"max_processing_seconds": 20.0} if stuck_soon else {},
         labels=draw.choice((0, 0, 0, 2, 3)),
     )
-    calls = draw.choice((0, 0, 1, 4)) if shape.commit == "auto" else 0
-    shape = replace(shape, concurrency=calls)
+    calls = draw.choice((0, 0, 1, 4)) if scenario.commit == "auto" else 0
+    scenario = replace(scenario, concurrency=calls)
     if draw.random() < LIMITED_SHARE:
-        return _limited(draw, shape)
-    return shape
+        return _limited(draw, scenario)
+    return scenario
 
 
-def _limited(draw: random.Random, shape: Shape) -> Shape:
+def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
     """Give a group a limit, in proportion to its size."""
-    shards = sum(shape.shards)
+    shards = sum(scenario.shards)
     match draw.choice(("link", "tasks", "apps", "table", "idle", "clocks")):
         case "link":
             size = draw.choice((20_000, 100_000))
             # A client may have to carry everything, a few times faster than it comes.
             return replace(
-                shape,
+                scenario,
                 record_bytes=size,
                 records_per_second=10,
-                aggregated=min(shape.aggregated, 0.1),
+                aggregated=min(scenario.aggregated, 0.1),
                 link_bytes_per_second=size * _between(draw, 60, 2000),
             )
         case "tasks":
             tasks = draw.randint(2, 4)
             return replace(
-                shape, commit="manual", batches=True, concurrency=0, tasks=tasks
+                scenario, commit="manual", batches=True, concurrency=0, tasks=tasks
             )
         case "apps" if shards <= 12:
             apps = draw.randint(2, 3)
-            return replace(shape, members=min(shape.members, 3), apps=apps)
+            return replace(scenario, members=min(scenario.members, 3), apps=apps)
         case "table":
-            units = 20 + shape.members + shards / 4
-            return replace(shape, table_units_per_second=units)
+            units = 20 + scenario.members + shards / 4
+            return replace(scenario, table_units_per_second=units)
         case "idle":
-            return replace(shape, idle=0.5, retention_seconds=120)
-    return replace(shape, skew_seconds=0.5)
+            return replace(scenario, idle=0.5, retention_seconds=120)
+    return replace(scenario, skew_seconds=0.5)
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:

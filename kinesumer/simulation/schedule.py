@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesumer.simulation.faults import FINAL
+from kinesumer.simulation.final_phases import FATAL
 from kinesumer.simulation.limit_faults import KINDS
+from kinesumer.simulation.scenarios import FAULTS_PER_MINUTE
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-PER_MINUTE = 6.0
-"""Faults a minute, all kinds together."""
-MOST_SECONDS = 60.0
-"""How long a fault lasts at most; most are much shorter."""
-ALL = (*KINDS, *FINAL)
+MAX_FAULT_SECONDS = 60.0
+"""Longest duration of a fault; most are much shorter."""
+ALL = (*KINDS, *FATAL)
 
 
 @dataclass(frozen=True)
@@ -26,21 +25,21 @@ class Fault:
     at: float
     """Seconds since the simulation's start."""
     kind: str
-    lasts: float
+    duration_seconds: float
     draw: int
     """Seeds whatever else is drawn for it: whom it hits, how hard."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a kind of fault happens, and how long it lasts at most."""
+    """How often a kind of fault happens, and its longest duration."""
 
     kind: str
     per_minute: float
-    seconds: float = MOST_SECONDS
+    seconds: float = MAX_FAULT_SECONDS
 
 
-def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
+def parse_rates(text: str, per_minute: float = FAULTS_PER_MINUTE) -> tuple[Rate, ...]:
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``all`` is every kind, ``none`` is none.
 
     Kinds without a rate of their own share ``per_minute`` equally, or what ``all`` has
@@ -60,7 +59,7 @@ def parse_rates(text: str, per_minute: float = PER_MINUTE) -> tuple[Rate, ...]:
         raise ValueError(
             f"{', '.join(unknown)}; known are all, none, {', '.join(sorted(ALL))}"
         )
-    sharing = [k for k, (own, _) in found.items() if own is None and k not in FINAL]
+    sharing = [k for k, (own, _) in found.items() if own is None and k not in FATAL]
     each = per_minute / max(1, len(sharing))
     return tuple(
         Rate(kind, each if own is None else own, seconds)
@@ -78,14 +77,14 @@ def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
     if any(value is not None and not value > 0 for value in values):
         raise ValueError(f"{part}: rate and length must be greater than 0")
     rate, seconds = [*values, None, None][:2]
-    return rate, MOST_SECONDS if seconds is None else seconds
+    return rate, MAX_FAULT_SECONDS if seconds is None else seconds
 
 
 def draw_faults(
     rates: Iterable[Rate], seconds: float, random: random.Random
 ) -> tuple[Fault, ...]:
     """Draw what goes wrong in a time; the last fault is over by its end."""
-    rates = [rate for rate in rates if rate.kind not in FINAL]
+    rates = [rate for rate in rates if rate.kind not in FATAL]
     weights = [rate.per_minute for rate in rates]
     if not rates:
         return ()
@@ -94,7 +93,7 @@ def draw_faults(
     while (at := at + 2 * mean * random.random()) < seconds:
         (rate,) = random.choices(rates, weights)
         # Mostly a few seconds, now and then a minute.
-        lasts = min(rate.seconds * random.random() ** 2, seconds - at)
+        duration_seconds = min(rate.seconds * random.random() ** 2, seconds - at)
         draw = random.getrandbits(32)
-        faults.append(Fault(round(at, 3), rate.kind, round(lasts, 3), draw))
+        faults.append(Fault(round(at, 3), rate.kind, round(duration_seconds, 3), draw))
     return tuple(faults)

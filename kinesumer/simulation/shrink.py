@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.simulation.run import Outcome, Run, carry_out
+from kinesumer.simulation.run import Outcome, Run, execute_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kinesumer.simulation.schedule import Fault
 
-MOST_RUNS = 200
+MAX_RUNS = 200
 
 
 class Shrinker:
@@ -27,13 +27,13 @@ class Shrinker:
     ) -> None:
         self.best = outcome
         self.runs = 0
-        self._tell = tell
+        self._report = tell
 
     def shrink(self) -> Outcome:
         """Return the smallest run found that shows the violation."""
         self._drop_what_came_later()
         before: Run | None = None
-        while before != self.best.run and self.runs < MOST_RUNS:
+        while before != self.best.run and self.runs < MAX_RUNS:
             before = self.best.run
             self._drop_faults()
             self._first_that_fails(_shorter_times(self.best.run))
@@ -42,14 +42,14 @@ class Shrinker:
         return self.best
 
     def _fails(self, run: Run) -> bool:
-        if self.runs >= MOST_RUNS or run == self.best.run:
+        if self.runs >= MAX_RUNS or run == self.best.run:
             return False
         self.runs += 1
-        outcome = carry_out(run)
+        outcome = execute_run(run)
         if outcome.predicate != self.best.predicate:
             return False
         self.best = outcome
-        self._tell(
+        self._report(
             f"{len(run.faults)} faults in {outcome.simulated:.0f} s still show it"
         )
         return True
@@ -80,7 +80,7 @@ class Shrinker:
 
 
 def _shorter_times(run: Run) -> Iterator[Run]:
-    last = max((fault.at + fault.lasts for fault in run.faults), default=0.0)
+    last = max((fault.at + fault.duration_seconds for fault in run.faults), default=0.0)
     if last / 60 < run.minutes:
         yield replace(run, minutes=round(last / 60 + 0.01, 3))
     for share in (0.5, 0.8):
@@ -95,9 +95,11 @@ def _shorter_times(run: Run) -> Iterator[Run]:
 
 def _calmer_faults(run: Run) -> Iterator[Run]:
     for place, fault in enumerate(run.faults):
-        for lasts in (0.0, round(fault.lasts / 2, 1)):
-            if lasts < fault.lasts:
-                yield _with(run, place, replace(fault, lasts=lasts))
+        for duration_seconds in (0.0, round(fault.duration_seconds / 2, 1)):
+            if duration_seconds < fault.duration_seconds:
+                yield _with(
+                    run, place, replace(fault, duration_seconds=duration_seconds)
+                )
 
 
 def _with(run: Run, place: int, fault: Fault) -> Run:
@@ -106,14 +108,16 @@ def _with(run: Run, place: int, fault: Fault) -> Run:
 
 
 def _smaller_groups(run: Run) -> Iterator[Run]:
-    shape = run.shape
-    for members in {shape.members // 2, shape.members - 1}:
+    scenario = run.scenario
+    for members in {scenario.members // 2, scenario.members - 1}:
         if members > 0:
-            yield replace(run, shape=replace(shape, members=members))
-    for place, shards in enumerate(shape.shards):
-        others = shape.shards[:place], shape.shards[place + 1 :]
+            yield replace(run, scenario=replace(scenario, members=members))
+    for place, shards in enumerate(scenario.shards):
+        others = scenario.shards[:place], scenario.shards[place + 1 :]
         if others != ((), ()):
-            yield replace(run, shape=replace(shape, shards=(*others[0], *others[1])))
+            yield replace(
+                run, scenario=replace(scenario, shards=(*others[0], *others[1]))
+            )
         if shards > 1:
             fewer = (*others[0], shards // 2, *others[1])
-            yield replace(run, shape=replace(shape, shards=fewer))
+            yield replace(run, scenario=replace(scenario, shards=fewer))

@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row
     from kinesumer.simulation.machine import Machine
 
-Place = tuple[int, str, int]
+RecordPosition = tuple[int, str, int]
 """A record's place in its shard, comparable: length, sequence number, part."""
 WHOLE = 1 << 53
 
 
-def place_of(sequence_number: str, sub: int | None) -> Place:
+def record_position(sequence_number: str, sub: int | None) -> RecordPosition:
     """Return a comparable place; without a part, it's after all parts."""
     return len(sequence_number), sequence_number, WHOLE if sub is None else sub
 
 
-def row_place(row: Row | None) -> Place | None:
+def row_position(row: Row | None) -> RecordPosition | None:
     """Return the checkpoint that a shard row holds."""
     if row is None or "sequence_number" not in row:
         return None
     sub = row.get("sub_sequence_number")
     assert sub is None or isinstance(sub, int)
-    return place_of(str(row["sequence_number"]), sub)
+    return record_position(str(row["sequence_number"]), sub)
 
 
 @dataclass
-class Tenure:
+class Ownership:
     """One epoch of a shard: who had it, from where, how far."""
 
     epoch: int
@@ -68,7 +68,7 @@ class ShardTrace:
     def __init__(self, shard_id: str, parents: tuple[str, ...]) -> None:
         self.shard_id = shard_id
         self.parents = parents
-        self.log: list[Place] = []
+        self.log: list[RecordPosition] = []
         self.arrivals: list[float] = []
         self.index: dict[tuple[str, int | None], int] = {}
         self.done = bytearray()
@@ -76,26 +76,26 @@ class ShardTrace:
         self.done_until = 0
         """Every index before this one is done, expired, or before the start."""
         self.expired = 0
-        self.tenures: dict[int, Tenure] = {}
+        self.ownerships: dict[int, Ownership] = {}
         self.row: Row | None = None
         self.forgotten = False
         """Kinesis doesn't list it any more."""
         self.pruned = False
         self.ended_at: float | None = None
         """When its end was stored."""
-        self.owed: int | None = None
+        self.seek_index: int | None = None
         """Index that the last seek went to, if there was one."""
-        self.sought_epoch = 0
+        self.seeked_epoch = 0
         """What is delivered and done in epochs before doesn't count."""
-        self.sought: dict[str, int] = {}
+        self.seeked: dict[str, int] = {}
         """Each operator's last seek: seeks of all shards are counted."""
         self.reopened: tuple[str, int] = ("", 0)
         """The last seek that undid its end, and whose it was."""
 
     def seek(self, first: int, epoch: int, operator: str, place: int) -> None:
         """Note that an operator had it read on from an index, in no session's epoch."""
-        self.owed, self.sought_epoch = first, epoch
-        self.sought[operator] = place
+        self.seek_index, self.seeked_epoch = first, epoch
+        self.seeked[operator] = place
         self.done_until = first
         self.done[:first] = b"\1" * first
         for marks in (self.done, self.delivered):
@@ -104,7 +104,7 @@ class ShardTrace:
     def append(self, sequence_number: str, sub: int | None, arrived: float) -> None:
         """Note a record that was produced."""
         self.index[sequence_number, sub] = len(self.log)
-        self.log.append(place_of(sequence_number, sub))
+        self.log.append(record_position(sequence_number, sub))
         self.arrivals.append(arrived)
         self.done.append(0)
         self.delivered.append(0)
@@ -113,7 +113,7 @@ class ShardTrace:
         """Note that records older than a time are gone."""
         self.expired = max(self.expired, bisect_left(self.arrivals, before))
 
-    def through(self, place: Place) -> int:
+    def through(self, place: RecordPosition) -> int:
         """Return how many records lie at or before a place."""
         return bisect_right(self.log, place)
 
@@ -126,7 +126,7 @@ class ShardTrace:
 
     def first_of(self, row: Row) -> int:
         """Return the index that an owner begins with who claimed this row."""
-        place = row_place(row)
+        place = row_position(row)
         if place is not None:
             return self.through(place)
         return self.since(str(row["start"]))
@@ -138,7 +138,7 @@ class ShardTrace:
         """
         return max(self.first_of(row), self.since(str(row["start"])))
 
-    def undone(self, first: int, stop: int) -> int | None:
+    def first_undone(self, first: int, stop: int) -> int | None:
         """Return the first index in a range that is neither done nor expired."""
         index = max(first, self.expired, min(self.done_until, stop))
         found = self.done.find(0, index, stop) if index < stop else -1
@@ -150,11 +150,11 @@ class ShardTrace:
         That operator's seek is still to reach it, whatever others did to it meanwhile.
         """
         operator, place = parent.reopened
-        return self.sought.get(operator, 0) < place
+        return self.seeked.get(operator, 0) < place
 
     def mark(self, index: int, epoch: int) -> None:
         """Note that user code has done a record."""
-        if epoch < self.sought_epoch:
+        if epoch < self.seeked_epoch:
             return
         self.done[index] = 1
         while self.done_until < len(self.done) and self.done[self.done_until]:

@@ -1,100 +1,41 @@
-"""Many clients, one table, several streams, and all that goes wrong with them."""
+"""The streams, table and invariant checker of a simulated app."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from kinesumer.config import Config
-from kinesumer.model.streams import HASH_KEYS, Start
-from kinesumer.simulation.client import Process
+from kinesumer.model.streams import HASH_KEYS
 from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.simulation.invariants.checker import Judge
-from kinesumer.simulation.invariants.liveness import Liveness, LossLog
+from kinesumer.simulation.invariants.checker import InvariantChecker
 from kinesumer.simulation.memory_kinesis import MemoryKinesis
 from kinesumer.simulation.memory_store import MemoryStore
-from kinesumer.simulation.operator import Operator
-from kinesumer.simulation.schedule import PER_MINUTE
+from kinesumer.simulation.scenarios import SMALL_RECORD_BYTES, Scenario
 from kinesumer.wire.put_records import UserRecord, aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Sequence
 
     from kinesumer.handlers.signature import Handler
-
-T = TypeVar("T")
 
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
 KEYS = 20
-SMALL = b"x" * 20
+SMALL_RECORD = b"x" * SMALL_RECORD_BYTES
 BUSY_SECONDS = 30.0
-"""From then on, shards that are to be idle are so."""
+"""How long a shard that is to be idle gets records."""
 RETENTION_STEPS = 10
 DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a simulated group looks like."""
-
-    name: str = "plain"
-    members: int = 3
-    shards: tuple[int, ...] = (8,)
-    """Shards of each stream at the start."""
-    records_per_second: float = 20.0
-    """Over all streams."""
-    aggregated: float = 0.0
-    """Share of the Kinesis records that hold several user records."""
-    assignor: Literal["range", "sticky"] = "range"
-    commit: Literal["auto", "manual"] = "auto"
-    batches: bool = False
-    concurrency: int = 0
-    """Calls at a time in a shard by ``run()``, with many partition keys; 0: user code
-    iterates."""
-    start: Start = Start.TRIM_HORIZON
-    mixed: bool = False
-    """Members consume different streams."""
-    min_read_interval_seconds: float = 0.2
-    """Shortest time between two reads of a shard."""
-    static_ids: bool = False
-    """A restarted process has its predecessor's id."""
-    faults_per_minute: float = PER_MINUTE
-    """All kinds together, if no rates are given."""
-    drift: float = 0.05
-    """How much faster or slower a machine's clocks may run."""
-    together: bool = False
-    """All start at the same moment."""
-    labels: int = 0
-    """How many zones the members are spread over; 0: they don't say."""
-    app: str = "app"
-    faults: str = "all"
-    """What goes wrong, unless something else is asked for."""
-    tasks: int = 1
-    """How many tasks of a client iterate over its batches (``commit="manual"``)."""
-    record_bytes: int = len(SMALL)
-    link_bytes_per_second: float = 0.0
-    """What each client's network carries of Kinesis's answers; 0: no limit."""
-    table_units_per_second: float | None = None
-    """Write units that the table takes while there are faults; None: no limit."""
-    apps: int = 1
-    """How many apps consume the streams, each with so many members."""
-    idle: float = 0.0
-    """Share of the shards that get no records after the first ones."""
-    retention_seconds: float = 0.0
-    """After so long records expire; 0: only where a fault says so."""
-    skew_seconds: float = 0.0
-    """How far the clocks of Kinesis's servers are off while there are faults."""
-    config: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class User:
-    """User code that simulated clients call with each record."""
+class UserCode:
+    """UserCode code that simulated clients call with each record."""
 
     handler: Handler
     data: Callable[[int], bytes] | None = None
@@ -103,17 +44,17 @@ class User:
     """Errors of the handler after which its process starts again."""
 
 
-class Simulation:
-    """One run: the world, its processes, and the judge who watches them."""
+class World:
+    """The services of one app, its invariant checker, and how far a run has come."""
 
     def __init__(
         self,
-        shape: Shape,
+        scenario: Scenario,
         seed: int,
-        user: User | None = None,
-        host: Simulation | None = None,
+        user: UserCode | None = None,
+        host: World | None = None,
     ) -> None:
-        self.shape, self.seed, self.user = shape, seed, user
+        self.scenario, self.seed, self.user = scenario, seed, user
         if host is None:
             self.loop = VirtualLoop(self.random_for("scheduler"))
             self.kinesis = MemoryKinesis(self.loop.services)
@@ -121,59 +62,47 @@ class Simulation:
             self.loop, self.kinesis = host.loop, host.kinesis
         self.random = self.random_for("world")
         self.store = MemoryStore(self.loop.services)
-        self.store.write_units_per_second = shape.table_units_per_second
+        self.store.write_units_per_second = scenario.table_units_per_second
         self.config = Config(
             **{
-                "assignor": shape.assignor,
-                "commit": shape.commit,
+                "assignor": scenario.assignor,
+                "commit": scenario.commit,
                 "max_uncommitted_records": MAX_UNCOMMITTED,
-                **shape.config,
+                **scenario.config,
             }
         )
-        self.judge = Judge(
-            self.loop, self.config.max_uncommitted_records, shape.assignor
+        self.checker = InvariantChecker(
+            self.loop, self.config.max_uncommitted_records, scenario.assignor
         )
-        self.judge.is_by_key = shape.concurrency > 1
-        self.store.on_write.append(self.judge.applied)
-        self.processes: list[Process] = []
-        self.operators: list[Operator] = []
-        self.streams = tuple(f"stream-{index}" for index in range(len(shape.shards)))
+        self.checker.is_by_key = scenario.concurrency > 1
+        self.store.on_write.append(self.checker.applied)
+        self.streams = tuple(f"stream-{index}" for index in range(len(scenario.shards)))
         self.producing = True
-        self._data = b"x" * shape.record_bytes
-        self.is_calm = False
-        """Nothing goes wrong any more."""
-        self.background: list[asyncio.Task[Any]] = []
+        self.faults_ended = False
         self.expects_fatal = False
         self.ids_in_use = 0
         self.late_failure: Exception | None = None
-        """The last error of the user's handler, after all faults were over."""
+        """The last error that the user's handler raised after the faults ended."""
         self.produced = 0
+        self._data = b"x" * scenario.record_bytes
         self._ids = count(1)
-        self._names = count(0)
-        self.liveness = Liveness(self)
-        self.apps = [self]
-        """This app, and others that consume the same streams with tables of their
-        own."""
-        if host is None:
-            for name, shards in zip(self.streams, shape.shards, strict=True):
-                hours = self.retention_seconds / 3600
-                self.kinesis.create_stream(name, shards, retention_hours=hours)
-            for number in range(2, shape.apps + 1):
-                other = replace(shape, app=f"{shape.app}-{number}", apps=1)
-                self.apps.append(Simulation(other, seed, user, self))
-            for name in self.streams:
-                self._tell_of_shards(name)
+        self._checkers: Sequence[InvariantChecker] = [self.checker]
+        """The checkers of all apps that consume the streams."""
 
-    def run(self, play: Callable[[Simulation], Coroutine[Any, Any, T]]) -> T:
-        """Run a play in virtual time. Raises ViolationError."""
-        with LossLog(self):
-            return self.loop.run(play(self))
+    def create_streams(self, checkers: Sequence[InvariantChecker]) -> None:
+        """Create the streams, and report their shards and records to ``checkers``."""
+        self._checkers = checkers
+        for name, shards in zip(self.streams, self.scenario.shards, strict=True):
+            hours = self.retention_seconds / 3600
+            self.kinesis.create_stream(name, shards, retention_hours=hours)
+        for name in self.streams:
+            self._note_new_shards(name)
 
     def random_for(self, purpose: str) -> random.Random:
         """Return a generator of its own for a purpose."""
-        if self.shape.app != Shape.app:
-            purpose = f"{purpose} of {self.shape.app}"
-        return random.Random(f"{self.seed} {self.shape.name} {purpose}")
+        if self.scenario.app != Scenario.app:
+            purpose = f"{purpose} of {self.scenario.app}"
+        return random.Random(f"{self.seed} {self.scenario.name} {purpose}")
 
     def new_id(self) -> str:
         """Return an id that nobody else has."""
@@ -181,9 +110,9 @@ class Simulation:
 
     def config_of(self, client_id: str) -> Config:
         """Return the configuration of one member, in a zone if there are any."""
-        if not self.shape.labels:
+        if not self.scenario.labels:
             return self.config
-        zone = crc32(client_id.encode()) % self.shape.labels
+        zone = crc32(client_id.encode()) % self.scenario.labels
         return replace(self.config, label=f"zone-{zone}")
 
     @property
@@ -194,56 +123,14 @@ class Simulation:
     @property
     def retention_seconds(self) -> float:
         """How long the streams say that they keep records."""
-        return self.shape.retention_seconds or DAY_SECONDS
+        return self.scenario.retention_seconds or DAY_SECONDS
 
-    # --- processes ---
-
-    @property
-    def living(self) -> list[Process]:
-        """Processes that run."""
-        return [process for process in self.processes if process.alive]
-
-    def start_process(
-        self, client_id: str | None = None, streams: tuple[str, ...] | None = None
-    ) -> Process:
-        """Start a process on a machine of its own."""
-        if client_id is None:
-            client_id = f"client-{next(self._names)}"
-        drift = self.shape.drift * (2 * self.random.random() - 1)
-        if streams is None:
-            mixed = self.shape.mixed
-            streams = self.some_streams(self.random) if mixed else self.streams
-        process = Process(self, client_id, streams, 1 + drift)
-        self.processes.append(process)
-        self.judge.note("start", client_id, process.streams)
-        return process
-
-    async def start_all(self) -> None:
-        """Start the processes of the shape, together or one after the other."""
-        for _ in range(self.shape.members):
-            self.start_process()
-            if not self.shape.together:
-                await asyncio.sleep(2 * self.random.random())
-
-    def calm(self) -> None:
-        """Stop every fault: the network heals, user code recovers."""
-        self.is_calm = True
-        self.store.write_units_per_second = None
-        for process in self.processes:
-            process.calm()
-        while sum(not p.leaving for p in self.living) < min(2, self.shape.members):
-            self.start_process()
-        for operator in self.operators:
-            operator.calm()
-        self.judge.note("calm", "")
-        Operator(self, "set all right", Operator.set_right)
-
-    def crashed(self, process: Process | Operator, error: BaseException) -> None:
+    def report_crash(self, name: str, error: BaseException) -> None:
         """A process ended with an error that nobody expects."""
         import traceback
 
         text = "".join(traceback.format_exception(error))
-        self.judge.fail("crash", f"{process.name}: {text}")
+        self.checker.fail("crash", f"{name}: {text}")
 
     # --- streams ---
 
@@ -263,13 +150,13 @@ class Simulation:
         """Produce one record, by default anywhere in the hash space."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
-            if self.shape.idle and self.loop.real > BUSY_SECONDS:
-                hash_key = int(hash_key * (1 - self.shape.idle))
+            if self.scenario.idle and self.loop.real > BUSY_SECONDS:
+                hash_key = int(hash_key * (1 - self.scenario.idle))
         parts, key = 0, self._key()
         data = self._data if data is None else data
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
-        if self.random.random() < self.shape.aggregated:
+        if self.random.random() < self.scenario.aggregated:
             parts = self.random.randrange(1, 6)
             data = aggregate([UserRecord(data, key, str(hash_key))] * parts)
         shard_id, number = self.kinesis.put(name, data, key, hash_key)
@@ -278,11 +165,11 @@ class Simulation:
         if parts:
             places = [(number, part) for part in range(parts)]
         self.produced += len(places)
-        for app in self.apps:
-            app.judge.produced(self.arn(name), shard_id, places, now)
+        for checker in self._checkers:
+            checker.produced(self.arn(name), shard_id, places, now)
 
     def _key(self) -> str:
-        if self.shape.concurrency:
+        if self.scenario.concurrency:
             return f"key-{self.random.randrange(KEYS)}"
         return "key"
 
@@ -290,11 +177,11 @@ class Simulation:
         """Put a small record into each open shard."""
         for name in self.streams:
             for shard in self.kinesis.stream(name).open:
-                self.put(name, shard.shard.first_hash, SMALL)
+                self.put(name, shard.shard.first_hash, SMALL_RECORD)
 
     async def produce(self) -> None:
-        """Produce records at the shape's rate while ``producing``."""
-        rate, draw = self.shape.records_per_second, self.random.random
+        """Produce records at the scenario's rate while ``producing``."""
+        rate, draw = self.scenario.records_per_second, self.random.random
         every = max(PRODUCE_SECONDS, 1 / rate)
         mean = rate * every / len(self.streams)
         while self.producing:
@@ -305,7 +192,7 @@ class Simulation:
 
     async def apply_retention(self) -> None:
         """Let records expire by their age while ``producing``."""
-        while self.producing and (seconds := self.shape.retention_seconds):
+        while self.producing and (seconds := self.scenario.retention_seconds):
             await asyncio.sleep(seconds / RETENTION_STEPS)
             for name in self.streams:
                 self.expire(name, seconds)
@@ -313,29 +200,29 @@ class Simulation:
     def split(self, name: str, shard_id: str) -> list[str]:
         """Split a shard."""
         children = self.kinesis.split(name, shard_id)
-        self.judge.note("split", shard_id, children)
-        self._tell_of_shards(name)
+        self.checker.note("split", shard_id, children)
+        self._note_new_shards(name)
         return children
 
     def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
         """Merge two shards."""
         child = self.kinesis.merge(name, shard_id, adjacent_id)
-        self.judge.note("merge", (shard_id, adjacent_id), child)
-        self._tell_of_shards(name)
+        self.checker.note("merge", (shard_id, adjacent_id), child)
+        self._note_new_shards(name)
         return child
 
     def expire(self, name: str, seconds: float) -> None:
         """Let everything older than so many seconds expire."""
         before = self.kinesis.clock.wall() - seconds
         self.kinesis.expire(name, before)
-        listed = self.kinesis.stream(name).shards
-        for app in self.apps:
-            app.judge.expired(self.arn(name), before, listed)
-        self.judge.note("expire", name, f"{seconds:.0f} s")
+        is_runnable = self.kinesis.stream(name).shards
+        for checker in self._checkers:
+            checker.expired(self.arn(name), before, is_runnable)
+        self.checker.note("expire", name, f"{seconds:.0f} s")
 
-    def _tell_of_shards(self, name: str) -> None:
+    def _note_new_shards(self, name: str) -> None:
         stream = self.kinesis.stream(name)
         for shard_id, made in stream.shards.items():
-            if (stream.arn, shard_id) not in self.judge.shards:
-                for app in self.apps:
-                    app.judge.opened(stream.arn, shard_id, made.shard.parents)
+            if (stream.arn, shard_id) not in self.checker.shards:
+                for checker in self._checkers:
+                    checker.opened(stream.arn, shard_id, made.shard.parents)

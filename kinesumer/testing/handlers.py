@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 
 from kinesumer.handlers.signature import read_handler
 from kinesumer.model.validation import require_error_types
-from kinesumer.simulation.event_log import told
-from kinesumer.simulation.invariants.checker import ViolationError
+from kinesumer.simulation.event_log import format_events
+from kinesumer.simulation.invariants.base import ViolationError
 from kinesumer.simulation.run import Outcome, draw_run, play
+from kinesumer.simulation.scenarios import Scenario
 from kinesumer.simulation.schedule import parse_rates
-from kinesumer.simulation.world import Shape, Simulation, User
+from kinesumer.simulation.simulation import Simulation
+from kinesumer.simulation.world import UserCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.client import Handle
 
-PLAIN = Shape()
+PLAIN = Scenario()
 AT_REST = ("L", "I12", "I13")
-"""How the predicates begin that are judged when all faults are over."""
+"""How the predicates begin that are checked when all faults are over."""
 
 
 def simulate_handler(
@@ -30,7 +32,7 @@ def simulate_handler(
     faults: str = "all",
     minutes: float = 10.0,
     seed: int = 1,
-    shape: Shape = PLAIN,
+    scenario: Scenario = PLAIN,
     data: Callable[[int], bytes] | None = None,
     restarts_after: tuple[type[Exception], ...] = (),
 ) -> Outcome:
@@ -39,12 +41,12 @@ def simulate_handler(
     Handlers are what ``client.run()`` takes, and ``batch`` is as there. They run in an
     event loop without real time, plain functions too: they may sleep by asyncio, and
     must not do I/O. Each client is killed, stopped, cut off and restarted as ``faults``
-    says (``KIND[:PER_MINUTE[:SECONDS]],…``); what the handler is at stays undone, or
-    goes on late. ``all`` is without ``seek`` here: operators may skip records. ``data``
-    makes the nth record's data. Clients start again after the errors in
-    ``restarts_after``; with ``Shape(concurrency=…)`` these are tried again instead, and
-    then the record becomes a dead letter. Any other error of the handler ends the
-    simulation.
+    says (``KIND[:PER_MINUTE[:SECONDS]],…``). A fault may end a call of the handler, or
+    delay it. ``all`` excludes ``seek`` here, because operators may skip records.
+    ``data`` makes the nth record's data. A client starts again after an error in
+    ``restarts_after``. With ``Scenario(concurrency=…)`` the call is tried again
+    instead, and then the record becomes a dead letter. Any other error of the handler
+    ends the simulation.
 
     Raises ConfigurationError for what isn't a handler, what the handler raised, and
     ViolationError where the library breaks one of its own promises. With
@@ -52,17 +54,17 @@ def simulate_handler(
     """
     read = read_handler(handler, batch)
     if read.takes_batches:
-        shape = replace(shape, batches=True)
-    rates = parse_rates(faults, shape.faults_per_minute)
+        scenario = replace(scenario, batches=True)
+    rates = parse_rates(faults, scenario.faults_per_minute)
     rates = tuple(r for r in rates if r.kind != "seek" or "seek" in faults)
-    run = draw_run(shape, seed, minutes, rates)
+    run = draw_run(scenario, seed, minutes, rates)
     restarts_after = require_error_types("restarts_after", restarts_after)
-    sim = Simulation(shape, seed, User(read, data, restarts_after))
+    sim = Simulation(scenario, seed, UserCode(read, data, restarts_after))
     outcome = Outcome(run)
     try:
         play(sim, outcome)
     except BaseException as error:
-        story = "\n".join(["What happened before:", *told(sim.judge.events)])
+        story = "\n".join(["What happened before:", *format_events(sim.checker.events)])
         late = sim.late_failure
         if late is not None and _is_at_rest(error):
             late.add_note("It came also when all faults were over, so nothing settled.")

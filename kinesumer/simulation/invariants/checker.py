@@ -1,6 +1,6 @@
 """The protocol's safety predicates, checked at every write and every delivery.
 
-The judge sees what the store applied, what was delivered and done, and the one true
+The checker sees what the store applied, what was delivered and done, and the one true
 time. It knows nothing of how clients decide.
 """
 
@@ -10,11 +10,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kinesumer.ports import AllOf, Compare
+from kinesumer.simulation.invariants.base import ViolationError
+from kinesumer.simulation.invariants.leases import TOLERANCE, SessionLeases, require_int
 from kinesumer.simulation.invariants.membership import Membership
-from kinesumer.simulation.invariants.pauses import Pauses
-from kinesumer.simulation.invariants.permits import TOLERANCE, Permits, number
-from kinesumer.simulation.invariants.seeks import Seeks
-from kinesumer.simulation.trace import ShardTrace, Tenure, row_place
+from kinesumer.simulation.invariants.operations import Pauses, Seeks
+from kinesumer.simulation.trace import Ownership, ShardTrace, row_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -29,15 +29,7 @@ EVENTS = 400
 _NO_ROW: Row = {}
 
 
-class ViolationError(AssertionError):
-    """A predicate of the protocol doesn't hold."""
-
-    def __init__(self, predicate: str, message: str, at: float) -> None:
-        self.predicate = predicate
-        super().__init__(f"{predicate} at {at:.3f} s: {message}")
-
-
-class Judge:
+class InvariantChecker:
     """Checks I1 to I12, and I14; the first violation stops the run."""
 
     def __init__(
@@ -49,7 +41,7 @@ class Judge:
         self.loop = loop
         self.max_uncommitted_records = max_uncommitted_records
         self.shards: dict[tuple[str, str], ShardTrace] = {}
-        self.permits = Permits()
+        self.leases = SessionLeases()
         self.dead: dict[str, float] = {}
         """Sessions marked dead, and since when."""
         self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
@@ -57,8 +49,8 @@ class Judge:
         self.handovers = 0
         self.redelivered = 0
         self.delivered_count = 0
-        self.retired = False
-        """The world was changed behind everybody's back: nothing is judged now."""
+        self.is_disabled = False
+        """The world was changed behind everybody's back: nothing is checked now."""
         self.writer: Machine | None = None
         """Whose write is being applied."""
         self.is_by_key = False
@@ -67,7 +59,7 @@ class Judge:
         """How long after their arrival records were delivered, if anybody asks."""
         self.seeks = Seeks(self)
         self.pauses = Pauses(self)
-        membership = Membership(self, assignor)
+        membership = Membership(self, assignor, self.pauses)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
             "member": membership.member_write,
@@ -75,9 +67,14 @@ class Judge:
             "group": self.pauses.group_write,
         }
 
+    @property
+    def now(self) -> float:
+        """The seconds since the simulation began."""
+        return self.loop.real
+
     def fail(self, predicate: str, message: str) -> None:
         """Report a violation: the loop stops with it."""
-        if self.loop.halted is None and not self.retired:
+        if self.loop.halted is None and not self.is_disabled:
             self.loop.halted = ViolationError(predicate, message, self.loop.real)
 
     def note(self, kind: str, who: object, what: object = "") -> None:
@@ -97,19 +94,19 @@ class Judge:
         places: Iterable[tuple[str, int | None]],
         arrived: float,
     ) -> None:
-        """User records were put into a shard."""
+        """UserCode records were put into a shard."""
         trace = self.shards[arn, shard_id]
         for sequence_number, sub in places:
             trace.append(sequence_number, sub, arrived)
 
-    def expired(self, arn: str, before: float, listed: Container[str]) -> None:
+    def expired(self, arn: str, before: float, is_runnable: Container[str]) -> None:
         """Retention has passed a time; these shards are left."""
         for (stream, shard_id), trace in self.shards.items():
             if stream == arn:
                 trace.expire(before)
-                trace.forgotten = shard_id not in listed
+                trace.forgotten = shard_id not in is_runnable
 
-    # --- what members do (faults.Witness) ---
+    # --- what members do (faults.WriteObserver) ---
 
     def writes(self, machine: Machine) -> None:
         """The next applied write is this machine's."""
@@ -119,18 +116,18 @@ class Judge:
         """A machine tries a write."""
         kind = write.key.pk.partition("#")[0]
         if kind == "member" and not write.delete:
-            self.permits.sent(machine, write)
+            self.leases.sent(machine, write)
         elif kind == "shard" and "owner" in write.remove:
             self._check_given_up(machine, write)
 
     def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
         """An answer reached its machine."""
         if self.loop.halted is None:
-            self.permits.answered(machine, write, written)
+            self.leases.answered(machine, write, written)
 
     def delivered(self, machine: Machine, record: Record) -> None:
         """A record was handed to user code, just now."""
-        if self.retired:
+        if self.is_disabled:
             return
         self.delivered_count += 1
         if self.delays is not None and record.approximate_arrival_timestamp:
@@ -138,47 +135,47 @@ class Judge:
             self.delays.append(self.loop.services.wall() - arrived)
         shard, epoch = record.fence[:2]
         trace = self.shards[shard]
-        tenure = trace.tenures.get(epoch)
+        ownership = trace.ownerships.get(epoch)
         name = f"{shard.shard_id} epoch {epoch}"
-        if tenure is None or tenure.machine is not machine:
+        if ownership is None or ownership.machine is not machine:
             self.fail("I4", f"{machine.name} delivers {name}, which it never claimed")
             return
-        if tenure.started_at is None:
-            if epoch >= trace.sought_epoch:
+        if ownership.started_at is None:
+            if epoch >= trace.seeked_epoch:
                 self._check_parents(shard.stream_arn, trace)
-            tenure.started_at = self.loop.real
+            ownership.started_at = self.loop.real
             self.note("first delivery", machine.name, name)
-        self._check_permit(machine, trace, tenure)
+        self._check_permit(machine, trace, ownership)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         key = record.partition_key if self.is_by_key else None
-        due = tenure.cursors.get(key, tenure.first)
+        due = ownership.cursors.get(key, ownership.first)
         if index < due or (not self.is_by_key and index > max(due, trace.expired)):
             self.fail(
                 "I9",
                 f"{machine.name} delivers {name} record {index}, "
                 f"but {due} is next (expired: {trace.expired})",
             )
-        tenure.cursors[key] = index + 1
-        if epoch < trace.sought_epoch:
+        ownership.cursors[key] = index + 1
+        if epoch < trace.seeked_epoch:
             return  # it was handed out before the seek was noticed
         if trace.delivered[index]:
             self.redelivered += 1
         trace.delivered[index] = 1
 
     def done(self, record: Record) -> None:
-        """User code has done a record."""
-        if self.retired:
+        """UserCode code has done a record."""
+        if self.is_disabled:
             return
         trace = self.shards[record.fence.shard]
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         trace.mark(index, record.fence.epoch)
-        trace.tenures[record.fence.epoch].mark(index)
+        trace.ownerships[record.fence.epoch].mark(index)
 
     def _check_permit(
-        self, machine: Machine, trace: ShardTrace, tenure: Tenure
+        self, machine: Machine, trace: ShardTrace, ownership: Ownership
     ) -> None:
-        session = tenure.session
-        left = self.permits.left(session)
+        session = ownership.session
+        left = self.leases.remaining_seconds(session)
         if left < -TOLERANCE:
             self.fail(
                 "I3",
@@ -187,11 +184,12 @@ class Judge:
             )
         row = trace.row or _NO_ROW
         # A seek raises the epoch; until somebody claims that, nobody else delivers.
-        if row.get("owner") != session or max(trace.tenures) != tenure.epoch:
+        if row.get("owner") != session or max(trace.ownerships) != ownership.epoch:
             self.fail(
                 "I3",
-                f"{machine.name} delivers {trace.shard_id} in epoch {tenure.epoch} of "
-                f"{session}, but it belongs to {row.get('owner')} {row.get('epoch')}",
+                f"{machine.name} delivers {trace.shard_id} in epoch {ownership.epoch} "
+                f"of {session}, but it belongs to {row.get('owner')} "
+                f"{row.get('epoch')}",
             )
 
     def _check_parents(self, arn: str, trace: ShardTrace) -> None:
@@ -215,29 +213,33 @@ class Judge:
         if trace is None or trace.row is None:
             return
         owner, epoch = trace.row.get("owner"), trace.row.get("epoch")
-        tenure = trace.tenures.get(int(epoch)) if isinstance(epoch, int) else None
-        if tenure is None or tenure.session != owner or tenure.machine is not machine:
+        ownership = trace.ownerships.get(int(epoch)) if isinstance(epoch, int) else None
+        if (
+            ownership is None
+            or ownership.session != owner
+            or ownership.machine is not machine
+        ):
             return
-        if _epochs_named(write) - {tenure.epoch}:
+        if _epochs_named(write) - {ownership.epoch}:
             return  # a late try for an epoch before: it is refused
-        if tenure.given_up:
+        if ownership.given_up:
             return  # a repeated try: more may be done by now
-        tenure.given_up = True
+        ownership.given_up = True
         after = {**trace.row, **write.set}
         for name in write.remove:
             after.pop(name, None)
-        if trace.first_of(after) < tenure.done_until:
+        if trace.first_of(after) < ownership.done_until:
             self.fail(
                 "I10",
                 f"{machine.name} gives {trace.shard_id} up at record "
-                f"{trace.first_of(after)}, but {tenure.done_until} are done",
+                f"{trace.first_of(after)}, but {ownership.done_until} are done",
             )
 
     # --- what the store applies ---
 
     def applied(self, write: Write, before: Row | None, after: Row | None) -> None:
         """A write was applied (hook for MemoryStore.on_write)."""
-        if self.retired:
+        if self.is_disabled:
             return
         self.note("write", self.writer and self.writer.name, write)
         check = self._checks.get(write.key.pk.partition("#")[0])
@@ -268,7 +270,7 @@ class Judge:
             self.seeks.created(trace, after)
             return
         if self.seeks.is_seek(write):
-            self.seeks.sought(trace, before, after)
+            self.seeks.seeked(trace, before, after)
             return
         self._check_forward(trace, before, after)
         if self.loop.halted is not None:
@@ -279,8 +281,8 @@ class Judge:
             self._check_owner(trace, before, after)
 
     def _check_forward(self, trace: ShardTrace, before: Row, after: Row) -> None:
-        old, new = row_place(before), row_place(after)
-        if number(after["epoch"]) < number(before["epoch"]):
+        old, new = row_position(before), row_position(after)
+        if require_int(after["epoch"]) < require_int(before["epoch"]):
             self.fail("I1", f"{trace.shard_id}: epoch goes back")
         if before["ended"] and not after["ended"]:
             self.fail("I1", f"{trace.shard_id}: its end is undone")
@@ -290,7 +292,7 @@ class Judge:
             self.fail("I1", f"{trace.shard_id}: position goes back from {old} to {new}")
             return
         assert new is not None
-        undone = trace.undone(trace.first_due(before), trace.through(new))
+        undone = trace.first_undone(trace.first_due(before), trace.through(new))
         if undone is not None:
             self.fail(
                 "I2",
@@ -303,31 +305,31 @@ class Judge:
         if all(before.get(name) == after.get(name) for name in names):
             return
         owner = str(before.get("owner", ""))
-        if not owner or self.permits.machines.get(owner) is not self.writer:
+        if not owner or self.leases.machines.get(owner) is not self.writer:
             writer = self.writer.name if self.writer else "nobody"
             self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
-        tenure = trace.tenures.get(number(before["epoch"]))
-        if tenure is not None and "owner" not in after:
-            tenure.ended_at = self.loop.real
+        ownership = trace.ownerships.get(require_int(before["epoch"]))
+        if ownership is not None and "owner" not in after:
+            ownership.ended_at = self.loop.real
         if after["ended"] and not before["ended"]:
             self._check_end(trace, before)
             trace.ended_at = self.loop.real
 
     def _check_end(self, trace: ShardTrace, before: Row) -> None:
-        undone = trace.undone(trace.first_due(before), len(trace.log))
+        undone = trace.first_undone(trace.first_due(before), len(trace.log))
         if undone is not None:
             self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
 
     def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
-        epoch, session = number(after["epoch"]), str(after.get("owner", ""))
+        epoch, session = require_int(after["epoch"]), str(after.get("owner", ""))
         if before["ended"]:
             self.fail("I1", f"{trace.shard_id} is claimed after its end")
         self.pauses.check_claim(before, session)
-        if epoch != number(before["epoch"]) + 1 or epoch in trace.tenures:
+        if epoch != require_int(before["epoch"]) + 1 or epoch in trace.ownerships:
             self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
-        if self.permits.machines.get(session) is not self.writer or self.writer is None:
+        if self.leases.machines.get(session) is not self.writer or self.writer is None:
             self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
             return
         previous = str(before.get("owner", ""))
@@ -336,9 +338,9 @@ class Judge:
             self._check_death(trace, previous)
         first = trace.first_of(before)
         now = self.loop.real
-        if previous and trace.tenures:
-            trace.tenures[max(trace.tenures)].ended_at = now
-        trace.tenures[epoch] = Tenure(
+        if previous and trace.ownerships:
+            trace.ownerships[max(trace.ownerships)].ended_at = now
+        trace.ownerships[epoch] = Ownership(
             epoch, session, self.writer, first, now, done_until=first
         )
         # What has expired since it was delivered isn't delivered again.
@@ -353,7 +355,7 @@ class Judge:
             )
 
     def _check_death(self, trace: ShardTrace, session: str) -> None:
-        left = self.permits.left(session)
+        left = self.leases.remaining_seconds(session)
         if session not in self.dead:
             self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
         if left > TOLERANCE:

@@ -1,4 +1,4 @@
-"""What the judge says of time and room: backlogs, idle shards, memory, false alarms.
+"""What the checker says of time and room: backlogs, idle shards, memory, false alarms.
 
 Each predicate here is about one app's clients, while faults go on or soon after them.
 What a client can't help excuses it: lost requests, and processes that are stopped.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.runtime.failure_log import logger
 from kinesumer.simulation.convergence import undone
-from kinesumer.simulation.limit_faults import MOST_BLOCKED_SECONDS
-from kinesumer.simulation.trace import place_of, row_place
+from kinesumer.simulation.limit_faults import MAX_BLOCKED_SECONDS
+from kinesumer.simulation.trace import record_position, row_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from kinesumer.simulation.client import Process
     from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.schedule import Fault
+    from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
-    from kinesumer.simulation.world import Simulation
 
 PAGE_BYTES = 16 * 1024 * 1024
 """What one page takes while it is read: 10 MB of data, and what it is decoded from."""
-LOOK_SECONDS = 5.0
-TROUBLE_SECONDS = 30.0
+CHECK_INTERVAL_SECONDS = 5.0
+DISTURBANCE_SECONDS = 30.0
 """What was lost or stopped so long ago excuses nothing any more."""
-BLAME_SECONDS = 120.0
+DEGRADED_CAUSE_SECONDS = 120.0
 """So long ago a client may have failed to reach Kinesis that calls itself degraded."""
 UNOWNED_SECONDS = 45.0
 """A shard is owned again so soon, while clients can claim it."""
@@ -41,7 +42,7 @@ BACKLOG_SECONDS = 60.0
 BACKLOG_TIMES = 3.0
 """… and so many times what the links, and the shards' 2 MB/s, need for it."""
 SHARD_BYTES_PER_SECOND = 2_000_000
-PEACEFUL = {"join", "leave"}
+HARMLESS_FAULTS = {"join", "leave"}
 """Nothing is delivered twice where no other kinds of faults are."""
 SAMPLES = 80
 LOST = "lost to retention"
@@ -52,35 +53,41 @@ PROOF_SECONDS = 10.0
 """A tip that retention is so close to needs not prove anything any more."""
 
 
-class Liveness:
+class LivenessMonitor:
     """Watches one app's clients; the first broken promise ends the run."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.is_on = sim.user is None
         """Not where user code is somebody's own, and takes the time that it takes."""
-        self._is_peaceful = False
+        self._faults_are_harmless = False
         self._unowned_since: dict[tuple[str, str], float] = {}
-        self._trouble_at = 0.0
+        self._disturbed_at = 0.0
         self._due: dict[tuple[str, str], int] = {}
         self._watcher: asyncio.Task[None] | None = None
 
     def begin(self, faults: Sequence[Fault]) -> None:
         """Watch from now on, while these faults happen."""
         if self.is_on:
-            self._is_peaceful = {fault.kind for fault in faults} <= PEACEFUL
+            self._faults_are_harmless = {
+                fault.kind for fault in faults
+            } <= HARMLESS_FAULTS
             self.sim.store.on_write.insert(0, self._applied)
+            self.sim.on_start.append(self._watch_link)
             self._watcher = self.sim.loop.create_task(self._watch())
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             for process in self.sim.living:
                 self.check_memory(process)
-            self._look_for_trouble()
+            self._note_disturbances()
             self._check_owners()
 
     # --- memory ---
+
+    def _watch_link(self, process: Process) -> None:
+        process.line.changed = partial(self.check_memory, process)
 
     def check_memory(self, process: Process) -> None:
         """What a client holds and has asked for keeps within its budget (L8)."""
@@ -116,20 +123,20 @@ class Liveness:
         """Return how soon what is in the streams now must be done."""
         if not self.is_on:
             return 0.0
-        shape = self.sim.shape
+        scenario = self.sim.scenario
         sizes = []
-        for (arn, shard_id), trace in self.sim.judge.shards.items():
+        for (arn, shard_id), trace in self.sim.checker.shards.items():
             self._due[arn, shard_id] = len(trace.log)
-            sizes.append((len(trace.log) - trace.expired) * shape.record_bytes)
+            sizes.append((len(trace.log) - trace.expired) * scenario.record_bytes)
         seconds = max(sizes) / SHARD_BYTES_PER_SECOND
-        if link := shape.link_bytes_per_second:
+        if link := scenario.link_bytes_per_second:
             clients = max(1, len(self.sim.living))
             waits = sum(undone(self.sim, name) for name in self.sim.streams)
-            body = waits * shape.record_bytes * 4 / 3
+            body = waits * scenario.record_bytes * 4 / 3
             seconds += body / clients / link
         return (
             BACKLOG_SECONDS
-            + 2 * shape.min_read_interval_seconds
+            + 2 * scenario.min_read_interval_seconds
             + BACKLOG_TIMES * seconds
         )
 
@@ -139,34 +146,40 @@ class Liveness:
         for key, due in self._due.items():
             if key[0] not in asked:
                 continue
-            trace = self.sim.judge.shards[key]
+            trace = self.sim.checker.shards[key]
             first = self._first_due(key[0], trace)
-            left = None if first is None else trace.undone(first, due)
+            left = None if first is None else trace.first_undone(first, due)
             if left is not None:
                 text = f"record {left} of {due} in {trace.shard_id} isn't done in time"
                 self._fail("L7", f"{text}: {trace.row}")
 
     # --- owners ---
 
-    def _look_for_trouble(self) -> None:
+    def _note_disturbances(self) -> None:
         """Note when a client could last not be expected to claim anything."""
         sim, now = self.sim, self.sim.loop.real
         for process in sim.processes:
-            frozen = process.heart_thread.frozen_until
-            met = max(process.store.weather.met_at, process.sources.met_at)
-            self._trouble_at = max(self._trouble_at, min(frozen, now), met)
+            frozen = process.heartbeat_thread.frozen_until
+            met = max(
+                process.store.network.last_disturbed_at,
+                process.kinesis_network.last_disturbed_at,
+            )
+            self._disturbed_at = max(self._disturbed_at, min(frozen, now), met)
             # What waits for a single call that blocks for long is promised no sooner.
-            if process.machine.frozen_until - now > MOST_BLOCKED_SECONDS:
-                self._trouble_at = now
+            if process.machine.frozen_until - now > MAX_BLOCKED_SECONDS:
+                self._disturbed_at = now
         if self._is_ordered_otherwise() or not sim.living:
-            self._trouble_at = now
+            self._disturbed_at = now
 
     def _is_ordered_otherwise(self) -> bool:
         """Tell whether an operator is at work, or has paused or drained something."""
         sim = self.sim
-        if any(operator.busy for operator in sim.operators) or sim.judge.pauses.is_any:
+        if (
+            any(operator.busy for operator in sim.operators)
+            or sim.checker.pauses.is_any
+        ):
             return True
-        members = sim.store.rows(f"member#{sim.shape.app}") if sim.operators else []
+        members = sim.store.rows(f"member#{sim.scenario.app}") if sim.operators else []
         return any(row.get("drained") for row in members)
 
     def _check_owners(self) -> None:
@@ -179,7 +192,7 @@ class Liveness:
             arn = sim.arn(name)
             for made in sim.kinesis.stream(name).open:
                 key = arn, made.shard.shard_id
-                row = sim.judge.shards[key].row
+                row = sim.checker.shards[key].row
                 if row is None or not row.get("ready") or row.get("paused"):
                     continue
                 if not row.get("owner"):
@@ -187,9 +200,9 @@ class Liveness:
         self._unowned_since = unowned
         patience = UNOWNED_SECONDS
         if units := sim.store.write_units_per_second:
-            patience += 2 * sum(sim.shape.shards) / units
+            patience += 2 * sum(sim.scenario.shards) / units
         for (_, shard_id), since in unowned.items():
-            if now - max(since, self._trouble_at + TROUBLE_SECONDS) > patience:
+            if now - max(since, self._disturbed_at + DISTURBANCE_SECONDS) > patience:
                 self._fail("L9", f"nobody has owned {shard_id} since {since:.1f} s")
 
     # --- false alarms ---
@@ -197,18 +210,21 @@ class Liveness:
     def _applied(self, write: Write, before: Row | None, after: Row | None) -> None:
         if after is None or before is None or not write.key.pk.startswith("member#"):
             return
-        machine = self.sim.judge.permits.machines.get(str(after["session"]))
+        machine = self.sim.checker.leases.machines.get(str(after["session"]))
         process = next((p for p in self.sim.processes if p.machine is machine), None)
-        if process is None or self.sim.judge.retired:
+        if process is None or self.sim.checker.is_disabled:
             return
         if after.get("state") == "degraded" != before.get("state"):
             self._check_degraded(process)
         if after.get("dead") is True and before.get("dead") is not True:
-            self._check_death(process, str(after["session"]), self.sim.judge.writer)
+            self._check_death(process, str(after["session"]), self.sim.checker.writer)
 
     def _check_degraded(self, process: Process) -> None:
         """A client that calls itself degraded has failed to reach Kinesis (L10)."""
-        if process.sources.met_at < self.sim.loop.real - BLAME_SECONDS:
+        if (
+            process.kinesis_network.last_disturbed_at
+            < self.sim.loop.real - DEGRADED_CAUSE_SECONDS
+        ):
             self._fail("L10", f"{process.name} calls itself degraded without cause")
 
     def _check_death(
@@ -222,15 +238,15 @@ class Liveness:
             return
         if group.session.member.session != session:
             return  # it had to give that one up, and could not say so
-        excuses = [p.store.weather.met_at for p in self.sim.processes]
-        excuses.append(process.heart_thread.frozen_until)
-        if max(excuses) < now - TROUBLE_SECONDS:
+        excuses = [p.store.network.last_disturbed_at for p in self.sim.processes]
+        excuses.append(process.heartbeat_thread.frozen_until)
+        if max(excuses) < now - DISTURBANCE_SECONDS:
             self._fail("L11", f"{process.name} is declared dead without cause")
 
     def check_repeats(self) -> None:
         """In peace nothing is delivered twice (L12)."""
-        again = self.sim.judge.redelivered
-        if self.is_on and self._is_peaceful and again:
+        again = self.sim.checker.redelivered
+        if self.is_on and self._faults_are_harmless and again:
             self._fail("L12", f"{again} records are delivered again in peace")
 
     def lost(self, shard_id: str, stream: str) -> None:
@@ -238,13 +254,13 @@ class Liveness:
 
         The row of a quiet shard does: it tells up to when all was read.
         """
-        trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
+        trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if not self._has_lost(stream, trace) and self._is_proven_whole(trace):
             self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
 
     def whole(self, shard_id: str, stream: str) -> None:
         """A client calls a shard whole only if nothing of it was lost (L13)."""
-        trace = self.sim.judge.shards[self.sim.arn(stream), shard_id]
+        trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if self._has_lost(stream, trace):
             self._fail("L13", f"records of {shard_id} were lost in silence")
 
@@ -254,32 +270,32 @@ class Liveness:
 
     def _is_proven_whole(self, trace: ShardTrace) -> bool:
         moment, _, at = str((trace.row or {}).get("tip", "")).partition(" ")
-        read, place = row_place(trace.row), at.partition(":")
+        read, place = row_position(trace.row), at.partition(":")
         if not moment or read is None:
             return False
-        if read < place_of(place[0], int(place[2]) if place[2] else None):
+        if read < record_position(place[0], int(place[2]) if place[2] else None):
             return False
         age = self.sim.kinesis.clock.wall() - datetime.fromisoformat(moment).timestamp()
         return age < self.sim.retention_seconds - PROOF_SECONDS
 
     def _first_due(self, arn: str, trace: ShardTrace) -> int | None:
-        if trace.owed is not None:
-            return trace.owed
-        for row in self.sim.store.rows(f"group#{self.sim.shape.app}"):
+        if trace.seek_index is not None:
+            return trace.seek_index
+        for row in self.sim.store.rows(f"group#{self.sim.scenario.app}"):
             if row["sk"] == f"stream#{arn}":
                 return trace.since(str(row["start"]))
         return None
 
     def _fail(self, predicate: str, message: str) -> None:
-        self.sim.judge.fail(predicate, message)
+        self.sim.checker.fail(predicate, message)
 
 
-class LossLog(logging.Handler):
+class LossLogHandler(logging.Handler):
     """Tells the simulation that a client runs in what it logs of losses."""
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, monitors: Sequence[LivenessMonitor]) -> None:
         super().__init__(logging.INFO)
-        self._sim = sim
+        self._monitors = monitors
         self._level = logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -288,17 +304,17 @@ class LossLog(logging.Handler):
         if shard_id is None:
             return
         text, stream = record.getMessage(), str(record.stream)  # type: ignore[attr-defined]
-        machine = self._sim.loop.current
-        for app in self._sim.apps:
-            if any(process.machine is machine for process in app.processes):
+        for monitor in self._monitors:
+            machine = monitor.sim.loop.current
+            if any(process.machine is machine for process in monitor.sim.processes):
                 if LOST in text:
-                    app.liveness.lost(shard_id, stream)
+                    monitor.lost(shard_id, stream)
                 elif any(words in text for words in WHOLE):
-                    app.liveness.whole(shard_id, stream)
+                    monitor.whole(shard_id, stream)
 
     def __enter__(self) -> None:
         self._level = logger.level
-        if self._sim.shape.retention_seconds:
+        if any(monitor.sim.scenario.retention_seconds for monitor in self._monitors):
             logger.setLevel(logging.INFO)
         logger.addHandler(self)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.simulation.world import Shape, Simulation
+from kinesumer.simulation.scenarios import Scenario
+from kinesumer.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from kinesumer.simulation.client import Process
-    from kinesumer.simulation.trace import ShardTrace, Tenure
+    from kinesumer.simulation.trace import Ownership, ShardTrace
 
 Play = "Callable[[Simulation], Coroutine[Any, Any, None]]"
 
@@ -19,10 +20,10 @@ Play = "Callable[[Simulation], Coroutine[Any, Any, None]]"
 def simulate(
     play: Callable[[Simulation], Coroutine[Any, Any, None]],
     seed: int = 1,
-    **shape: Any,
+    **scenario: Any,
 ) -> Simulation:
-    """Play a scenario; the judge's violations are raised."""
-    sim = Simulation(Shape(**{"drift": 0.0, **shape}), seed)
+    """Play a scenario; the checker's violations are raised."""
+    sim = Simulation(Scenario(**{"drift": 0.0, **scenario}), seed)
     sim.run(play)
     assert not sim.loop.failures
     return sim
@@ -56,14 +57,14 @@ async def finish(sim: Simulation, seconds: float = 15.0) -> None:
 
 def traces(sim: Simulation) -> list[ShardTrace]:
     """Return what happened to each shard."""
-    return list(sim.judge.shards.values())
+    return list(sim.checker.shards.values())
 
 
-def tenures(sim: Simulation) -> Iterator[tuple[ShardTrace, Tenure]]:
+def ownerships(sim: Simulation) -> Iterator[tuple[ShardTrace, Ownership]]:
     """Return all epochs of all shards, in order."""
     for trace in traces(sim):
-        for tenure in trace.tenures.values():
-            yield trace, tenure
+        for ownership in trace.ownerships.values():
+            yield trace, ownership
 
 
 def held_by(sim: Simulation, process: Process) -> list[ShardTrace]:
@@ -79,17 +80,17 @@ def pauses(sim: Simulation, since: float) -> list[float]:
     """Return for how long shards delivered nothing when they changed hands."""
     found = []
     for trace in traces(sim):
-        for epoch, tenure in trace.tenures.items():
-            before = trace.tenures.get(epoch - 1)
-            if before is None or tenure.claimed_at < since:
+        for epoch, ownership in trace.ownerships.items():
+            before = trace.ownerships.get(epoch - 1)
+            if before is None or ownership.claimed_at < since:
                 continue
             assert before.ended_at is not None
-            assert tenure.started_at is not None
-            found.append(tenure.started_at - before.ended_at)
+            assert ownership.started_at is not None
+            found.append(ownership.started_at - before.ended_at)
     return found
 
 
 def leader(sim: Simulation) -> Process:
     """Return the process that leads."""
-    (row,) = sim.store.rows(f"leader#{sim.shape.app}")
+    (row,) = sim.store.rows(f"leader#{sim.scenario.app}")
     return next(p for p in sim.living if p.client_id == row["client_id"])

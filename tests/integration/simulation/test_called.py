@@ -8,9 +8,9 @@ import pytest
 
 from kinesumer.handlers.queues import KeyedQueue
 from kinesumer.handlers.shard_queue import ShardQueue
-from kinesumer.simulation.run import Outcome, carry_out, draw_run
+from kinesumer.simulation.run import Outcome, draw_run, execute_run
+from kinesumer.simulation.scenarios import Scenario
 from kinesumer.simulation.schedule import parse_rates
-from kinesumer.simulation.world import Shape
 from kinesumer.testing.handlers import simulate_handler
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
 def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
     """Run clients whose handlers fail, hang and die now and then."""
-    shape = Shape(
+    scenario = Scenario(
         "handlers",
         members=4,
         shards=(3, 2),
@@ -32,7 +32,7 @@ def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Out
         aggregated=0.2,
         config={"max_processing_seconds": 20.0},
     )
-    return carry_out(draw_run(shape, 3, minutes, parse_rates(FAULTS)))
+    return execute_run(draw_run(scenario, 3, minutes, parse_rates(FAULTS)))
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -86,7 +86,7 @@ def test_a_users_handler_is_called_by_run_too() -> None:
         keep,
         faults="crash:2,deploy:0.5",
         minutes=2,
-        shape=Shape(members=2, shards=(2,), concurrency=2),
+        scenario=Scenario(members=2, shards=(2,), concurrency=2),
         data=lambda number: b"%d" % number,
     )
     assert len(seen) == outcome.produced

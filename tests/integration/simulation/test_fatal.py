@@ -20,10 +20,10 @@ from tests.integration.simulation.scenario import simulate, steady
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.simulation.world import Simulation
+    from kinesumer.simulation.simulation import Simulation
 
 
-def everybody_ends(
+def all_clients_end(
     fault: Callable[[Simulation], None], *errors: type[FatalError], within: float
 ) -> None:
     """Run a group into a fault that nobody survives."""
@@ -33,7 +33,7 @@ def everybody_ends(
         sim.producing = False
         sim.expects_fatal = True
         await asyncio.sleep(1)
-        sim.judge.retired = True
+        sim.checker.is_disabled = True
         fault(sim)
         await asyncio.sleep(within)
         for process in sim.processes:
@@ -44,7 +44,7 @@ def everybody_ends(
 
 
 def test_a_table_that_is_deleted_ends_every_client() -> None:
-    everybody_ends(
+    all_clients_end(
         lambda sim: sim.store.delete_table(),
         StateStoreMissingError,
         StateStoreRecreatedError,
@@ -53,7 +53,7 @@ def test_a_table_that_is_deleted_ends_every_client() -> None:
 
 
 def test_a_table_made_anew_ends_every_client() -> None:
-    everybody_ends(
+    all_clients_end(
         lambda sim: sim.store.create_table("table-2"),
         StateStoreRecreatedError,
         within=60,
@@ -61,7 +61,7 @@ def test_a_table_made_anew_ends_every_client() -> None:
 
 
 def test_a_stream_that_is_deleted_ends_every_client() -> None:
-    everybody_ends(
+    all_clients_end(
         lambda sim: sim.kinesis.delete_stream("stream-0"),
         StreamMissingError,
         within=60,
@@ -74,7 +74,7 @@ def remake_stream(sim: Simulation) -> None:
 
 
 def test_a_stream_made_anew_ends_every_client() -> None:
-    everybody_ends(remake_stream, StreamRecreatedError, within=60)
+    all_clients_end(remake_stream, StreamRecreatedError, within=60)
 
 
 def test_a_stream_made_anew_while_nobody_consumes_is_refused() -> None:
@@ -101,7 +101,7 @@ def test_a_table_restored_from_a_backup_ends_every_client() -> None:
         backup = sim.store.snapshot()
         await asyncio.sleep(60)
         sim.producing = False
-        sim.expects_fatal = sim.judge.retired = True
+        sim.expects_fatal = sim.checker.is_disabled = True
         sim.store.restore(backup, "table-2")
         await asyncio.sleep(60)
         for process in sim.processes:
@@ -122,7 +122,7 @@ def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goes_on()
         assert first.alive
 
     sim = simulate(play)
-    assert not sim.judge.dead
+    assert not sim.checker.dead
 
 
 def test_a_restarted_process_with_its_old_id_takes_its_old_place() -> None:
@@ -134,10 +134,10 @@ def test_a_restarted_process_with_its_old_id_takes_its_old_place() -> None:
         await asyncio.sleep(30)
         moved = {
             trace.shard_id
-            for trace in sim.judge.shards.values()
-            if len({t.machine.name for t in trace.tenures.values()}) > 1
-            and trace.tenures[max(trace.tenures)].claimed_at > 20
-            and trace.tenures[max(trace.tenures)].machine.name != victim.client_id
+            for trace in sim.checker.shards.values()
+            if len({t.machine.name for t in trace.ownerships.values()}) > 1
+            and trace.ownerships[max(trace.ownerships)].claimed_at > 20
+            and trace.ownerships[max(trace.ownerships)].machine.name != victim.client_id
         }
         assert not moved
 
@@ -151,7 +151,7 @@ def test_a_process_killed_at_any_step_of_its_start_blocks_nobody(step: int) -> N
         doomed.machine.after_steps(step, doomed.machine.kill)
         await asyncio.sleep(0.3)
         await steady(sim, 40)
-        assert len(sim.judge.shards) == 4
-        assert all(t.tenures for t in sim.judge.shards.values())
+        assert len(sim.checker.shards) == 4
+        assert all(t.ownerships for t in sim.checker.shards.values())
 
     simulate(play, members=1, shards=(4,))

@@ -1,4 +1,4 @@
-"""What others fail at and users report, one scenario each. The judge watches all."""
+"""What others fail at and users report, one scenario each. The checker watches all."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.integration.simulation.scenario import (
     flow,
     held_by,
     leader,
+    ownerships,
     simulate,
     steady,
-    tenures,
     traces,
 )
 
 if TYPE_CHECKING:
     from kinesumer.simulation.client import Process
+    from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
-    from kinesumer.simulation.world import Simulation
 
 
 def shard(sim: Simulation, number: int, name: str = "stream-0") -> ShardTrace:
-    return sim.judge.shards[sim.arn(name), f"shardId-{number:012}"]
+    return sim.checker.shards[sim.arn(name), f"shardId-{number:012}"]
 
 
 def owner_of(sim: Simulation, trace: ShardTrace) -> Process:
@@ -38,14 +38,14 @@ def test_a_record_at_which_user_code_raises_is_delivered_again() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
         for process in sim.processes:
-            process.fails = 1
+            process.user_code.failures_left = 1
         await asyncio.sleep(30)
         await finish(sim)
         check_settled(sim)
 
     sim = simulate(play)
     # The record in hand of each process, and nothing that was done.
-    assert 1 <= sim.judge.redelivered <= 3
+    assert 1 <= sim.checker.redelivered <= 3
 
 
 @pytest.mark.parametrize("parent_is_slow", [True, False])
@@ -55,7 +55,7 @@ def test_no_record_is_lost_or_early_when_shards_split_and_merge(
     async def play(sim: Simulation) -> None:
         await steady(sim)
         if parent_is_slow:
-            owner_of(sim, shard(sim, 1)).slow_until = sim.loop.real + 30
+            owner_of(sim, shard(sim, 1)).user_code.slow_until = sim.loop.real + 30
         low, high = sim.split("stream-0", "shardId-000000000001")
         child = sim.merge("stream-0", low, high)
         sim.merge("stream-0", child, "shardId-000000000002")
@@ -65,7 +65,7 @@ def test_no_record_is_lost_or_early_when_shards_split_and_merge(
         check_settled(sim)
 
     sim = simulate(play, shards=(4,))
-    assert sim.judge.redelivered == 0
+    assert sim.checker.redelivered == 0
 
 
 def test_a_shard_whose_user_code_is_stuck_goes_to_another_client() -> None:
@@ -73,7 +73,7 @@ def test_a_shard_whose_user_code_is_stuck_goes_to_another_client() -> None:
         await steady(sim)
         stuck = leader(sim)
         held = held_by(sim, stuck)
-        stuck.hang()
+        stuck.user_code.hang()
         await asyncio.sleep(90)
         assert all(trace not in held_by(sim, stuck) for trace in held)
         assert all(owner_of(sim, trace) is not stuck for trace in held)
@@ -111,11 +111,11 @@ def test_a_zombies_late_commits_are_refused() -> None:
         await asyncio.sleep(60)
         await finish(sim)
         check_settled(sim)
-        assert all(len(trace.tenures) > 1 for trace in held)
+        assert all(len(trace.ownerships) > 1 for trace in held)
 
     sim = simulate(play)
-    assert sim.judge.takeovers > 0
-    assert sim.judge.redelivered <= 100 * sim.judge.takeovers
+    assert sim.checker.takeovers > 0
+    assert sim.checker.redelivered <= 100 * sim.checker.takeovers
 
 
 def test_a_deploy_repeats_no_record() -> None:
@@ -130,8 +130,8 @@ def test_a_deploy_repeats_no_record() -> None:
         check_settled(sim)
 
     sim = simulate(play, shards=(6, 2))
-    assert sim.judge.redelivered == 0
-    assert sim.judge.takeovers == 0
+    assert sim.checker.redelivered == 0
+    assert sim.checker.takeovers == 0
 
 
 def test_a_shard_ends_though_its_last_record_was_committed_long_before() -> None:
@@ -152,16 +152,16 @@ def test_iterators_that_expire_leave_no_gap_and_repeat_nothing() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
         for process in sim.processes:
-            process.sources.set(lost=1.0)
+            process.kinesis_network.set(lost=1.0)
         await asyncio.sleep(400)  # an iterator lives for 300 s
         for process in sim.processes:
-            process.sources.clear()
+            process.kinesis_network.clear()
         await asyncio.sleep(60)
         await finish(sim)
         check_settled(sim)
 
     sim = simulate(play, shards=(3,))
-    assert sim.judge.takeovers == 0
+    assert sim.checker.takeovers == 0
 
 
 def test_a_shard_is_read_about_five_times_a_second_and_not_more() -> None:
@@ -196,7 +196,7 @@ def test_a_stop_ends_in_time_though_the_store_does_not_answer() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
         process = sim.processes[1]
-        process.store.weather.set(lost=1.0)
+        process.store.network.set(lost=1.0)
         process.leave()
         await asyncio.sleep(60)
         assert not process.alive
@@ -236,7 +236,7 @@ def test_a_stream_that_nobody_asks_for_any_more_is_left() -> None:
         for process in sim.processes:
             process.refresh(("stream-0",))
         await asyncio.sleep(10)
-        left = [t for (arn, _), t in sim.judge.shards.items() if arn.endswith("-1")]
+        left = [t for (arn, _), t in sim.checker.shards.items() if arn.endswith("-1")]
         delivered = sum(map(sum, (trace.delivered for trace in left)))
         await asyncio.sleep(10)
         assert delivered == sum(map(sum, (trace.delivered for trace in left)))
@@ -248,18 +248,18 @@ def test_a_stream_that_nobody_asks_for_any_more_is_left() -> None:
         check_settled(sim)
 
     sim = simulate(play, shards=(2, 4))
-    assert sim.judge.redelivered == 0
+    assert sim.checker.redelivered == 0
 
 
 def test_another_streams_reshard_pauses_nothing() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
-        before = {id(trace): len(trace.tenures) for trace in traces(sim)}
+        before = {id(trace): len(trace.ownerships) for trace in traces(sim)}
         sim.split("stream-1", "shardId-000000000001")
         await asyncio.sleep(20)
-        for trace, _ in tenures(sim):
+        for trace, _ in ownerships(sim):
             if id(trace) in before:
-                assert len(trace.tenures) == before[id(trace)]
+                assert len(trace.ownerships) == before[id(trace)]
 
     simulate(play, shards=(4, 4))
 
@@ -269,17 +269,17 @@ def test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others() -> 
         await steady(sim)
         cut_off = sim.processes[1]
         assert held_by(sim, cut_off)
-        cut_off.sources.set(lost=1.0)
+        cut_off.kinesis_network.set(lost=1.0)
         await asyncio.sleep(60)
         assert not held_by(sim, cut_off)
-        cut_off.sources.clear()
+        cut_off.kinesis_network.clear()
         await asyncio.sleep(60)
         assert held_by(sim, cut_off)
         await finish(sim)
         check_settled(sim)
 
     sim = simulate(play)
-    assert sim.judge.takeovers == 0
+    assert sim.checker.takeovers == 0
 
 
 def test_a_client_whose_event_loop_is_blocked_keeps_its_shards() -> None:
@@ -294,8 +294,8 @@ def test_a_client_whose_event_loop_is_blocked_keeps_its_shards() -> None:
         check_settled(sim)
 
     sim = simulate(play)
-    assert not sim.judge.dead
-    assert sim.judge.redelivered == 0
+    assert not sim.checker.dead
+    assert sim.checker.redelivered == 0
 
 
 def test_a_leader_whose_event_loop_is_blocked_still_notices_deaths() -> None:
@@ -340,7 +340,7 @@ def test_wall_clocks_decide_nothing(hours: int) -> None:
         check_settled(sim)
 
     sim = simulate(play, shards=(3,))
-    assert not sim.judge.dead
+    assert not sim.checker.dead
 
 
 def test_a_thousand_shards_are_claimed_and_read() -> None:

@@ -14,16 +14,16 @@ from tests.integration.simulation.scenario import (
     flow,
     held_by,
     leader,
+    ownerships,
     pauses,
     simulate,
     steady,
-    tenures,
     traces,
 )
 
 if TYPE_CHECKING:
     from kinesumer.simulation.client import Process
-    from kinesumer.simulation.world import Simulation
+    from kinesumer.simulation.simulation import Simulation
 
 SEEDS = range(6)
 
@@ -39,7 +39,7 @@ async def takeover_seconds(sim: Simulation, *, of_leader: bool) -> float:
     await asyncio.sleep(20)
     longest = 0.0
     for trace in lost:
-        started = trace.tenures[max(trace.tenures)].started_at
+        started = trace.ownerships[max(trace.ownerships)].started_at
         assert started is not None
         longest = max(longest, started - died)
     return longest
@@ -75,7 +75,7 @@ def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(assignor: str) -> 
         assert statistics.median(found) < 0.5
 
     sim = simulate(play, assignor=assignor)
-    assert sim.judge.redelivered == 0
+    assert sim.checker.redelivered == 0
 
 
 def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
@@ -92,7 +92,7 @@ def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
         assert not sim.processes[1].alive
 
     sim = simulate(play)
-    assert sim.judge.redelivered == 0
+    assert sim.checker.redelivered == 0
 
 
 @pytest.mark.parametrize("static_ids", [False, True])
@@ -122,7 +122,7 @@ def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
         assert max(pauses(sim, began)) < 1
 
     sim = simulate(play, seed, members=4, shards=(16,))
-    assert sim.judge.redelivered == 0
+    assert sim.checker.redelivered == 0
 
 
 def test_l4_children_deliver_soon_after_their_last_parents_end() -> None:
@@ -135,8 +135,8 @@ def test_l4_children_deliver_soon_after_their_last_parents_end() -> None:
         assert len(children) == 3
         for child in children:
             arn = sim.arn("stream-0")
-            ends = [sim.judge.shards[arn, p].ended_at for p in child.parents]
-            started = child.tenures[1].started_at
+            ends = [sim.checker.shards[arn, p].ended_at for p in child.parents]
+            started = child.ownerships[1].started_at
             assert started is not None
             assert started - max(end for end in ends if end is not None) < 2
 
@@ -153,10 +153,10 @@ def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
         children = sim.split("stream-0", merged)
         await asyncio.sleep(10)
         arn = sim.arn("stream-0")
-        ended = sim.judge.shards[arn, merged].ended_at
+        ended = sim.checker.shards[arn, merged].ended_at
         assert ended is not None
-        firsts = [sim.judge.shards[arn, child].tenures[1] for child in children]
-        assert len({tenure.session for tenure in firsts}) == 2
+        firsts = [sim.checker.shards[arn, child].ownerships[1] for child in children]
+        assert len({ownership.session for ownership in firsts}) == 2
         for first in firsts:
             assert first.started_at is not None
             assert first.started_at - ended < 2
@@ -171,24 +171,24 @@ def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
         if seconds > 1000:
             sim.producing = False
         for process in sim.processes:
-            process.store.weather.set(lost=1.0)
+            process.store.network.set(lost=1.0)
         await asyncio.sleep(seconds)
         for process in sim.processes:
-            process.store.weather.clear()
+            process.store.network.clear()
         await asyncio.sleep(10)
         await finish(sim)
         check_settled(sim)
 
     sim = simulate(play, shards=(3,), seed=4)
-    assert not sim.judge.dead
-    assert sim.judge.takeovers == 0
-    assert sim.judge.redelivered == 0
+    assert not sim.checker.dead
+    assert sim.checker.takeovers == 0
+    assert sim.checker.redelivered == 0
 
 
 def test_l6_every_shard_is_consumed_by_its_owner() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
-        assert all(tenure.started_at is not None for _, tenure in tenures(sim))
+        assert all(ownership.started_at is not None for _, ownership in ownerships(sim))
 
     simulate(play, shards=(7, 5, 1), members=4)
 
@@ -199,7 +199,7 @@ def test_a_first_record_comes_soon_after_a_start_on_an_empty_table() -> None:
         for _ in range(3):
             sim.start_process()
         await asyncio.sleep(10)
-        firsts = [t.started_at for _, t in tenures(sim) if t.started_at is not None]
+        firsts = [t.started_at for _, t in ownerships(sim) if t.started_at is not None]
         assert min(firsts) < 3
         assert len(firsts) >= 16
 
@@ -211,7 +211,7 @@ def test_clients_that_start_together_settle_in_a_few_moves() -> None:
         await steady(sim, 60)
         await finish(sim)
         check_settled(sim)
-        assert max(len(trace.tenures) for trace in traces(sim)) <= 3
+        assert max(len(trace.ownerships) for trace in traces(sim)) <= 3
 
     simulate(play, members=6, shards=(12,), together=True)
 

@@ -13,10 +13,9 @@ import pytest
 
 from kinesumer.simulation.final_phases import AT_REST, FATAL
 from kinesumer.simulation.limit_faults import KINDS
-from kinesumer.simulation.run import Run, carry_out, dense, draw_run
-from kinesumer.simulation.scenarios import shape_for
+from kinesumer.simulation.run import Run, draw_dense_run, draw_run, execute_run
+from kinesumer.simulation.scenarios import Scenario, scenario_for
 from kinesumer.simulation.schedule import parse_rates
-from kinesumer.simulation.world import Shape
 
 RUN = (sys.executable, "-m", "kinesumer.simulation")
 
@@ -42,14 +41,16 @@ def test_two_hundred_groups_survive_ten_dense_minutes() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
-    outcome = carry_out(draw_run(shape_for("latest", 1), 1, 3.0, parse_rates(kind)))
+    outcome = execute_run(
+        draw_run(scenario_for("latest", 1), 1, 3.0, parse_rates(kind))
+    )
     assert not outcome.violation
     assert outcome.faults[kind] > 5
 
 
 @pytest.mark.parametrize("kind", FATAL)
 def test_a_group_ends_with_each_kind_of_fault_that_nobody_survives(kind: str) -> None:
-    outcome = carry_out(draw_run(shape_for("mixed", 1), 1, 0.1, parse_rates(kind)))
+    outcome = execute_run(draw_run(scenario_for("mixed", 1), 1, 0.1, parse_rates(kind)))
     assert not outcome.violation
     assert outcome.faults == {kind: 1}
 
@@ -57,12 +58,12 @@ def test_a_group_ends_with_each_kind_of_fault_that_nobody_survives(kind: str) ->
 @pytest.mark.parametrize("ending", AT_REST)
 @pytest.mark.parametrize("name", ["mixed", "sticky"])
 def test_a_group_does_in_time_what_it_owes_at_rest(ending: str, name: str) -> None:
-    run = Run(shape_for(name, 1), 1, 0.1, (), ending)
-    assert not carry_out(run).violation
+    run = Run(scenario_for(name, 1), 1, 0.1, (), ending)
+    assert not execute_run(run).violation
 
 
 def test_a_seed_replays_exactly() -> None:
-    first, second = (carry_out(dense(7, minutes=2)) for _ in range(2))
+    first, second = (execute_run(draw_dense_run(7, minutes=2)) for _ in range(2))
     first.cpu_seconds = second.cpu_seconds = 0.0
     assert first == second
     assert first.delivered > 1000
@@ -76,12 +77,17 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     assert len(lines) == 1
 
 
+def test_seeds_run_in_several_processes() -> None:
+    output = simulate("--seed", "1", "--count", "2", "--minutes", "0.1", "--jobs", "2")
+    assert "2 runs" in output
+
+
 def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:
-    shape = Shape(
+    scenario = Scenario(
         "large",
         members=50,
         shards=(300, 200),
         min_read_interval_seconds=5.0,
         together=True,
     )
-    assert not carry_out(Run(shape, 1, 0.1, ())).violation
+    assert not execute_run(Run(scenario, 1, 0.1, ())).violation

@@ -13,13 +13,13 @@ import logging
 from pathlib import Path
 
 import kinesumer
-from kinesumer.simulation.run import carry_out, dense
+from kinesumer.simulation.run import draw_dense_run, execute_run
 
 
 def simulate(seeds: int, minutes: float) -> tuple[str, int]:
     """Return the violated predicate, or "", and the number of seeds run."""
     for seed in range(seeds):
-        outcome = carry_out(dense(seed, minutes=minutes))
+        outcome = execute_run(draw_dense_run(seed, minutes=minutes))
         if outcome.predicate == "crash":
             return f"crash: {outcome.violation.strip().splitlines()[-1]}", seed + 1
         if outcome.predicate:

@@ -1,4 +1,4 @@
-"""What the judge says of operators, and what a simulated group makes of them."""
+"""What the checker says of operators, and what a simulated group makes of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import pytest
 
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
-from kinesumer.simulation.faults import MISHAPS
-from kinesumer.simulation.run import carry_out, draw_run
-from kinesumer.simulation.scenarios import shape_for
+from kinesumer.simulation.limit_faults import KINDS
+from kinesumer.simulation.run import draw_run, execute_run
+from kinesumer.simulation.scenarios import Scenario, scenario_for
 from kinesumer.simulation.schedule import parse_rates
-from kinesumer.simulation.world import Shape
 from kinesumer.testing.handlers import simulate_handler
-from tests.unit.simulation.judged import ARN, NEW, Trace
+from tests.unit.simulation.checked_trace import ARN, NEW, Trace
 
 if TYPE_CHECKING:
     from kinesumer import Record
@@ -25,9 +24,9 @@ OPERATORS = "seek:6,pause:4,resume:2,drain:4,undrain:2"
 
 @pytest.fixture
 def trace() -> Trace:
-    """A judge who knows machine b as an operator's."""
+    """A checker who knows machine b as an operator's."""
     made = Trace()
-    made.judge.seeks.operators.add(made.b)
+    made.checker.seeks.operators.add(made.b)
     return made
 
 
@@ -59,7 +58,7 @@ def test_a_seek_back_and_all_again_violates_nothing(trace: Trace) -> None:
     trace.process(trace.a, *range(97, 105), epoch=3)
     trace.commit(trace.a, 104)
     assert trace.loop.halted is None
-    assert (trace.judge.redelivered, trace.judge.takeovers) == (0, 0)
+    assert (trace.checker.redelivered, trace.checker.takeovers) == (0, 0)
 
 
 def test_what_was_done_before_a_seek_does_not_count_after_it(trace: Trace) -> None:
@@ -112,7 +111,7 @@ def test_i8_a_child_sought_after_its_parent_waits_for_it_again(trace: Trace) -> 
     seek(trace, 2)
     seek(trace, 1, shard="child")
     trace.claim(trace.a, "A", 2, "child")
-    trace.judge.delivered(trace.a, trace.record(200, 2, "child"))
+    trace.checker.delivered(trace.a, trace.record(200, 2, "child"))
     trace.violates("I8", "before parent ended")
 
 
@@ -124,7 +123,7 @@ def test_a_child_that_was_open_when_its_parent_is_sought_may_be_read(
     trace.end(trace.a)
     seek(trace, 2)
     trace.claim(trace.a, "A", 1, "child")
-    trace.judge.delivered(trace.a, trace.record(200, 1, "child"))
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
     assert trace.loop.halted is None
 
 
@@ -137,15 +136,15 @@ def test_a_child_claimed_before_it_was_sought_may_be_read_until_that_is_noticed(
     trace.claim(trace.a, "A", 1, "child")
     seek(trace, 2)
     seek(trace, 2, shard="child")
-    trace.judge.delivered(trace.a, trace.record(200, 1, "child"))
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
     assert trace.loop.halted is None
 
 
 def test_a_shard_that_a_seek_makes_is_owed_from_there_on(trace: Trace) -> None:
-    trace.judge.opened("arn:aws:kinesis:us-east-1:123456789012:stream/s", "new", ())
+    trace.checker.opened("arn:aws:kinesis:us-east-1:123456789012:stream/s", "new", ())
     trace.write(trace.b, "new", NEW)
-    shards = trace.judge.shards
-    owed = {shard_id: shards[arn, shard_id].owed for arn, shard_id in shards}
+    shards = trace.checker.shards
+    owed = {shard_id: shards[arn, shard_id].seek_index for arn, shard_id in shards}
     assert owed == {"parent": None, "child": None, "new": 0}
 
 
@@ -185,9 +184,9 @@ def test_who_began_before_a_pause_or_after_its_end_may_claim(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_group_survives_what_operators_do_to_it(seed: int) -> None:
-    shape = shape_for("each", seed)
-    run = draw_run(shape, seed, 1.0, parse_rates(OPERATORS))
-    outcome = carry_out(run)
+    scenario = scenario_for("each", seed)
+    run = draw_run(scenario, seed, 1.0, parse_rates(OPERATORS))
+    outcome = execute_run(run)
     assert not outcome.violation, outcome.events
     assert outcome.faults["seek"]
 
@@ -196,10 +195,10 @@ def test_nobody_skips_records_of_a_handler_that_has_to_see_them_all() -> None:
     async def handle(_record: Record) -> None:
         pass
 
-    small = Shape(members=1, shards=(1,))
-    outcome = simulate_handler(handle, faults="all", minutes=0.1, shape=small)
+    small = Scenario(members=1, shards=(1,))
+    outcome = simulate_handler(handle, faults="all", minutes=0.1, scenario=small)
     kinds = {fault.kind for fault in outcome.run.faults}
-    assert "seek" in MISHAPS
+    assert "seek" in KINDS
     assert "seek" not in kinds
-    asked = simulate_handler(handle, faults="seek:60", minutes=0.1, shape=small)
+    asked = simulate_handler(handle, faults="seek:60", minutes=0.1, scenario=small)
     assert {fault.kind for fault in asked.run.faults} == {"seek"}

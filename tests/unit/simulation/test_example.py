@@ -3,7 +3,7 @@
 import asyncio
 
 from kinesumer import Position, Record
-from kinesumer.simulation.world import Shape
+from kinesumer.simulation.scenarios import Scenario
 from kinesumer.testing.handlers import simulate_handler
 
 
@@ -33,7 +33,7 @@ def test_no_order_is_lost_or_counted_twice() -> None:
     outcome = simulate_handler(
         orders.insert,
         faults="crash:2,stall:2:30,store_cut:1,split,merge,deploy:0.5",
-        shape=Shape(members=3, shards=(4,), records_per_second=5),
+        scenario=Scenario(members=3, shards=(4,), records_per_second=5),
         data=lambda number: b"order %d" % number,
         restarts_after=(LateWriterError,),
     )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.simulation.world import Shape
+from kinesumer.simulation.scenarios import Scenario
 from kinesumer.testing.handlers import simulate_handler
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record
 
-SMALL = Shape(members=2, shards=(2,))
+SMALL = Scenario(members=2, shards=(2,))
 
 
 def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -> None:
@@ -28,7 +28,7 @@ def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -
         simulate_handler(
             refuse_repeats,
             faults="crash:6",
-            shape=SMALL,
+            scenario=SMALL,
             data=lambda number: b"%d" % number,
         )
     (story,) = caught.value.__notes__
@@ -50,7 +50,7 @@ def test_a_handler_that_may_fail_gets_its_record_again(*, batches: bool) -> None
         fail_at_first,
         faults="none",
         minutes=1,
-        shape=Shape(members=2, shards=(2,), batches=batches),
+        scenario=Scenario(members=2, shards=(2,), batches=batches),
         restarts_after=(OSError,),
     )
     assert calls.total() > len(calls) == outcome.produced
@@ -63,9 +63,9 @@ def test_a_test_that_fails_in_a_handler_by_pytests_own_means_fails(
     async def handle(_: Record) -> None:
         pytest.fail("a record too many")
 
-    shape = Shape(members=2, shards=(2,), concurrency=concurrency)
+    scenario = Scenario(members=2, shards=(2,), concurrency=concurrency)
     with pytest.raises(pytest.fail.Exception, match="too many"):
-        simulate_handler(handle, faults="none", minutes=0.2, shape=shape)
+        simulate_handler(handle, faults="none", minutes=0.2, scenario=scenario)
 
 
 def test_a_handler_that_never_stops_failing_is_not_taken_for_the_librarys_fault() -> (
@@ -84,7 +84,7 @@ def test_a_handler_that_never_stops_failing_is_not_taken_for_the_librarys_fault(
             fail_again_and_again,
             faults="none",
             minutes=0.1,
-            shape=Shape(members=2, shards=(2,), records_per_second=6),
+            scenario=Scenario(members=2, shards=(2,), records_per_second=6),
             restarts_after=(OSError,),
         )
     assert "when all faults were over" in caught.value.__notes__[0]
@@ -105,13 +105,15 @@ def test_plain_functions_and_handlers_of_batches_are_called_too(
     async def batch(batch: Batch) -> None:
         seen[2].update(record.data for record in batch.records)
 
-    shape = Shape(members=2, shards=(1,), records_per_second=3, concurrency=concurrency)
+    scenario = Scenario(
+        members=2, shards=(1,), records_per_second=3, concurrency=concurrency
+    )
     for place, handler in enumerate((plain, plain_batch, batch)):
         outcome = simulate_handler(
             handler,  # type: ignore[arg-type]
             faults="none",
             minutes=0.1,
-            shape=shape,
+            scenario=scenario,
             data=lambda number: b"%d" % number,
         )
         assert len(seen[place]) == outcome.produced > 0

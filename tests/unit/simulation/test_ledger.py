@@ -1,4 +1,4 @@
-"""A campaign's books: what was run is added up, and not run again."""
+"""The results of a campaign: runs are added up, and not run again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from click.testing import CliRunner, Result
 
 from kinesumer.simulation.__main__ import main
-from kinesumer.simulation.results import Ledger
+from kinesumer.simulation.results import CampaignResults
 from kinesumer.simulation.run import Outcome, Run
 from kinesumer.simulation.scenarios import NAMED
 
@@ -24,10 +24,10 @@ def outcome(seed: int, violation: str = "") -> Outcome:
 
 
 def test_runs_of_several_sessions_add_up(tmp_path: Path) -> None:
-    first = Ledger(tmp_path)
+    first = CampaignResults(tmp_path)
     first.add(outcome(1))
     first.add(outcome(2))
-    second = Ledger(tmp_path)
+    second = CampaignResults(tmp_path)
     assert second.entries.keys() == {1, 2}
     second.add(outcome(4, "I3 at 5.000 s: too late"))
     assert second.close().startswith("3 runs, 13 faults")
@@ -39,15 +39,15 @@ def test_runs_of_several_sessions_add_up(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
-    books = Ledger(tmp_path)
-    books.add(outcome(1))
-    books.add(outcome(2))
+    campaign_results = CampaignResults(tmp_path)
+    campaign_results.add(outcome(1))
+    campaign_results.add(outcome(2))
     path = tmp_path / "runs.jsonl"
     path.write_bytes(path.read_bytes()[:-10])
-    again = Ledger(tmp_path)
+    again = CampaignResults(tmp_path)
     assert again.entries.keys() == {1}
     again.add(outcome(2))
-    assert Ledger(tmp_path).entries.keys() == {1, 2}
+    assert CampaignResults(tmp_path).entries.keys() == {1, 2}
 
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -19,20 +19,22 @@ from kinesumer.simulation.bandwidth import SharedLink
 from kinesumer.simulation.convergence import raise_first
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.final_phases import latency
-from kinesumer.simulation.invariants.checker import ViolationError
-from kinesumer.simulation.network import LinkedSource, LinkedStore, Weather
-from kinesumer.simulation.run import Run, carry_out
-from kinesumer.simulation.world import Shape, Simulation
+from kinesumer.simulation.invariants.base import ViolationError
+from kinesumer.simulation.invariants.liveness import LivenessMonitor, LossLogHandler
+from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
+from kinesumer.simulation.run import Run, execute_run
+from kinesumer.simulation.scenarios import Scenario
+from kinesumer.simulation.simulation import Simulation
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.wire.rows import timestamp_text
-from tests.unit.simulation.judged import Trace
+from tests.unit.simulation.checked_trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Upset = Callable[[Simulation], Awaitable[None]]
+    Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
 
-SHAPE = Shape(members=2, shards=(4,), faults="none")
+SCENARIO = Scenario(members=2, shards=(4,), faults="none")
 SHARD = "shardId-000000000000"
 
 
@@ -87,7 +89,7 @@ def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
     kinesis.put("s", b"x" * 75_000, "key")
     link = SharedLink(loop, 3000.0)
     source = LinkedSource(
-        loop.services, random.Random(0), kinesis.source("s"), Weather(), link
+        loop.services, random.Random(0), kinesis.source("s"), NetworkConditions(), link
     )
 
     async def main() -> None:
@@ -106,9 +108,9 @@ def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
 def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
     machine = loop.machine("a")
     thread = machine.thread("store")
-    table, no_judge = MemoryStore(loop.services), Trace().judge
-    blocked = LinkedStore(machine, random.Random(0), table, no_judge)
-    free = LinkedStore(machine, random.Random(0), table, no_judge, thread=thread)
+    table, no_checker = MemoryStore(loop.services), Trace().checker
+    blocked = LinkedStore(machine, random.Random(0), table, no_checker)
+    free = LinkedStore(machine, random.Random(0), table, no_checker, thread=thread)
 
     async def main() -> None:
         asked = [loop.spawn(machine, store.verify()) for store in (blocked, free)]
@@ -154,46 +156,49 @@ def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
 # --- the predicates -----------------------------------------------------------------
 
 
-def settle(upset: Upset, shape: Shape = SHAPE) -> None:
+def settle(upset: Upset, scenario: Scenario = SCENARIO) -> None:
     """Let a group come to rest, and upset it. Raises the first violation."""
 
     async def play(sim: Simulation) -> None:
-        sim.liveness.begin(())
+        monitor.begin(())
         await sim.start_all()
         for _ in range(50):
             sim.put("stream-0")
         await asyncio.sleep(30)
-        await upset(sim)
+        await upset(sim, monitor)
         raise_first(sim)
 
-    Simulation(shape, seed=1).run(play)
+    sim = Simulation(scenario, seed=1)
+    monitor = LivenessMonitor(sim)
+    with LossLogHandler([monitor]):
+        sim.run(play)
 
 
 def test_a_group_without_trouble_breaks_no_promise() -> None:
-    async def look(sim: Simulation) -> None:
+    async def look(sim: Simulation, monitor: LivenessMonitor) -> None:
         sim.put_everywhere()
-        await asyncio.sleep(sim.liveness.backlog_seconds())
-        sim.liveness.check_backlog()
-        await sim.liveness.check_at_rest()
+        await asyncio.sleep(monitor.backlog_seconds())
+        monitor.check_backlog()
+        await monitor.check_at_rest()
         await asyncio.sleep(100)
 
     settle(look)
 
 
 def test_l7_a_backlog_that_nobody_reads() -> None:
-    async def hang(sim: Simulation) -> None:
+    async def hang(sim: Simulation, monitor: LivenessMonitor) -> None:
         for process in sim.processes:
-            process.hang()
+            process.user_code.hang()
         sim.put_everywhere()
-        await asyncio.sleep(sim.liveness.backlog_seconds())
-        sim.liveness.check_backlog()
+        await asyncio.sleep(monitor.backlog_seconds())
+        monitor.check_backlog()
 
     with pytest.raises(ViolationError, match=r"L7 .* isn't done in time"):
         settle(hang)
 
 
 def test_l8_a_client_that_holds_more_than_its_budget() -> None:
-    async def hold(sim: Simulation) -> None:
+    async def hold(sim: Simulation, _: LivenessMonitor) -> None:
         group = sim.processes[0].group
         assert group is not None
         group.buffer.used += 81 * 2**20
@@ -204,7 +209,7 @@ def test_l8_a_client_that_holds_more_than_its_budget() -> None:
 
 
 def test_l8_a_client_that_asks_for_more_than_it_counts_with() -> None:
-    async def ask(sim: Simulation) -> None:
+    async def ask(sim: Simulation, _: LivenessMonitor) -> None:
         sim.processes[0].line.carry(30 * 2**20, lambda: None)
 
     with pytest.raises(ViolationError, match=r"L8 .* is sent 23592960 bytes"):
@@ -212,11 +217,11 @@ def test_l8_a_client_that_asks_for_more_than_it_counts_with() -> None:
 
 
 def test_l8_memory_that_is_never_given_back() -> None:
-    async def leak(sim: Simulation) -> None:
+    async def leak(sim: Simulation, monitor: LivenessMonitor) -> None:
         group = sim.processes[0].group
         assert group is not None
         group.buffer.used += 1
-        await sim.liveness.check_at_rest()
+        await monitor.check_at_rest()
 
     with pytest.raises(ViolationError, match=r"L8 .* 1 bytes of nothing"):
         settle(leak)
@@ -226,7 +231,7 @@ def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_: object) -> None:
         pass
 
-    async def wait(sim: Simulation) -> None:
+    async def wait(sim: Simulation, _: LivenessMonitor) -> None:
         await asyncio.sleep(60)
 
     monkeypatch.setattr(LeaseCoordinator, "_claim", never)
@@ -235,7 +240,7 @@ def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_l10_a_client_that_is_degraded_without_cause() -> None:
-    async def degrade(sim: Simulation) -> None:
+    async def degrade(sim: Simulation, _: LivenessMonitor) -> None:
         group = sim.processes[0].group
         assert group is not None
         group.set_state("degraded")
@@ -246,7 +251,7 @@ def test_l10_a_client_that_is_degraded_without_cause() -> None:
 
 
 def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
-    async def declare(sim: Simulation) -> None:
+    async def declare(sim: Simulation, _: LivenessMonitor) -> None:
         client_id = sim.processes[0].client_id
         sim.store.write_now(
             Write(Key("member#app", client_id), AllOf(()), {"dead": True})
@@ -257,9 +262,9 @@ def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
 
 
 def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
-    async def repeat(sim: Simulation) -> None:
-        sim.judge.redelivered += 1
-        sim.liveness.check_repeats()
+    async def repeat(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.checker.redelivered += 1
+        monitor.check_repeats()
 
     with pytest.raises(ViolationError, match="L12"):
         settle(repeat)
@@ -268,7 +273,7 @@ def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
 def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
     """Let a shard's row tell that nothing came after a record up to a time."""
     at = timestamp_text(sim.kinesis.clock.wall() - age)
-    trace = sim.judge.shards[sim.arn("stream-0"), SHARD]
+    trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
     number, _, part = read.partition(":")
     trace.row = {"sequence_number": number, "tip": f"{at} {tip}"}
     if part:
@@ -276,10 +281,10 @@ def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") ->
 
 
 def test_l13_a_loss_that_a_row_disproves() -> None:
-    async def expire(sim: Simulation) -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
         sim.expire("stream-0", 0.0)
         note_tip(sim, 60.0, tip="4:7")
-        sim.liveness.lost(SHARD, "stream-0")
+        monitor.lost(SHARD, "stream-0")
 
     with pytest.raises(ViolationError, match="L13"):
         settle(expire)
@@ -296,10 +301,10 @@ def test_l13_a_loss_that_a_row_disproves() -> None:
 def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
     row: dict[str, Any],
 ) -> None:
-    async def expire(sim: Simulation) -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
         sim.expire("stream-0", 0.0)
         note_tip(sim, **row)
-        sim.liveness.lost(SHARD, "stream-0")
+        monitor.lost(SHARD, "stream-0")
 
     settle(expire)
 
@@ -312,7 +317,7 @@ def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
     ],
 )
 def test_l13_what_a_client_logs_is_judged(message: str) -> None:
-    async def log(sim: Simulation) -> None:
+    async def log(sim: Simulation, _: LivenessMonitor) -> None:
         async def say() -> None:
             where = {"stream": "stream-0", "shard_id": SHARD}
             logger.warning(message, extra=where)
@@ -332,44 +337,44 @@ def test_l13_what_a_client_logs_is_judged(message: str) -> None:
     ],
 )
 def test_l13_a_loss_in_silence(message: str) -> None:
-    async def expire(sim: Simulation) -> None:
+    async def expire(sim: Simulation, _: LivenessMonitor) -> None:
         async def say() -> None:
             where = {"stream": "stream-0", "shard_id": SHARD}
             logger.info(message, extra=where)
 
         for process in sim.processes:
-            process.hang()
+            process.user_code.hang()
         sim.put_everywhere()
         await asyncio.sleep(1)
         sim.expire("stream-0", 0.0)
         await sim.loop.spawn(sim.processes[0].machine, say())
 
     with pytest.raises(ViolationError, match=r"L13.*in silence"):
-        settle(expire, replace(SHAPE, retention_seconds=120.0))
+        settle(expire, replace(SCENARIO, retention_seconds=120.0))
 
 
 def test_l13_a_loss_that_was_may_be_logged() -> None:
-    async def expire(sim: Simulation) -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
         for process in sim.processes:
-            process.hang()
+            process.user_code.hang()
         sim.put_everywhere()
         await asyncio.sleep(1)
         sim.expire("stream-0", 0.0)
-        sim.liveness.lost(SHARD, "stream-0")
+        monitor.lost(SHARD, "stream-0")
 
     settle(expire)
 
 
 def test_l14_apps_that_are_slow_together() -> None:
-    async def measure(sim: Simulation) -> None:
+    async def measure(sim: Simulation, _: LivenessMonitor) -> None:
         sim.kinesis.reads_per_second = 1
         await latency(sim)
 
     with pytest.raises(ViolationError, match="L14"):
-        settle(measure, Shape(members=1, shards=(2,), apps=2, faults="none"))
+        settle(measure, Scenario(members=1, shards=(2,), apps=2, faults="none"))
 
 
 def test_several_apps_consume_every_record() -> None:
-    shape = Shape(members=2, shards=(2, 1), apps=3, faults="none")
-    run = Run(shape, 1, 0.5, ())
-    assert not carry_out(run).violation
+    scenario = Scenario(members=2, shards=(2, 1), apps=3, faults="none")
+    run = Run(scenario, 1, 0.5, ())
+    assert not execute_run(run).violation

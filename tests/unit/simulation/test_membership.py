@@ -6,7 +6,7 @@ import pytest
 
 from kinesumer.model.rows import Key, Value
 from kinesumer.ports import AllOf, Write
-from tests.unit.simulation.judged import Trace
+from tests.unit.simulation.checked_trace import Trace
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_i11_a_plan_that_goes_back(trace: Trace) -> None:
 def test_i11_a_plan_of_another_than_the_leader(trace: Trace) -> None:
     lead(trace, "A", 2)
     trace.member(trace.b, "a", "A", {"leader_epoch": 2, "plan_version": 3})
-    trace.violates("I11", "isn't of the one who leads")
+    trace.violates("I11", "is not of the leader")
 
 
 def lead(trace: Trace, session: str, epoch: int) -> None:

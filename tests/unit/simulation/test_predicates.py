@@ -6,8 +6,8 @@ import pytest
 
 from kinesumer.model.rows import Key, Value
 from kinesumer.ports import AllOf, Compare, Write
-from kinesumer.simulation.invariants.checker import ViolationError
-from tests.unit.simulation.judged import ARN, SHARDS, Trace
+from kinesumer.simulation.invariants.base import ViolationError
+from tests.unit.simulation.checked_trace import ARN, SHARDS, Trace
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def test_a_life_in_good_order_violates_nothing(trace: Trace) -> None:
     trace.process(trace.b, *range(98, 105), epoch=2)
     trace.end(trace.b)
     trace.claim(trace.a, "A", 1, "child")
-    trace.judge.delivered(trace.a, trace.record(200, 1, "child"))
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
     assert trace.loop.halted is None
-    assert (trace.judge.handovers, trace.judge.redelivered) == (1, 0)
+    assert (trace.checker.handovers, trace.checker.redelivered) == (1, 0)
 
 
 def test_i1_a_position_that_goes_back(trace: Trace) -> None:
@@ -95,7 +95,7 @@ def test_i3_permission_counts_from_a_beats_first_try(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
     beat = Write(Key("member#app", "a"), Compare("session", "=", "A"), {"beat": 1})
     trace.loop.real = 2.0
-    trace.judge.sent(trace.a, beat)
+    trace.checker.sent(trace.a, beat)
     trace.loop.real = 5.0
     trace.apply(trace.a, beat)
     trace.loop.real = 7.9
@@ -154,7 +154,7 @@ def test_i6_a_claim_from_a_session_that_is_not_dead(trace: Trace) -> None:
 
 def test_i6_a_claim_before_the_last_permitted_moment(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
-    trace.judge.dead["A"] = trace.loop.real = 5.0
+    trace.checker.dead["A"] = trace.loop.real = 5.0
     trace.claim(trace.b, "B", 2)
     trace.violates("I6", "1.000 s before")
 
@@ -165,12 +165,12 @@ def test_i6_a_claim_after_it_is_fine(trace: Trace) -> None:
     trace.die("A", "a")
     trace.claim(trace.b, "B", 2)
     assert trace.loop.halted is None
-    assert trace.judge.takeovers == 1
+    assert trace.checker.takeovers == 1
 
 
 def test_i8_a_child_before_its_parent_has_ended(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1, "child")
-    trace.judge.delivered(trace.a, trace.record(200, 1, "child"))
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
     trace.violates("I8", "before parent ended")
 
 
@@ -187,8 +187,8 @@ def test_i9_a_repetition_within_an_epoch(trace: Trace) -> None:
 
 
 def test_i9_what_has_expired_may_be_skipped_and_no_more(trace: Trace) -> None:
-    trace.judge.produced(ARN, "parent", [("105", None)], 9.0)
-    trace.judge.expired(ARN, 5.0, {"parent", "child"})
+    trace.checker.produced(ARN, "parent", [("105", None)], 9.0)
+    trace.checker.expired(ARN, 5.0, {"parent", "child"})
     trace.claim(trace.a, "A", 1)
     trace.deliver(trace.a, 105)
     assert trace.loop.halted is None
@@ -206,7 +206,7 @@ def test_i10_more_repeated_than_may_be_uncommitted(trace: Trace) -> None:
 def test_i10_what_has_expired_since_is_not_repeated(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
     trace.deliver(trace.a, *range(95, 101))
-    trace.judge.expired(ARN, 5.0, {"parent", "child"})
+    trace.checker.expired(ARN, 5.0, {"parent", "child"})
     trace.loop.real = 7.0
     trace.die("A", "a")
     trace.claim(trace.b, "B", 2)
@@ -230,7 +230,7 @@ def test_i10_a_late_try_to_release_an_epoch_before_gives_nothing_up(
     trace.process(trace.a, 96, 97, epoch=2)
     key, condition = Key(SHARDS, "0/parent"), AllOf((Compare("epoch", "=", 1),))
     late = Write(key, condition, {"sequence_number": "95"}, ("owner",))
-    trace.judge.sent(trace.a, late)
+    trace.checker.sent(trace.a, late)
     assert trace.loop.halted is None
     trace.release(trace.a, 96)
     trace.violates("I10", "at record 2, but 3 are done")

@@ -10,13 +10,14 @@ import pytest
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
 from kinesumer.simulation.convergence import check_settled
-from kinesumer.simulation.invariants.checker import ViolationError
-from kinesumer.simulation.world import Shape, Simulation
+from kinesumer.simulation.invariants.base import ViolationError
+from kinesumer.simulation.scenarios import Scenario
+from kinesumer.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHAPE = Shape(members=2, shards=(4,))
+SCENARIO = Scenario(members=2, shards=(4,))
 
 
 def settle(upset: Callable[[Simulation], None]) -> None:
@@ -30,7 +31,7 @@ def settle(upset: Callable[[Simulation], None]) -> None:
         upset(sim)
         check_settled(sim)
 
-    Simulation(SHAPE, seed=1).run(play)
+    Simulation(SCENARIO, seed=1).run(play)
 
 
 def change(sim: Simulation, key: Key, **values: str) -> None:
@@ -49,7 +50,7 @@ def test_l2_a_dead_process_that_counts_as_alive() -> None:
 
 def test_l2_a_shard_that_belongs_to_nobody_in_the_plan() -> None:
     def upset(sim: Simulation) -> None:
-        trace = sim.judge.shards[sim.arn("stream-0"), "shardId-000000000002"]
+        trace = sim.checker.shards[sim.arn("stream-0"), "shardId-000000000002"]
         assert trace.row is not None
         trace.row = trace.row | {"owner": "somebody"}
 

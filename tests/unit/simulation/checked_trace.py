@@ -1,4 +1,4 @@
-"""A judge, two machines and two shards, whose every step a test writes down."""
+"""A checker, two machines and two shards, whose every step a test writes down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.simulation.invariants.checker import Judge, ViolationError
+from kinesumer.simulation.invariants.base import ViolationError
+from kinesumer.simulation.invariants.checker import InvariantChecker
 from kinesumer.testing.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -32,15 +33,15 @@ class Trace:
 
     def __init__(self) -> None:
         self.loop = VirtualLoop(random.Random(0))
-        self.judge = Judge(self.loop, max_uncommitted_records=5)
+        self.checker = InvariantChecker(self.loop, max_uncommitted_records=5)
         self.store = MemoryStore(self.loop.services)
-        self.store.on_write.append(self.judge.applied)
+        self.store.on_write.append(self.checker.applied)
         self.a, self.b = self.loop.machine("a"), self.loop.machine("b")
-        self.judge.opened(ARN, "parent", ())
-        self.judge.opened(ARN, "child", ("parent",))
+        self.checker.opened(ARN, "parent", ())
+        self.checker.opened(ARN, "child", ("parent",))
         numbers = [str(95 + index) for index in range(10)]
-        self.judge.produced(ARN, "parent", [(n, None) for n in numbers], 1.0)
-        self.judge.produced(ARN, "child", [("200", None)], 2.0)
+        self.checker.produced(ARN, "parent", [(n, None) for n in numbers], 1.0)
+        self.checker.produced(ARN, "child", [("200", None)], 2.0)
         self.register(self.a, "A")
         self.register(self.b, "B")
         self.write(None, "parent", NEW)
@@ -64,11 +65,11 @@ class Trace:
 
     def apply(self, machine: Machine | None, write: Write) -> None:
         if machine is not None:
-            self.judge.sent(machine, write)
-            self.judge.writes(machine)
+            self.checker.sent(machine, write)
+            self.checker.writes(machine)
         written = self.store.write_now(write)
         if machine is not None:
-            self.judge.answered(machine, write, written)
+            self.checker.answered(machine, write, written)
 
     def register(
         self, machine: Machine, session: str, client_id: str | None = None
@@ -88,12 +89,12 @@ class Trace:
 
     def deliver(self, machine: Machine, *numbers: int, epoch: int = 1) -> None:
         for number in numbers:
-            self.judge.delivered(machine, self.record(number, epoch))
+            self.checker.delivered(machine, self.record(number, epoch))
 
     def process(self, machine: Machine, *numbers: int, epoch: int = 1) -> None:
         for number in numbers:
-            self.judge.delivered(machine, self.record(number, epoch))
-            self.judge.done(self.record(number, epoch))
+            self.checker.delivered(machine, self.record(number, epoch))
+            self.checker.done(self.record(number, epoch))
 
     def commit(self, machine: Machine, number: int) -> None:
         self.write(machine, "parent", {"sequence_number": str(number)})

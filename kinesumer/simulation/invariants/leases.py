@@ -16,7 +16,7 @@ SAFE_LEASE_SHARE = 0.75
 """Share of its lease for which a session may deliver after a beat it sent."""
 
 
-class Permits:
+class SessionLeases:
     """Counted from the first try of each beat that was answered.
 
     A session's clock is its computer's, true and whatever the client makes of it.
@@ -30,7 +30,7 @@ class Permits:
         """By session and beat, until its answer arrives."""
         self._answered: dict[str, int] = {}
 
-    def left(self, session: str) -> float:
+    def remaining_seconds(self, session: str) -> float:
         """Return for how many seconds of its own a session may still deliver."""
         machine = self.machines.get(session)
         if machine is None:
@@ -45,13 +45,13 @@ class Permits:
             self.machines[session] = machine
             # Tried again, it is permitted from the first try on.
             if session not in self._until:
-                self._permit(session, now, write.set["lease_ms"])
+                self._extend(session, now, write.set["lease_ms"])
         elif write.set.get("dead") is True:
             # Whoever declares itself dead gives its shards up before.
             if self.machines.get(session) is machine:
                 self._until[session] = min(self._until[session], now)
         elif "beat" in write.set:
-            beat = number(write.set["beat"])
+            beat = require_int(write.set["beat"])
             if beat > self._answered.get(session, 0):
                 self._first_sent.setdefault(session, {}).setdefault(beat, now)
 
@@ -62,28 +62,30 @@ class Permits:
         session = str(written.row["session"])
         if self.machines.get(session) is not machine:
             return
-        beat, tries = number(write.set["beat"]), self._first_sent.get(session, {})
+        beat, tries = require_int(write.set["beat"]), self._first_sent.get(session, {})
         if beat in tries:
-            self._permit(session, tries[beat], written.row["lease_ms"])
+            self._extend(session, tries[beat], written.row["lease_ms"])
             self._answered[session] = beat
             for earlier in [known for known in tries if known <= beat]:
                 del tries[earlier]
 
-    def _permit(self, session: str, sent: float, lease_ms: Value) -> None:
-        until = sent + SAFE_LEASE_SHARE * number(lease_ms) / 1000
+    def _extend(self, session: str, sent: float, lease_ms: Value) -> None:
+        until = sent + SAFE_LEASE_SHARE * require_int(lease_ms) / 1000
         self._until[session] = max(until, self._until.get(session, 0.0))
 
 
-def number(value: Value | None) -> int:
+def require_int(value: Value | None) -> int:
     """Return an attribute that is a number."""
     if not isinstance(value, int):
         raise TypeError(f"{value!r} is no number")
     return value
 
 
-def plan_of(row: Row) -> tuple[int, int]:
+def plan_id(row: Row) -> tuple[int, int]:
     """Return the plan that a member row carries."""
-    return number(row.get("leader_epoch", 0)), number(row.get("plan_version", 0))
+    return require_int(row.get("leader_epoch", 0)), require_int(
+        row.get("plan_version", 0)
+    )
 
 
 def named_session(condition: Condition) -> str:
