@@ -55,21 +55,21 @@ def doctor(
     """
     from kinesumer.admin.doctor.runner import DoctorOptions
 
-    wanted = DoctorOptions(common.table, app, streams, common.roles(), interval)
-    result = asyncio.run(_examine(wanted, common.region))
+    settings = DoctorOptions(common.table, app, streams, common.roles(), interval)
+    result = asyncio.run(_examine(settings, common.region))
     if common.as_json:
-        click.echo(json.dumps(_report(wanted, result), indent=2))
+        click.echo(json.dumps(_report(settings, result), indent=2))
     else:
-        _show_findings(wanted, result)
+        _show_findings(settings, result)
     click.get_current_context().exit(_exit_status(result))
 
 
-async def _examine(wanted: DoctorOptions, region: str | None) -> DoctorResult:
+async def _examine(settings: DoctorOptions, region: str | None) -> DoctorResult:
     from kinesumer.admin.doctor.runner import run_checks
     from kinesumer.aws.session import ClientFactory
 
     async with ClientFactory(region=region) as clients:
-        return await run_checks(clients, wanted)
+        return await run_checks(clients, settings)
 
 
 def _exit_status(result: DoctorResult) -> int:
@@ -82,13 +82,13 @@ def _exit_status(result: DoctorResult) -> int:
     return COULD_NOT_CHECK
 
 
-def _report(wanted: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
+def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     from kinesumer.admin.doctor.finding import worst
 
     return {
         "version": options.REPORT_VERSION,
-        "app": wanted.app,
-        "table": wanted.table,
+        "app": settings.app,
+        "table": settings.table,
         "caller": result.caller.arn if result.caller else None,
         "app_examined": result.examined,
         "checks": list(result.checks),
@@ -100,7 +100,7 @@ def _report(wanted: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     }
 
 
-def _show_findings(wanted: DoctorOptions, result: DoctorResult) -> None:
+def _show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
     from rich.console import Group
 
     from kinesumer.cli.report_tables import console, plain
@@ -119,13 +119,13 @@ def _show_findings(wanted: DoctorOptions, result: DoctorResult) -> None:
             plain(""),
         ]
     caller = f"as {result.caller.arn}" if result.caller else "as an unknown caller"
-    subject = f"app {wanted.app} in table" if result.examined else "table"
+    subject = f"app {settings.app} in table" if result.examined else "table"
     count = len(result.findings)
     total = f"{count} finding{'' if count == 1 else 's'}" if count else "all is well"
-    lines.append(plain(f"{subject} {wanted.table}, {caller}: {total}"))
+    lines.append(plain(f"{subject} {settings.table}, {caller}: {total}"))
     lines.append(plain(f"checked: {', '.join(result.checks)}"))
-    if wanted.app and not result.examined:
-        lines.append(plain(f"not examined: app {wanted.app}", "red"))
+    if settings.app and not result.examined:
+        lines.append(plain(f"not examined: app {settings.app}", "red"))
     console().print(Group(*lines))
 
 

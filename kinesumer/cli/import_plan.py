@@ -34,6 +34,7 @@ async def import_positions(common: CommonOptions, draft: Draft) -> None:
 
     async with common.operate() as (context, clients):
         if not common.dry_run:
+            # Live clients keep positions in memory, and would not read these.
             await require_no_clients(context)
         takeover = await draft(context, clients)
         if not common.as_json:

@@ -63,6 +63,7 @@ class CommonOptions:
         self,
     ) -> AbstractAsyncContextManager[tuple[ClientFactory, DynamoStateStore]]:
         """Open AWS clients and the state store, which is verified."""
+        # Imported late, like all AWS code: `--help` and wrong use stay fast.
         from kinesumer.admin.connect import connect
 
         return connect(self.table, self.region)
@@ -135,6 +136,7 @@ def _shared(
     """Return an option whose value is stored in CommonOptions."""
 
     def store(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        # click keeps the object per command, so no value reaches another command.
         assert param.name is not None
         setattr(ctx.ensure_object(CommonOptions), param.name, value)
 

@@ -97,10 +97,12 @@ def _write(output: Path, content: bytes) -> None:
         if output == Path("-"):
             click.echo(content, nl=False)
         elif output.exists() and not output.is_file():
+            # A pipe or a device must stay: a rename would replace it by a file.
             output.write_bytes(content)
         else:
             write_atomically(output, content, _mode(output))
     except OSError as error:
+        # The reader of a pipe has gone: the path and the disk are fine.
         if isinstance(error, BrokenPipeError):
             raise
         raise KinesumerError(
@@ -112,6 +114,7 @@ def _mode(path: Path) -> int:
     """Return the permissions of an existing file, or those of a new one."""
     if path.exists():
         return path.stat().st_mode & 0o777
+    # The mask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
@@ -132,6 +135,7 @@ async def _read(common: CommonOptions) -> Positions:
             "and --region"
         )
     for stream in rows.streams:
+        # Before the first complete listing, a missing shard would not be noticed.
         if not stream.baseline:
             raise KinesumerError(
                 f"the app's clients haven't listed all shards of stream {stream.arn} "
@@ -178,10 +182,10 @@ def import_file(common: CommonOptions, file: BinaryIO) -> None:
 
     roles = common.roles()
     content = file.read(positions.MAX_FILE_BYTES + 1)
-    given = narrowed(common.streams, positions.decode(content))
+    stored = narrowed(common.streams, positions.decode(content))
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
-        return await of_file(context, file.name, given, stream_opener(clients, roles))
+        return await of_file(context, file.name, stored, stream_opener(clients, roles))
 
     asyncio.run(import_positions(common, draft))
 

@@ -8,8 +8,9 @@ import os
 import select
 import sys
 import time
+from abc import ABC, abstractmethod
 from base64 import b64encode
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,23 +25,23 @@ WRITE_BYTES = 4096
 """A pipe that is ready takes this many bytes without blocking."""
 
 
-class Format(Protocol):
+class Format(ABC):
     """Turns records into bytes to write."""
 
+    @abstractmethod
     def records(self, records: Sequence[Record]) -> bytes:
         """Return what to write for some records."""
-        ...
 
     def tick(self) -> bytes:
         """Return what to write each second."""
-        ...
+        return b""
 
     def end(self) -> bytes:
         """Return what to write at the end."""
-        ...
+        return b""
 
 
-class LineFormat:
+class LineFormat(Format):
     """Writes one line for each record, and nothing else."""
 
     def __init__(self, line: Callable[[Record], bytes]) -> None:
@@ -50,16 +51,8 @@ class LineFormat:
         """Return a line for each record."""
         return b"".join([self._line(record) + b"\n" for record in records])
 
-    def tick(self) -> bytes:
-        """Return nothing."""
-        return b""
 
-    def end(self) -> bytes:
-        """Return nothing."""
-        return b""
-
-
-class CountFormat:
+class CountFormat(Format):
     """Writes the number of records: each second if it grew, and at the end."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -128,6 +121,7 @@ class Output:
 
     def __enter__(self) -> Output:
         sys.stdout.flush()
+        # Code in C writes to descriptor 1 directly, past sys.stdout.
         self._file = os.dup(1)
         os.dup2(2, 1)
         self._stdout, sys.stdout = sys.stdout, sys.stderr

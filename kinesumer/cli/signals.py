@@ -57,6 +57,7 @@ class SignalHandler:
             self._say("leaving: other clients take the shards over (again: stop now)")
             self._leaving = self._loop.create_task(self._leave())
             return
+        # From now on a signal kills the process, even if user code blocks the loop.
         for number in SIGNALS:
             self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)

@@ -126,6 +126,7 @@ async def _print_reports(
     interval_seconds: float | None,
 ) -> None:
     """Read and show a report, once or at an interval; then survive short outages."""
+    # The first read may fail for good, as a wrong --app does: it ends the command.
     show(await read())
     while interval_seconds is not None:
         await asyncio.sleep(interval_seconds)

@@ -81,6 +81,7 @@ async def _tail(source: Source, writer: Writer, format_: Format, out: Output) ->
 
     reading = asyncio.create_task(_read(source, writer))
     ticker = asyncio.create_task(out.keep_ticking(format_.tick, reading.cancel))
+    # A closed pipe is the usual end of `tail | head`, and not an error.
     with suppress(ClosedOutputError):
         try:
             await run_until_signal(reading)

@@ -64,6 +64,7 @@ class Demo:
         """Run the demo, and return its report. ``faults`` is empty if all is well."""
         try:
             info = await self.processes.start_server(self._options.shards)
+            # This process uses AWS, too: it must not reach real accounts either.
             os.environ.clear()
             os.environ.update(self.processes.environment)
             async with ClientFactory() as clients:

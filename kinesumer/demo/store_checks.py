@@ -33,6 +33,7 @@ class StoreChecker:
             for row in shards:
                 self._compare(row)
         for member in latest.alive:
+            # Until its lease ends, the plan may give a killed client more shards.
             if member.client_id in self.shards_of_killed:
                 held = shards_of(latest, member.client_id)
                 self.shards_of_killed[member.client_id] |= held

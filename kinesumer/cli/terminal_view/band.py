@@ -73,12 +73,12 @@ def shard_line(shards: Sequence[Shard], canvas: Canvas) -> Text:
 
     The line has edges between shards if a shard has at least three columns on average.
     """
-    found = segments(shards, canvas.width)
-    columns = sum(segment.columns for segment in found)
+    drawn = segments(shards, canvas.width)
+    columns = sum(segment.columns for segment in drawn)
     has_edges = columns >= MIN_COLUMNS_WITH_EDGE * len(shards)
     edge = canvas.glyphs.edge if has_edges else ""
     return _join(
-        [(one.first, _segment_text(one, edge, canvas)) for one in found], canvas
+        [(one.first, _segment_text(one, edge, canvas)) for one in drawn], canvas
     )
 
 
@@ -105,8 +105,8 @@ def displayed_state(shard: Shard) -> str:
 
 
 def _worst_state(shards: Iterable[Shard]) -> str:
-    found = {displayed_state(shard) for shard in shards}
-    return next((state for state in STATES if state in found), "owned")
+    states = {displayed_state(shard) for shard in shards}
+    return next((state for state in STATES if state in states), "owned")
 
 
 def _main_owner(shards: Iterable[Shard]) -> str | None:
@@ -147,8 +147,8 @@ def _style(segment: Segment, canvas: Canvas) -> str:
     return "dim" if state in ("waiting", "ended") or slot is None else background(slot)
 
 
-def _lag_line(found: Iterable[Segment], canvas: Canvas) -> Text:
-    return _join([(one.first, _lag_text(one, canvas)) for one in found], canvas)
+def _lag_line(drawn: Iterable[Segment], canvas: Canvas) -> Text:
+    return _join([(one.first, _lag_text(one, canvas)) for one in drawn], canvas)
 
 
 def _lag_text(segment: Segment, canvas: Canvas) -> Text:
