@@ -1,4 +1,4 @@
-"""What the engine needs from the world: a state store, a stream source, a clock."""
+"""Protocols that the engine depends on: state store, stream source and clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Compare(NamedTuple):
-    """One comparison of a stored attribute; false where the attribute is absent.
+    """A comparison with a stored attribute. It is false if the attribute is absent.
 
     ``size<`` and ``size=`` compare a string's length. ``exists`` and ``absent``
     ignore ``value``.
@@ -30,13 +30,13 @@ Compare.__test__ = False  # type: ignore[attr-defined]  # pytest, it's no test c
 
 
 class AllOf(NamedTuple):
-    """True if every part is."""
+    """A condition that is true if every part is true."""
 
     parts: tuple[Condition, ...]
 
 
 class AnyOf(NamedTuple):
-    """True if at least one part is."""
+    """A condition that is true if at least one part is true."""
 
     parts: tuple[Condition, ...]
 
@@ -45,27 +45,27 @@ Condition = Compare | AllOf | AnyOf
 
 
 class Write(NamedTuple):
-    """One conditional change of one row: upsert of attributes, or a deletion."""
+    """One conditional change of one row: an upsert of attributes, or a deletion."""
 
     key: Key
     condition: Condition
     set: Mapping[str, Value] = {}
     remove: tuple[str, ...] = ()
     replace: bool = False
-    """Attributes that ``set`` doesn't name are dropped (a Put)."""
+    """Whether the row loses all attributes that ``set`` doesn't name (a Put)."""
     delete: bool = False
 
 
 class WriteResult(NamedTuple):
-    """What came of a write."""
+    """The result of a conditional write."""
 
     applied: bool
     row: Row | None
-    """The new row if applied (None after a deletion), else the row that refused it."""
+    """The new row if applied (None after a deletion), else the conflicting row."""
 
 
 class StateStore(Protocol):
-    """One table. Raises StoreUnavailableError (or its kind) when it can't answer."""
+    """One table. Its calls raise StoreUnavailableError if the table can't respond."""
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
@@ -76,48 +76,48 @@ class StateStore(Protocol):
     ) -> list[Row]:
         """Return all rows of a partition with first <= sk <= last, ordered by sk.
 
-        An empty bound is no bound. Pages are followed to the end.
+        An empty bound doesn't limit the result. All pages are read.
         """
         ...
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, without retries of its own.
+        """Apply one conditional write, without retries.
 
-        Raises StoreThrottledError when it surely didn't happen, and
-        StoreUnavailableError when it may have.
+        Raise StoreThrottledError if it certainly wasn't applied, and
+        StoreUnavailableError if it may have been applied.
         """
         ...
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of a partition whose ``last_update`` is at or before moment.
+        """Return the keys of a partition with ``last_update`` at or before a time.
 
         Reads the index ``index-client-key-last-update``.
         """
         ...
 
     async def verify(self) -> str:
-        """Check that the table is there and has the keys and index; return its id.
+        """Check the table's existence, keys and index, and return its id.
 
-        Raises StateStoreMissingError or StateStoreSchemaError.
+        Raise StateStoreMissingError or StateStoreSchemaError.
         """
         ...
 
 
 class Reservation(Protocol):
-    """Memory that is set aside for an answer whose size is not known beforehand."""
+    """Memory that is reserved for a response of unknown size."""
 
     def covers(self, size: int | None) -> bool:
-        """Tell whether an answer of ``size`` bytes fits; None: whatever its size."""
+        """Return whether a response of ``size`` bytes fits; None: of any size."""
         ...
 
     def shrink(self, size: int) -> None:
-        """Give back what an answer of ``size`` bytes does not need."""
+        """Release the memory that a response of ``size`` bytes doesn't need."""
         ...
 
     async def grow(self, size: int | None) -> None:
-        """Wait until an answer of ``size`` bytes may be received; None: of any size.
+        """Wait for the memory of a response of ``size`` bytes; None: of any size.
 
-        Nothing is received meanwhile, and no time-out of the answer runs.
+        Receiving is paused meanwhile, and so is the response's time-out.
         """
         ...
 
@@ -126,26 +126,26 @@ class StreamSource(Protocol):
     """Kinesis for one stream's account, region and role."""
 
     async def describe(self) -> StreamInfo:
-        """Return the stream as it is now. Raises StreamMissingError."""
+        """Return the stream's current description. Raise StreamMissingError."""
         ...
 
     async def list_shards(self) -> Sequence[Shard]:
-        """Return every shard that Kinesis still knows, closed ones included."""
+        """Return every shard that Kinesis lists, including closed shards."""
         ...
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection that the running task's calls in the block use.
+        """Wait for a connection, which the running task's calls in the block use.
 
-        Outside of such a block each call waits for one itself: then its time includes
-        the wait.
+        Outside such a block, each call waits for a connection itself, and the call's
+        duration includes the wait.
         """
         ...
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator just after a sequence number, or at a start.
+        """Return an iterator just after a position, or at a start.
 
-        For a position with a ``sub_sequence_number`` the iterator is *at* its sequence
-        number, since the rest of the aggregate is still to be read. Raises
+        For a position with a ``sub_sequence_number``, the iterator is *at* its sequence
+        number, since the rest of the aggregate is still to be read. Raise
         ShardMissingError, TrimmedPositionError, InvalidPositionError,
         StartInFutureError.
         """
@@ -154,7 +154,7 @@ class StreamSource(Protocol):
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError.
+        """Return the next page. Raise ExpiredIteratorError or SourceThrottledError.
 
         An answer that ``room`` does not cover is received once the room has grown.
         Raises SlowAnswerError if an answer began to come but took too long.
@@ -163,12 +163,15 @@ class StreamSource(Protocol):
 
 
 class Clock(Protocol):
-    """Time as one machine sees it."""
+    """The clocks of one machine."""
 
     def now(self) -> float:
-        """Return seconds on a clock that never goes back and runs through suspend."""
+        """Return the seconds of a monotonic clock that also counts suspended time."""
         ...
 
     def wall(self) -> float:
-        """Return seconds since 1970 in UTC: for people and Kinesis, never to decide."""
+        """Return seconds since 1970 in UTC, to display and to send to Kinesis.
+
+        No decision about ownership uses them.
+        """
         ...

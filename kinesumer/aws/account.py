@@ -1,4 +1,4 @@
-"""Who one is to AWS, and what the account may have: asked by ``kinesumer doctor``."""
+"""The caller's identity and the account's limits, for ``kinesumer doctor``."""
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ if TYPE_CHECKING:
 
 TRANSIENT = (Kind.THROTTLED, Kind.UNAVAILABLE)
 ANSWER_SECONDS = 10.0
-"""For a whole answer: one that comes byte by byte would never end."""
+"""Time-out for a whole response, which may arrive byte by byte."""
 
 
 class CallerIdentity(NamedTuple):
-    """Whose credentials are in use."""
+    """The identity to which the credentials belong."""
 
     arn: str
     account: str
     now: float
-    """The service's time at the answer, in whole seconds since 1970."""
+    """The service's time when it responded, in whole seconds since 1970."""
 
 
 class AccountLimits(NamedTuple):
-    """How many open shards an account has in a region, and may have."""
+    """An account's number of open shards in a region, and its limit."""
 
     open_shards: int
     shard_limit: int
 
 
 async def read_caller(clients: ClientFactory) -> CallerIdentity:
-    """Ask STS who calls: everybody may. Raises CredentialsError."""
+    """Return the caller's identity from STS, which needs no permission.
+
+    Raise CredentialsError without valid credentials.
+    """
     client = (await clients.open("sts")).client
     return await _call("sts:GetCallerIdentity", client.get_caller_identity, _caller)
 
@@ -54,7 +57,7 @@ async def read_caller(clients: ClientFactory) -> CallerIdentity:
 async def read_limits(
     clients: ClientFactory, region: str | None = None
 ) -> AccountLimits:
-    """Ask Kinesis for the limits of one's own account in a region."""
+    """Return Kinesis's limits for the caller's account in a region."""
     client = (await clients.open("kinesis", region)).client
     return await _call("kinesis:DescribeLimits", client.describe_limits, _limits)
 
@@ -70,7 +73,7 @@ def _limits(answer: Answer) -> AccountLimits:
 async def _call(
     action: str, call: Callable[[], Awaitable[Answer]], read: Callable[[Answer], T]
 ) -> T:
-    # The parser fails, too, at what isn't an answer of AWS.
+    # Botocore's parser fails, too, at a response that isn't from AWS.
     readable = translated_errors(action.partition(":")[2], SourceUnavailableError)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -1,4 +1,4 @@
-"""Credentials that renew themselves: an assumed role's, and those of another loop."""
+"""Credentials of an assumed role, and credentials borrowed from another loop."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kinesumer")
 
 MAX_EARLY_SECONDS = 15 * 60.0
-"""Renewal begins at half of the lifetime, but at most this long before the end."""
+"""Renewal begins at half of the lifetime, but at most this long before expiry."""
 MAX_PAUSE_SECONDS = 30.0
-"""Failed renewals are tried again after a tenth of the lifetime, at most this."""
+"""A failed renewal is retried after a tenth of the lifetime, but at most this."""
 DATE_SECONDS = 2.0
-"""A clock that is off by more than this isn't used for lifetimes."""
+"""If the local clock is off by more than this, the service's time is used."""
 REQUEST_SECONDS = 1.0
-"""How often another loop is asked for its credentials: not for each call."""
+"""Interval at which the other loop is asked for its credentials."""
 BORROW_SECONDS = 0.25
-"""How long another loop is waited for before its last credentials are used again."""
+"""How long to wait for the other loop before its last credentials are used again."""
 
 
 class FrozenCredentials(NamedTuple):
-    """A set of keys at one moment (named as botocore's signers want it)."""
+    """An immutable set of keys, with the attributes that botocore's signers need."""
 
     access_key: str
     secret_key: str
@@ -51,16 +51,16 @@ class FrozenCredentials(NamedTuple):
     account_id: str | None = None
 
     def __repr__(self) -> str:
-        """Leave out what is secret: locals end up in error reports."""
+        """Omit secrets, since error reports may contain local variables."""
         return f"Frozen(access_key={self.access_key!r}, …)"
 
 
-_NEEDED: ContextVar[FrozenCredentials | None] = ContextVar("used", default=None)
-"""The keys of a role that the running task was given last."""
+_TASK_KEYS: ContextVar[FrozenCredentials | None] = ContextVar("used", default=None)
+"""The role's keys that the running task received last."""
 
 
 class Credentials(Protocol):
-    """What a client asks for each request that it signs."""
+    """Credentials of a client, which asks for the keys at each request."""
 
     async def get_frozen_credentials(
         self,
@@ -68,28 +68,28 @@ class Credentials(Protocol):
 
 
 class StsClient(Protocol):
-    """The one call that roles need."""
+    """The STS call that assumes a role."""
 
     async def assume_role(self, **arguments: str) -> Mapping[str, Any]: ...
 
 
 class Role(NamedTuple):
-    """A role to assume, with all that AssumeRole is told."""
+    """A role to assume, with the arguments of AssumeRole."""
 
     arn: str
     session_name: str
     external_id: str | None = None
 
     def __repr__(self) -> str:
-        """Leave out the external id: locals end up in error reports."""
+        """Omit the external id, since error reports may contain local variables."""
         return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
 
 
 class RoleCredentials(AioCredentials):  # type: ignore[misc]
     """A role's credentials, renewed well before they expire.
 
-    One call renews while the others go on with what is still valid; nobody waits for
-    STS unless nothing valid is left. ``now`` is any clock in seconds.
+    One call renews the keys while other calls use the valid keys. Calls wait for STS
+    only if there are no valid keys. ``now`` is any clock in seconds.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         self._lock = asyncio.Lock()
 
     async def get_frozen_credentials(self) -> FrozenCredentials:
-        """Return keys that are valid now, renewed if it is time to."""
+        """Return valid keys, and renew them first if they are due."""
         used = await self._valid()
-        _NEEDED.set(used)
+        _TASK_KEYS.set(used)
         return used
 
     async def _valid(self) -> FrozenCredentials:
@@ -122,7 +122,7 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         attempts = self._attempts
         async with self._lock:
             if self._failure is not None and self._attempts != attempts:
-                # Somebody tried while this call waited: one answer is for all.
+                # Another call tried while this one waited: share its error.
                 raise self._failure.with_traceback(None)
             if self._frozen is None or self._now() >= self._renew_at:
                 try:
@@ -136,11 +136,11 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         return _account(self._role)
 
     def forget(self) -> bool:
-        """Drop the running task's keys, since AWS calls them expired.
+        """Discard the running task's keys, after AWS said that they have expired.
 
-        Return True: there will be new ones. Keys that were renewed meanwhile stay.
+        Keys that were renewed meanwhile stay. Return True, since a retry gets new keys.
         """
-        if _NEEDED.get() is self._frozen:
+        if _TASK_KEYS.get() is self._frozen:
             self._frozen = None
         return True
 
@@ -193,24 +193,24 @@ def _account(role: Role) -> str:
 
 
 def _lifetime(answer: Mapping[str, Any]) -> float:
-    """Return the keys' lifetime by the service's clock: this machine's may be off."""
+    """Return the keys' lifetime by the service's clock, as the local one may be off."""
     expires: datetime = answer["Credentials"]["Expiration"]
     now = datetime.now(UTC)
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     if date is not None:
         theirs = parsedate_to_datetime(date)
-        # It has whole seconds only: no better than a clock that is about right.
+        # The Date has whole seconds only, so an almost correct clock is preferred.
         if abs((now - theirs).total_seconds()) > DATE_SECONDS:
             now = theirs
     return (expires - now).total_seconds()
 
 
 class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
-    """Another event loop's credentials, for a thread that must not wait for it.
+    """Another event loop's credentials, for a thread that must not wait for that loop.
 
-    Refreshable credentials hold locks of their loop, so they are asked there. If that
-    loop is busy, the keys it last gave are used again: they outlive any stall that the
-    group tolerates.
+    Refreshable credentials hold locks of their loop, so they are fetched there. While
+    that loop is busy, the last keys are used again. Those stay valid longer than any
+    stall that the group tolerates.
     """
 
     def __init__(
@@ -225,8 +225,8 @@ class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
         self._ask_at = 0.0
 
     async def get_frozen_credentials(self) -> FrozenCredentials | ReadOnlyCredentials:
-        """Return the owner's keys, or the last ones if its loop doesn't answer."""
-        if self._loop.is_closed() or not renewable(self._owner):
+        """Return the owner's keys, or the last ones while its loop is busy."""
+        if self._loop.is_closed() or not can_renew(self._owner):
             return self._last
         if self._asked is None:
             now = asyncio.get_running_loop().time()
@@ -235,35 +235,37 @@ class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
             self._ask_at = now + REQUEST_SECONDS
             self._asked = asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
             answer = asyncio.wrap_future(self._asked)
-            answer.add_done_callback(_expiry_of)
+            answer.add_done_callback(_retrieve_error)
             await asyncio.wait([answer], timeout=BORROW_SECONDS)
-        # Else a call has waited for it: that others do so, too, brings no keys sooner.
+        # If another call has requested the keys, don't wait here, too.
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             self._last = asked.result()
         return self._last
 
     async def get_account_id(self) -> str | None:
-        """Return the account if the owner knows it."""
+        """Return the account, or None if the owner doesn't know it."""
         return getattr(self._last, "account_id", None)
 
     async def _fetch(self) -> FrozenCredentials | ReadOnlyCredentials:
         return await self._owner.get_frozen_credentials()
 
 
-def _expiry_of(answer: asyncio.Future[FrozenCredentials | ReadOnlyCredentials]) -> None:
-    """Keep asyncio from complaining about an error that comes after the wait."""
+def _retrieve_error(
+    answer: asyncio.Future[FrozenCredentials | ReadOnlyCredentials],
+) -> None:
+    """Retrieve a late error, so that asyncio doesn't log it."""
     if not answer.cancelled():
         answer.exception()
 
 
-def renewable(credentials: object) -> bool:
-    """Tell whether credentials may get new keys by themselves: all but plain ones."""
+def can_renew(credentials: object) -> bool:
+    """Return whether credentials may renew their keys. Only plain ones don't."""
     return type(credentials) is not AioCredentials
 
 
 class FixedProvider:
-    """A session's credential chain that holds one entry."""
+    """A session's credential chain with one entry."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials

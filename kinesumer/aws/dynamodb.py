@@ -1,4 +1,4 @@
-"""One DynamoDB table behind the StateStore port."""
+"""The state store in a DynamoDB table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLL_SECONDS = 0.5
 
 
 class DynamoDBClient(Protocol):
-    """The calls that a state store makes."""
+    """The calls of a state store."""
 
     meta: Any
 
@@ -42,7 +42,7 @@ class DynamoDBClient(Protocol):
 
 
 async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
-    """Return the state store in a table, through the event loop's own client."""
+    """Return the state store in a table, with the event loop's shared client."""
     opened = await clients.open("dynamodb")
     return DynamoStateStore(opened.client, table, expired=opened.expired)
 
@@ -51,16 +51,16 @@ async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
 async def open_borrowed_store(
     loan: BorrowedSession, table: str
 ) -> AsyncIterator[DynamoStateStore]:
-    """Open the state store on the running event loop, with a client of its own."""
+    """Open the state store on the running event loop, with a separate client."""
     async with loan.open() as client:
         yield DynamoStateStore(client, table, expired=loan.expired)
 
 
 class DynamoStateStore:
-    """One table: see ``ports.StateStore``. It never retries by itself.
+    """One table: see ``ports.StateStore``. Its calls aren't retried.
 
-    ``meter`` is told each operation and the capacity units that it took (None where
-    DynamoDB doesn't say: for a refused write).
+    ``meter`` is called with each operation and its capacity units. The units are None
+    for a write whose condition failed, since DynamoDB doesn't return them.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class DynamoStateStore:
             return [row_of(item) for item in items]
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of rows whose ``last_update`` is at or before moment."""
+        """Return the keys of rows with ``last_update`` at or before a time."""
         items = await self._query(
             "pk = :pk AND last_update <= :moment",
             {":pk": pk, ":moment": moment},
@@ -117,10 +117,10 @@ class DynamoStateStore:
             return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, without retries of its own.
+        """Apply one conditional write, without retries.
 
-        Raises StoreThrottledError when it surely didn't happen, and
-        StoreUnavailableError when it may have.
+        Raise StoreThrottledError if it certainly wasn't applied, and
+        StoreUnavailableError if it may have been applied.
         """
         operation, call = "UpdateItem", self._client.update_item
         if write.delete:
@@ -141,16 +141,16 @@ class DynamoStateStore:
             return WriteResult(True, row_of(answer["Attributes"]))
 
     async def verify(self) -> str:
-        """Check that the table is there and has the keys and index; return its id.
+        """Check the table's existence, keys and index, and return its id.
 
-        Raises StateStoreMissingError or StateStoreSchemaError.
+        Raise StateStoreMissingError or StateStoreSchemaError.
         """
         description = await self.describe()
         with translated_errors("DescribeTable", StoreUnavailableError):
             return verified(self._table, description)
 
     async def describe(self) -> Answer | None:
-        """Return DynamoDB's description of the table, or None if there is none."""
+        """Return DynamoDB's description of the table, or None if it doesn't exist."""
         try:
             answer = await self._call("DescribeTable", self._client.describe_table, {})
         except StateStoreMissingError:
@@ -159,7 +159,7 @@ class DynamoStateStore:
             return cast("Answer", answer["Table"])
 
     async def create(self, definition: Mapping[str, Any]) -> None:
-        """Ask for the table to be created; one that is there already is left alone."""
+        """Request the table's creation. An existing table isn't changed."""
         try:
             await self._call("CreateTable", self._client.create_table, definition)
         except StoreUnavailableError:
@@ -203,8 +203,8 @@ class DynamoStateStore:
 async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -> str:
     """Create the state store's table, wait until it is active and return its id.
 
-    A table that exists already is only verified. Raises StoreUnavailableError if it
-    isn't active in time.
+    An existing table is only verified. Raise StoreUnavailableError if the table isn't
+    active in time.
     """
     if await store.describe() is None:
         await store.create(DEFINITION)
@@ -213,9 +213,10 @@ async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -
         try:
             return await store.verify()
         except (StateStoreMissingError, StoreUnavailableError) as error:
-            # Being created: DescribeTable may not even know it for a moment.
+            # DescribeTable may not find a table for some time after CreateTable.
             if asyncio.get_running_loop().time() > deadline:
                 raise StoreUnavailableError(
-                    f"the table isn't ready after {wait_seconds:g} s: {error}"
+                    f"the table isn't active after {wait_seconds:g} s: {error}; try "
+                    "again later"
                 ) from error
         await asyncio.sleep(POLL_SECONDS)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_SECONDS = 5.0
-"""Longest wait for one answer; within it 2 s without a byte end the call, too."""
+"""Time-out of one response. A call also ends after 2 s without a byte."""
 
 
 DECODED = ("GetItem", "Query", "Scan", "UpdateItem")
@@ -47,15 +47,15 @@ Call = Callable[..., Awaitable[Answer]]
 
 
 class RefusedError(KinesumerError):
-    """The condition didn't hold; ``row`` is what stands there."""
+    """A write's condition was false. ``row`` is the conflicting row."""
 
     def __init__(self, item: Mapping[str, Any] | None) -> None:
         self.row = None if item is None else row_of(item)
-        super().__init__("the condition didn't hold")
+        super().__init__("the condition was false: examine the conflicting row")
 
 
 class TableCalls:
-    """Makes calls to a table, without retries of its own."""
+    """Calls one table, without retries."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TableCalls:
         missing: Callable[[str], KinesumerError] = missing_table,
     ) -> None:
         for operation in DECODED:
-            # A second registration under the same id is ignored: clients are shared.
+            # Tables share a client, which ignores a second registration of one id.
             hook = f"before-parse.dynamodb.{operation}"
             client.meta.events.register(hook, _decode, unique_id=hook)
         self.table = table
@@ -75,7 +75,7 @@ class TableCalls:
     async def __call__(
         self, operation: str, call: Call, arguments: Mapping[str, object]
     ) -> Answer:
-        """Return the answer. Raises RefusedError for a condition that didn't hold."""
+        """Return the response. Raise RefusedError if the condition was false."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 with translated_errors(operation, StoreUnavailableError):
@@ -83,7 +83,7 @@ class TableCalls:
         except FOREIGN as error:
             resource = f"table {self.table}"
             if "IndexName" in arguments:
-                # A permission of its own: to query the table is another one.
+                # Querying the index needs another permission than querying the table.
                 resource += f", index {arguments['IndexName']}"
             raise self._translated(error, operation, resource) from error
 
@@ -122,13 +122,15 @@ class TableCalls:
 def _decode(
     response_dict: Answer, customized_response_dict: Answer, **_: object
 ) -> None:
-    """Decode rows in botocore's stead: it takes up to 0.1 ms for each."""
+    """Decode rows instead of botocore, which takes up to 0.1 ms for each."""
     if response_dict["status_code"] == 200:
         try:
             answer = msgspec.json.decode(response_dict["body"], type=Answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            text = f"what answered for DynamoDB isn't DynamoDB: {error}"
-            raise StoreUnavailableError(text) from error
+            raise StoreUnavailableError(
+                f"a response isn't from DynamoDB: {error}; check which service "
+                "responds at the endpoint"
+            ) from error
         customized_response_dict.update(answer)
         response_dict["body"] = b""
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def verified(table: str, description: Mapping[str, Any] | None) -> str:
     """Return the id of a table that can be a state store.
 
-    Raises StateStoreMissingError, StateStoreSchemaError, or StoreUnavailableError while
-    it is being created.
+    Raise StateStoreMissingError or StateStoreSchemaError, or StoreUnavailableError
+    while the table is being created.
     """
     if description is None or description["TableStatus"] == "DELETING":
         raise missing_table(table)
     if description["TableStatus"] == "CREATING":
-        raise StoreUnavailableError(f"table {table} is still being created")
+        raise StoreUnavailableError(f"table {table} is still being created: wait")
     faults = list(_schema_errors(description))
     if faults:
         raise StateStoreSchemaError(
@@ -76,6 +76,6 @@ def _schema_errors(description: Mapping[str, Any]) -> list[str]:
     ]
     if description.get("Replicas"):
         faults.append(
-            "it is a global table, where the last writer wins and conditions don't hold"
+            "it is a global table, where the last writer wins in spite of conditions"
         )
     return faults

@@ -1,4 +1,4 @@
-"""What stands around every answer of AWS."""
+"""Checks of endpoint URLs, and the time of a service's response."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 
 def service_time(answer: Mapping[str, Any]) -> float:
-    """Return the service's time at its answer, in whole seconds since 1970."""
+    """Return the service's time of a response, in whole seconds since 1970."""
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    moment = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
-    return moment.timestamp()
+    now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
+    return now.timestamp()
 
 
 _USER = re.compile(r"://[^/?#\s]*@")
 
 
 def require_no_credentials(what: str, url: str) -> None:
-    """Raise ConfigurationError, without repeating it, for a URL with user or password.
+    """Raise ConfigurationError for a URL with user or password, without the URL.
 
-    No request could be sent there: it has a signature in their place.
+    Requests have a signature instead of a user and password.
     """
     if _USER.search(url):
-        raise ConfigurationError(f"{what} holds credentials: remove them")
+        raise ConfigurationError(f"{what} contains credentials: remove them")
 
 
 def check_port(what: str, url: str) -> None:
-    """Raise ConfigurationError for a URL with a port that is none."""
+    """Raise ConfigurationError for a URL with an invalid port."""
     try:
         urlsplit(url).port  # noqa: B018  raises ValueError
     except ValueError as error:
-        raise ConfigurationError(f"{what}: {error}") from None
+        raise ConfigurationError(f"{what}: {error}; correct the URL") from None
 
 
 def masked(text: str) -> str:
-    """Return text without the user names and passwords of the URLs in it."""
+    """Return text in which URLs have no user names and passwords."""
     return _USER.sub("://***@", text)

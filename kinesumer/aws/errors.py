@@ -1,4 +1,4 @@
-"""What AWS's many errors mean, said once: one table from foreign errors to kinds."""
+"""Maps errors of AWS and its clients to kinds, and to the library's errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FOREIGN = (
     aiohttp.ClientError,
     OSError,
 )
-"""All that a call through aiobotocore can fail with (a timeout is an OSError)."""
+"""Every error of a call through aiobotocore. A time-out is an OSError."""
 
 
 MALFORMED = (
@@ -54,28 +54,28 @@ MALFORMED = (
     ValueError,
     msgspec.MsgspecError,
 )
-"""What reading an answer fails with that isn't one of AWS (a proxy's, a cut one)."""
+"""Errors of reading a response that isn't from AWS (a proxy's, or a truncated one)."""
 
 
 @contextmanager
 def translated_errors(
     operation: str, unavailable: type[TransientError]
 ) -> Iterator[None]:
-    """Make a fault that passes of an answer that can't be one of AWS."""
+    """Raise a transient error if a response can't be from AWS."""
     try:
         yield
     except MALFORMED as error:
         if isinstance(error, KinesumerError):
             raise
-        describe = " ".join(str(error).split())[:200]
+        text = " ".join(str(error).split())[:200]
         raise unavailable(
-            f"an answer to {operation} isn't one of AWS ({type(error).__name__}: "
-            f"{describe}); check what answers at the endpoint"
+            f"a response to {operation} isn't from AWS ({type(error).__name__}: "
+            f"{text}); check which service responds at the endpoint"
         ) from error
 
 
 class Kind(Enum):
-    """What can be done about a fault."""
+    """Kinds of failures, by what can be done about them."""
 
     THROTTLED = auto()
     UNAVAILABLE = auto()
@@ -86,7 +86,7 @@ class Kind(Enum):
 
 
 class AwsFailure(NamedTuple):
-    """A foreign error: its kind, AWS's code (or the error's class) and its text."""
+    """The kind of an error, AWS's code (or the error's class), and the text."""
 
     kind: Kind
     code: str
@@ -156,17 +156,18 @@ UNKNOWN_KEYS = (
     "UnrecognizedClientException",
 )
 UNKNOWN = (
-    "AWS doesn't accept the credentials in use: correct them (AWS_PROFILE, "
-    "AWS_ACCESS_KEY_ID and what goes with it), or what they are for (region, endpoint)"
+    "AWS doesn't accept the credentials in use: correct them (AWS_PROFILE, or "
+    "AWS_ACCESS_KEY_ID with its secret and token), or the region and endpoint"
 )
-EXPIRED = "renew them, or use a profile or role that does so by itself"
+EXPIRED = "renew them, or use a profile or role that renews them automatically"
 
 _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
-"""A request that was sent long after its signing (a stopped process, a wrong clock)."""
+"""Matches the error of a request that was sent long after it was signed, because of a
+stopped process or a wrong clock."""
 
 
 def failure_of(error: Exception) -> AwsFailure:
-    """Say what an error from aiobotocore means."""
+    """Return the failure that an error from aiobotocore means."""
     if isinstance(error, ClientError):
         return _answered(error)
     code, text = type(error).__name__, masked(" ".join(str(error).split()))
@@ -196,16 +197,16 @@ def _answered(error: ClientError) -> AwsFailure:
 
 
 def _without_request(error: ClientError) -> str:
-    """Return what AWS says, and let nobody else find more in the error.
+    """Return AWS's text, and remove the quoted request from the error.
 
-    Of a signature that it refuses, AWS says over which request it should have been
-    made: with all its headers, the session token among them.
+    If AWS rejects a signature, its text quotes the request, including the session
+    token.
     """
     answer = error.response.get("Error", {})
     text = str(answer.get("Message", ""))
     kept, repeats, _ = text.partition("The Canonical String for this request")
     if repeats:
-        error.args = tuple(str(describe).replace(text, kept) for describe in error.args)
+        error.args = tuple(str(arg).replace(text, kept) for arg in error.args)
         answer["Message"] = kept
     return kept
 
@@ -217,15 +218,15 @@ class _Refusal(msgspec.Struct):
 
 
 def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
-    """Return an answer that isn't a success as the error that botocore makes of it."""
+    """Return botocore's error for an unsuccessful response."""
     try:
-        describe = msgspec.json.decode(body, type=_Refusal)
+        refused = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Not from Kinesis, but from something on the way there.
-        describe = _Refusal(message=body.decode(errors="replace"))
-    # "namespace#Code:link", of which only the code says anything.
-    code = (describe.code or str(status)).partition(":")[0].rpartition("#")[2]
-    error = {"Code": code, "Message": describe.message or describe.capital or ""}
+        # The response comes from a proxy, not from Kinesis.
+        refused = _Refusal(message=body.decode(errors="replace"))
+    # The text is "namespace#Code:link". Only the code is needed.
+    code = (refused.code or str(status)).partition(":")[0].rpartition("#")[2]
+    error = {"Code": code, "Message": refused.message or refused.capital or ""}
     return ClientError(
         {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, operation
     )
@@ -234,7 +235,7 @@ def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError
 def fatal_error(
     fault: AwsFailure, action: str, resource: str
 ) -> FatalError | ConfigurationError:
-    """Return the error for a fault that trying again can't help."""
+    """Return the error for a failure that a retry doesn't solve."""
     if fault.code == "ParamValidationError":
         return ConfigurationError(f"{action} on {resource}: {fault.text}")
     if fault.kind is Kind.NO_CREDENTIALS:
@@ -251,14 +252,14 @@ def fatal_error(
 
 
 def no_credentials(fault: AwsFailure) -> CredentialsError:
-    """Return the error for credentials or a region that can't be found."""
+    """Return the error for missing credentials or a missing region."""
     if fault.code == "NoRegionError":
         return CredentialsError(
             "no AWS region: pass region=…, set AWS_REGION, or set one in the profile"
         )
     hint = (
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
-        "where an instance or task role gives them"
+        "where an instance or task role provides them"
     )
     if fault.code == "NoCredentialsError":
         return CredentialsError(f"no AWS credentials: {hint}")
@@ -266,7 +267,7 @@ def no_credentials(fault: AwsFailure) -> CredentialsError:
 
 
 def describe(fault: AwsFailure) -> str:
-    """Return AWS's code and text in one line of bearable length."""
+    """Return AWS's code and text in one line of at most about 300 characters."""
     text = " ".join(fault.text.split())
     if len(text) > 300:
         text = text[:297] + "..."
@@ -277,7 +278,7 @@ _DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTAL
 
 
 def _denial(fault: AwsFailure) -> str:
-    """Shorten AWS's sentence, which repeats the action and the resource."""
+    """Return AWS's text without the action and resource, which the error names."""
     match = _DENIAL.match(fault.text)
     if match is None:
         return describe(fault)
@@ -285,7 +286,7 @@ def _denial(fault: AwsFailure) -> str:
 
 
 NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
-"""Credentials that exist but couldn't be fetched just now."""
+"""Errors of credentials that exist but couldn't be fetched now."""
 
 
 def missing_table(table: str) -> StateStoreMissingError:

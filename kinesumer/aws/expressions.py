@@ -1,4 +1,4 @@
-"""Rows, values and conditions as DynamoDB writes them, and back."""
+"""Converts rows, values and conditions to DynamoDB's JSON and expressions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from kinesumer.ports import Condition, Write
 
 Attribute = dict[str, Any]
-"""One value as DynamoDB's JSON has it: {"S": …}, {"N": …}, {"BOOL": …}, {"SS": …}."""
+"""One value in DynamoDB's JSON: {"S": …}, {"N": …}, {"BOOL": …} or {"SS": …}."""
 
 
 def attribute_of(value: Value) -> Attribute:
-    """Return a value as an attribute. Raises ValueError for an empty set."""
+    """Return a value as an attribute. Raise ValueError for an empty set."""
     if isinstance(value, UnsupportedValue):
-        foreign: Attribute = json.loads(value)
-        return foreign
+        attribute: Attribute = json.loads(value)
+        return attribute
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def attribute_of(value: Value) -> Attribute:
 
 
 def row_of(item: Mapping[str, Attribute]) -> Row:
-    """Return an item as a row; what no row of ours has is kept as Foreign."""
+    """Return an item as a row. Values of other types become UnsupportedValue."""
     return {name: _value_of(attribute) for name, attribute in item.items()}
 
 
@@ -54,7 +54,7 @@ def _value_of(attribute: Attribute) -> Value:
 
 
 _WHOLE = re.compile(r"-?[0-9]{1,38}")
-"""DynamoDB's numbers have up to 38 digits."""
+"""Matches DynamoDB's whole numbers, which have up to 38 digits."""
 
 
 def item_of(key: Key, values: Mapping[str, Value]) -> dict[str, Attribute]:
@@ -67,14 +67,14 @@ def item_of(key: Key, values: Mapping[str, Value]) -> dict[str, Attribute]:
 
 
 class Expression:
-    """Placeholders for one request: names as #0, #1 …, values as :0, :1 …"""
+    """Builds expressions with placeholders: #0, #1 … for names, :0, :1 … for values."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._values: dict[str, Attribute] = {}
 
     def name(self, attribute: str) -> str:
-        """Return the placeholder of an attribute's name (it may be a reserved word)."""
+        """Return the placeholder of an attribute's name, which may be reserved."""
         return self._names.setdefault(attribute, f"#{len(self._names)}")
 
     def value(self, value: Value) -> str:
@@ -101,7 +101,7 @@ class Expression:
         return " ".join(parts)
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the placeholders stand for, as arguments of the request."""
+        """Return the names and values of the placeholders as request arguments."""
         arguments: dict[str, Any] = {}
         if self._names:
             arguments["ExpressionAttributeNames"] = {
@@ -127,7 +127,7 @@ class Expression:
         if isinstance(condition, AllOf):
             parts = [part for part in parts if part]
         elif not parts:
-            raise ValueError("a condition without alternatives is never true")
+            raise ValueError("AnyOf without parts is never true: add a part")
         elif not all(parts):
             return ""
         word = " AND " if isinstance(condition, AllOf) else " OR "

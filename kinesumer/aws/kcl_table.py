@@ -1,4 +1,4 @@
-"""The lease table of a fleet that uses the Kinesis Client Library."""
+"""The lease table of a KCL (Kinesis Client Library) fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KEY = "leaseKey"
 COUNTER = "leaseCounter"
 Item = dict[str, Attribute]
-"""A row as DynamoDB's JSON has it: some attributes are no values of ours."""
+"""A row as DynamoDB's JSON, since ``Value`` doesn't cover all its attributes."""
 
 
 class LeaseWrite(NamedTuple):
@@ -27,17 +27,17 @@ class LeaseWrite(NamedTuple):
     set: Mapping[str, Attribute]
     remove: tuple[str, ...] = ()
     counter: int | None = None
-    """The counter that must stand there; None: there must be no such lease."""
+    """The expected counter. None: the lease must not exist."""
 
 
 async def open_leases(clients: ClientFactory, table: str) -> KclLeaseTable:
-    """Return the lease table, through the event loop's own client."""
+    """Return the lease table, with the event loop's shared client."""
     opened = await clients.open("dynamodb")
     return KclLeaseTable(opened.client, table, expired=opened.expired)
 
 
 class KclLeaseTable:
-    """One table with a lease for each shard. It never retries by itself."""
+    """One table with a lease for each shard. Its calls aren't retried."""
 
     def __init__(
         self, client: Any, table: str, *, expired: Callable[[], bool] = bool
@@ -46,7 +46,7 @@ class KclLeaseTable:
         self._call = TableCalls(client, table, expired=expired, missing=_missing)
 
     async def scan(self) -> list[Item]:
-        """Return all rows. Raises ConfigurationError if there is no such table."""
+        """Return all rows. Raise ConfigurationError if the table doesn't exist."""
         items: list[Item] = []
         arguments: dict[str, object] = {"ConsistentRead": True}
         while True:
@@ -58,7 +58,7 @@ class KclLeaseTable:
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def write(self, write: LeaseWrite) -> bool:
-        """Change or create a lease; False: it isn't as it was read any more."""
+        """Change or create a lease. Return False if the lease has changed since."""
         try:
             if write.counter is None:
                 await self._create(write)
@@ -94,6 +94,6 @@ class KclLeaseTable:
 
 def _missing(table: str) -> ConfigurationError:
     return ConfigurationError(
-        f"table {table} doesn't exist: a KCL fleet's lease table has the fleet's "
-        "application name; check it and --region"
+        f"table {table} doesn't exist: check the KCL fleet's application name, which "
+        "is the name of its lease table, and --region"
     )

@@ -1,4 +1,4 @@
-"""One Kinesis stream behind the StreamSource port."""
+"""The source of one Kinesis stream."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 30.0
-"""Longest wait for one answer; within it 10 s without a byte end the call, too."""
+"""Time-out of one response. A call also ends after 10 s without a byte."""
 READS = ("GetRecords", "GetShardIterator")
 SHARD_THROTTLED = "ProvisionedThroughputExceededException"
 
@@ -64,7 +64,7 @@ _ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", r
 
 
 class KinesisClient(Protocol):
-    """The calls that a source makes now and then."""
+    """The calls of a source that use the client."""
 
     async def describe_stream_summary(
         self, **arguments: object
@@ -73,7 +73,7 @@ class KinesisClient(Protocol):
 
 
 class StreamName(NamedTuple):
-    """What a user calls a stream: its name, and what its ARN adds to that."""
+    """A stream's name, and the region and ARN if the user wrote an ARN."""
 
     name: str
     region: str | None = None
@@ -81,26 +81,29 @@ class StreamName(NamedTuple):
 
 
 def parse_stream_name(text: str) -> StreamName:
-    """Split an ARN, or take a bare name. Raises ConfigurationError."""
+    """Parse a stream's name or ARN. Raise ConfigurationError for other text."""
     if not text.startswith("arn:"):
         if not text or "/" in text or ":" in text:
-            raise ConfigurationError(f"{text!r} is neither a stream's name nor its ARN")
+            raise ConfigurationError(
+                f"{text!r} is neither a stream's name nor its ARN: use one of them"
+            )
         return StreamName(text)
     parts = text.split(":", 5)
     if not _ARN.fullmatch(text):
         raise ConfigurationError(
-            f"{text!r} is no stream's ARN; "
-            "one looks like arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
+            f"{text!r} isn't the ARN of a stream: "
+            "use arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
         )
     return StreamName(parts[5].removeprefix("stream/"), parts[3], text)
 
 
 async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
-    """Return the source for a stream, through its role and in its region."""
+    """Return the source of a stream, in its region and with its role."""
     named = parse_stream_name(stream.name)
     if stream.region and named.region and stream.region != named.region:
         raise ConfigurationError(
-            f"stream {stream.name} is in {named.region}, not in {stream.region}"
+            f"stream {stream.name} is in {named.region}, not in {stream.region}: "
+            "correct the region or the ARN"
         )
     role = None
     if stream.role_arn is not None:
@@ -110,7 +113,7 @@ async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
 
 
 class KinesisSource:
-    """One stream: see ``ports.StreamSource``. It never retries by itself."""
+    """One stream: see ``ports.StreamSource``. Its calls aren't retried."""
 
     def __init__(self, opened: OpenClient, stream: StreamName) -> None:
         self._client = cast("KinesisClient", opened.client)
@@ -120,7 +123,7 @@ class KinesisSource:
         self._connections = opened.connections
 
     async def describe(self) -> StreamInfo:
-        """Return the stream as it is now. Raises StreamMissingError."""
+        """Return the stream's current description. Raise StreamMissingError."""
         answer = await self._call(
             "DescribeStreamSummary",
             self._client.describe_stream_summary,
@@ -129,7 +132,7 @@ class KinesisSource:
         with translated_errors("DescribeStreamSummary", SourceUnavailableError):
             summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
             now = service_time(answer)
-        # From now on the ARN is sent: no other account's stream can be meant.
+        # Send the ARN from now on, which excludes a stream of another account.
         self._stream = self._stream._replace(arn=summary.arn)
         return StreamInfo(
             arn=summary.arn,
@@ -142,14 +145,14 @@ class KinesisSource:
         )
 
     async def list_shards(self) -> list[Shard]:
-        """Return every shard that Kinesis still knows, closed ones included."""
+        """Return every shard that Kinesis lists, including closed shards."""
         while True:
             shards = await self._listing()
             if shards is not None:
                 return shards
 
     async def _listing(self) -> list[Shard] | None:
-        """Follow the pages to the end; None if the token expired on the way."""
+        """Read all pages. Return None if the token expired between two pages."""
         arguments: dict[str, object] = self._named
         shards: list[Shard] = []
         while True:
@@ -160,8 +163,8 @@ class KinesisSource:
             except _ExpiredTokenError:
                 return None
             with translated_errors("ListShards", SourceUnavailableError):
-                found = msgspec.convert(answer["Shards"], list[_Shard])
-                shards += [shard.read() for shard in found]
+                page = msgspec.convert(answer["Shards"], list[_Shard])
+                shards += [shard.read() for shard in page]
             token = answer.get("NextToken")
             if not token:
                 return shards
@@ -170,8 +173,8 @@ class KinesisSource:
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.
 
-        Raises ShardMissingError, TrimmedPositionError, InvalidPositionError, and
-        StartInFutureError if Kinesis's clock has not reached a start by time.
+        Raise ShardMissingError, TrimmedPositionError, InvalidPositionError, or
+        StartInFutureError if Kinesis's clock hasn't reached the start's timestamp.
         """
         try:
             answer = await self._call(
@@ -181,31 +184,31 @@ class KinesisSource:
                 shard_id,
             )
         except (TrimmedPositionError, InvalidPositionError) as error:
-            # A time cannot expire: Kinesis refuses it only while it lies in the future.
+            # Kinesis rejects a timestamp only if it is in the future.
             if isinstance(after, Start) and after.timestamp is not None:
                 raise StartInFutureError(str(error)) from error
             raise
         return decode_iterator(answer)
 
     async def get_records(
-        self, iterator: str, limit: int, room: Reservation | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return the next page. Raises ExpiredIteratorError, SourceThrottledError."""
-        return decode_page(await self.get_body(iterator, limit, room))
+        """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
+        return decode_page(await self.get_body(iterator, limit, reservation))
 
     async def get_body(
-        self, iterator: str, limit: int, room: Reservation | None = None
+        self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> bytearray:
-        """Return the next page as Kinesis wrote it: Spark reads it in columns."""
-        asked = {"ShardIterator": iterator, "Limit": limit, **self._arn}
-        if room is None:
-            return await self._call("GetRecords", self._direct.get_records, asked)
-        patient = _PatientReservation(room)
+        """Return the next page's undecoded body, which Spark decodes in columns."""
+        arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
+        if reservation is None:
+            return await self._call("GetRecords", self._direct.get_records, arguments)
+        patient = _PatientReservation(reservation)
         try:
             return await self._call(
                 "GetRecords",
                 partial(self._direct.get_records, patient),
-                asked,
+                arguments,
                 patient=patient,
             )
         except SourceUnavailableError as error:
@@ -214,10 +217,10 @@ class KinesisSource:
             raise
 
     async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
-        """Put up to 500 records; return what became of each.
+        """Put up to 500 records, and return the result of each.
 
-        Raises SourceThrottledError or SourceUnavailableError for the request as a
-        whole: its records may or may not have been taken.
+        Raise SourceThrottledError or SourceUnavailableError if the whole request fails.
+        Its records may or may not have been stored then.
         """
         answer = await self._call(
             "PutRecords",
@@ -236,11 +239,11 @@ class KinesisSource:
         return {} if arn is None else {"StreamARN": arn}
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection that the running task's calls in the block use."""
-        return self._connections.turn()
+        """Wait for a connection, which the running task's calls in the block use."""
+        return self._connections.slot()
 
-    def _turn(self, operation: str) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection, if it is a call that readers and writers make."""
+    def _slot(self, operation: str) -> AbstractAsyncContextManager[None]:
+        """Wait for a connection if the operation reads or puts records."""
         return self.connection() if operation in _DIRECT else nullcontext()
 
     async def _call(
@@ -252,7 +255,7 @@ class KinesisSource:
         patient: _PatientReservation | None = None,
     ) -> Answer:
         try:
-            async with self._turn(operation), timeout(ANSWER_SECONDS) as limit:
+            async with self._slot(operation), timeout(ANSWER_SECONDS) as limit:
                 if patient is not None:
                     patient.limit = limit
                 with translated_errors(operation, SourceUnavailableError):
@@ -264,15 +267,18 @@ class KinesisSource:
             raise self._translated(fault, operation, shard_id) from error
 
     async def _require_stream(self) -> None:
-        """Raise if what wasn't found is the stream, rather than one of its shards.
+        """Raise an error if the stream is missing, and not only one of its shards.
 
-        The two must not be confused: a shard that is gone has been read to its end.
+        The difference matters, since a missing shard counts as read to its end.
         """
         info = await self.describe()
         if info.status == "DELETING":
-            raise StreamMissingError(f"stream {info.arn} is being deleted")
+            raise StreamMissingError(
+                f"stream {info.arn} is being deleted: stop its consumers, or create it "
+                "again"
+            )
         if info.status == "CREATING":
-            raise SourceUnavailableError(f"stream {info.arn} is being created")
+            raise SourceUnavailableError(f"stream {info.arn} is being created: wait")
 
     def _translated(
         self, fault: AwsFailure, operation: str, shard_id: str
@@ -312,33 +318,33 @@ class KinesisSource:
 
 
 class _PatientReservation:
-    """An answer's room: while it grows, the time for the answer stands still."""
+    """A response's reservation. The response's time-out is paused while it grows."""
 
-    def __init__(self, room: Reservation) -> None:
-        self._room = room
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
         self.limit: timeout
         self.has_begun = False
-        """Whether the answer's head has come, as far as can be seen."""
+        """Whether the response's head has arrived, as far as is known."""
 
     def covers(self, size: int | None) -> bool:
-        """Tell whether an answer of ``size`` bytes fits."""
+        """Return whether a response of ``size`` bytes fits."""
         self.has_begun = True
-        return self._room.covers(size)
+        return self._reservation.covers(size)
 
     def shrink(self, size: int) -> None:
-        """Give back what an answer of ``size`` bytes does not need."""
-        self._room.shrink(size)
+        """Release the memory that a response of ``size`` bytes doesn't need."""
+        self._reservation.shrink(size)
 
     async def grow(self, size: int | None) -> None:
-        """Wait until an answer of ``size`` bytes may be received."""
+        """Wait for the memory of a response of ``size`` bytes."""
         self.has_begun = True
         self.limit.pause()
-        await self._room.grow(size)
+        await self._reservation.grow(size)
         self.limit.resume()
 
 
 class _ExpiredTokenError(KinesumerError):
-    """A listing took longer than its token lives."""
+    """The token of a listing expired before its next page was read."""
 
 
 _NOT_FOUND = "ResourceNotFoundException"
@@ -349,7 +355,7 @@ _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
 
 
 def _is_trimmed(fault: AwsFailure) -> bool:
-    """Tell a number that retention has passed from one that was never this shard's."""
+    """Return whether retention removed a position, or it was never this shard's."""
     return fault.code == "InvalidArgumentException" and not any(
         phrase in fault.text for phrase in _FOREIGN_NUMBER
     )
@@ -365,9 +371,9 @@ def _iterator_arguments(after: Position | Start) -> dict[str, object]:
         }
     if after.timestamp is None:
         return {"ShardIteratorType": after.type}
-    # Kinesis has milliseconds: the start is up to one early, never late.
-    moment = math.floor(after.timestamp * 1000) / 1000
-    return {"ShardIteratorType": after.type, "Timestamp": moment}
+    # Kinesis uses milliseconds. Round down, so that the start is never late.
+    timestamp = math.floor(after.timestamp * 1000) / 1000
+    return {"ShardIteratorType": after.type, "Timestamp": timestamp}
 
 
 _Arn = Annotated[
@@ -382,7 +388,7 @@ class _Summary(msgspec.Struct):
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
     max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
     distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
-    """Only streams of on-demand capacity say it."""
+    """Only streams in on-demand mode have it."""
 
 
 class _Shard(msgspec.Struct, rename="pascal"):

@@ -1,4 +1,4 @@
-"""AWS clients from any session: its own, an aiobotocore or an aioboto3 one."""
+"""AWS clients from an own session, or from an aiobotocore or aioboto3 session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kinesumer.aws.credentials import (
     Role,
     RoleCredentials,
     StsClient,
-    renewable,
+    can_renew,
 )
 from kinesumer.aws.endpoints import check_port, require_no_credentials
 from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, AwsFailure, Kind, failure_of
@@ -47,20 +47,20 @@ READ_SECONDS = {
     "s3": 30.0,
 }
 OTHER_CONNECTIONS = 128
-"""Of each client of a service, for calls that readers don't make."""
+"""Connections of each client of a service, for all calls except those of readers."""
 
 
 class Session(Protocol):
-    """What is used of the user's session besides making clients."""
+    """The methods of the user's session that are used."""
 
     async def get_credentials(self) -> Credentials | None: ...
 
 
 class OpenClient(NamedTuple):
-    """A client, its credentials, and what to do when AWS calls their keys expired.
+    """A client, its credentials, and a pool for requests that bypass the client.
 
-    ``expired`` returns whether there will be new ones; ``connections`` are for calls
-    that are made past the client.
+    ``expired`` is called when AWS says that the keys have expired. It returns whether a
+    retry gets new keys.
     """
 
     client: Any
@@ -70,10 +70,10 @@ class OpenClient(NamedTuple):
 
 
 class ClientFactory:
-    """All AWS clients of one event loop: made when asked for, closed together.
+    """Opens the AWS clients of one event loop on demand, and closes them together.
 
-    ``endpoints`` maps services to URLs; by default the session's configuration decides.
-    ``max_connections`` is how many are open for reading and putting records.
+    ``endpoints`` maps services to URLs. Other services use the session's configuration.
+    ``max_connections`` limits the connections that read and put records.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ClientFactory:
 
     @property
     def region(self) -> str | None:
-        """The region given, else the session's own."""
+        """The region of the argument, or else of the session."""
         if self._region is None:
             self._region = _configured(lambda: self._settings.region)
         return self._region
@@ -126,14 +126,13 @@ class ClientFactory:
     def role(
         self, arn: str, external_id: str | None = None, session_name: str | None = None
     ) -> Role:
-        """Describe a role to assume, with the default session name if none is given.
+        """Return a role to assume, with the default session name if there is none.
 
-        Raises ConfigurationError for what isn't a role's ARN.
+        Raise ConfigurationError if the ARN isn't a role's.
         """
         if not _ROLE.fullmatch(arn):
             raise ConfigurationError(
-                f"{arn!r} is no role's ARN; one looks like "
-                "arn:aws:iam::ACCOUNT:role/NAME"
+                f"{arn!r} isn't the ARN of a role: use arn:aws:iam::ACCOUNT:role/NAME"
             )
         name = session_name or role_session_name(self._role_session_name)
         return Role(arn, name, external_id)
@@ -141,9 +140,9 @@ class ClientFactory:
     async def open(
         self, service: str, region: str | None = None, role: Role | None = None
     ) -> OpenClient:
-        """Return the one client for a service, region and role.
+        """Return the shared client for a service, region and role.
 
-        Raises CredentialsError if the standard chain holds no credentials or region.
+        Raise CredentialsError if the standard chain has no credentials or region.
         """
         key = (service, region or self.region, role)
         async with self._lock:
@@ -155,7 +154,7 @@ class ClientFactory:
         self, service: str, region: str | None, role: Role | None
     ) -> OpenClient:
         session, credentials = await self._owner()
-        expired: Callable[[], bool] = partial(renewable, credentials)
+        expired: Callable[[], bool] = partial(can_renew, credentials)
         if role is not None:
             session, assumed = self._assumed(role, session)
             credentials, expired = assumed, assumed.forget
@@ -170,13 +169,13 @@ class ClientFactory:
         service: str,
         region: str | None,
         *,
-        elsewhere: bool = False,
+        other_loop: bool = False,
     ) -> AsyncIterator[Any]:
-        """Make a client that is closed at the end. Raises ConfigurationError.
+        """Open a client, and close it at the end. Raise ConfigurationError.
 
-        ``elsewhere`` says that it is made on another event loop than all others.
+        ``other_loop``: the client runs on a loop other than the factory's.
         """
-        resolver = Resolver() if elsewhere else self._resolver
+        resolver = Resolver() if other_loop else self._resolver
         own = limits(service, self._max_connections)
         async with AsyncExitStack() as stack:
             try:
@@ -186,12 +185,12 @@ class ClientFactory:
                         region_name=region,
                         endpoint_url=self._endpoints.get(service),
                         config=self._settings.config(
-                            own, resolver, elsewhere=elsewhere
+                            own, resolver, other_loop=other_loop
                         ),
                     )
                 )
             except ValueError as error:
-                # A malformed endpoint, which may hold a password: not shown whole.
+                # The text has the malformed endpoint, which may contain a password.
                 raise _refused(error) from None
             except FOREIGN as error:
                 raise _refused(error) from error
@@ -213,18 +212,18 @@ class ClientFactory:
         return self._roles[role]
 
     async def credentials(self) -> Credentials:
-        """Return the session's own credentials. Raises CredentialsError if none."""
+        """Return the session's own credentials. Raise CredentialsError without any."""
         return (await self._owner())[1]
 
     async def _owner(self) -> tuple[AioSession, Credentials]:
-        """Return the session with the user's credentials. Raises CredentialsError."""
+        """Return a session with the user's credentials, and the credentials."""
         if self._own is None:
             try:
                 found = cast("Session", self._session).get_credentials()
                 if not inspect.isawaitable(found):
                     raise ConfigurationError(
                         f"session is a {type(self._session).__name__}, which isn't "
-                        "asynchronous; pass an aiobotocore or aioboto3 session"
+                        "asynchronous: pass an aiobotocore or aioboto3 session"
                     )
                 credentials = await found
                 if credentials is None:
@@ -237,9 +236,9 @@ class ClientFactory:
         return self._own
 
     async def lend(self) -> BorrowedSession:
-        """Return what another thread needs to reach the state store by itself.
+        """Return a session with which another thread can open the state store.
 
-        Raises CredentialsError if the standard chain holds no credentials.
+        Raise CredentialsError if the standard chain has no credentials.
         """
         owner = await self.credentials()
         try:
@@ -249,13 +248,13 @@ class ClientFactory:
         credentials = BorrowedCredentials(owner, last, asyncio.get_running_loop())
         session = self._settings.session(credentials)
         connected = partial(
-            self._connected, session, "dynamodb", self.region, elsewhere=True
+            self._connected, session, "dynamodb", self.region, other_loop=True
         )
-        return BorrowedSession(session, connected, partial(renewable, owner))
+        return BorrowedSession(session, connected, partial(can_renew, owner))
 
 
 class BorrowedSession(NamedTuple):
-    """Made on one event loop, opened on another: a DynamoDB client of its own."""
+    """Opens a separate DynamoDB client on an event loop other than the factory's."""
 
     session: AioSession
     open: Callable[[], AbstractAsyncContextManager[Any]]
@@ -264,9 +263,10 @@ class BorrowedSession(NamedTuple):
 
 
 def limits(service: str, max_connections: int = 0) -> AioConfig:
-    """Return what no user may set: no retries, since the engine retries knowingly.
+    """Return the settings that override the user's.
 
-    ``max_connections`` is for readers, whose calls may go through a client of Kinesis.
+    There are no retries, since the engine itself retries. ``max_connections`` is for
+    readers, whose calls may use a client of Kinesis.
     """
     reading = max_connections if service == "kinesis" else 0
     return AioConfig(
@@ -281,8 +281,7 @@ def limits(service: str, max_connections: int = 0) -> AioConfig:
 
 @cache
 def _user_agent() -> str:
-    # Given whole: botocore's own is put together twice for each call, a sixth of its
-    # cost.
+    # Botocore would build its own twice for each call, which is a sixth of the cost.
     packages = ("kinesumer", "aiobotocore", "botocore")
     return " ".join(f"{package}/{version(package)}" for package in packages)
 
@@ -291,7 +290,7 @@ _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
 
 
 def role_session_name(text: str) -> str:
-    """Return text as STS allows it for a session: 2 to 64 of [A-Za-z0-9_+=,.@-]."""
+    """Return text as a valid session name of STS: 2 to 64 of [A-Za-z0-9_+=,.@-]."""
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
 
 
@@ -306,4 +305,6 @@ def _refused(error: Exception) -> ConfigurationError:
     fault = failure_of(error)
     if isinstance(error, NOT_OBTAINED) or fault.kind is Kind.NO_CREDENTIALS:
         return credentials_error(fault)
-    return ConfigurationError(f"no AWS client can be made: {fault.text}")
+    return ConfigurationError(
+        f"can't create an AWS client: {fault.text}; correct the session's settings"
+    )

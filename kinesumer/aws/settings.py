@@ -1,7 +1,7 @@
-"""The settings of the user's session, for clients that it doesn't make itself.
+"""The settings of the user's session, for clients that the session doesn't create.
 
-A heartbeat and a role need credentials of their own. So that no client can differ in
-anything else, all are made alike: by a session of ours that has the user's settings.
+Heartbeats and roles need separate credentials. So that clients differ in nothing else,
+one kind of session creates all of them, with the user's settings.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kinesumer")
 
 SHARED = ("config_store", "data_loader")
-"""Components that hold variables, profile and definitions of services."""
+"""Components with a session's variables, profile and definitions of services."""
 LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")
 OF_ONE_LOOP = (aiohttp.ThreadedResolver, aiohttp.AsyncResolver, Resolver)
-"""Resolvers that work on no other event loop than the one that made them."""
+"""Resolvers that work only on the event loop that created them."""
 
 
 class Settings:
-    """What a user's session would tell each client: configuration, profile and hooks.
+    """The configuration, profile and hooks of a user's session.
 
-    Raises ConfigurationError for what isn't an asynchronous session.
+    Raise ConfigurationError if the session isn't asynchronous.
     """
 
     def __init__(self, session: object) -> None:
-        # aiobotocore says create_client, aioboto3 says client.
+        # The method is create_client in aiobotocore, and client in aioboto3.
         create = getattr(session, "create_client", getattr(session, "client", None))
         if not callable(create) or not hasattr(session, "get_credentials"):
             raise ConfigurationError(
-                f"session is a {type(session).__name__}, neither an aiobotocore nor an "
+                f"session is a {type(session).__name__}: pass an aiobotocore or "
                 "aioboto3 session"
             )
         self._session: Any = session
@@ -59,14 +59,14 @@ class Settings:
         made_by = getattr(create, "__module__", None) or ""
         if self._inner is None or made_by.partition(".")[0] not in LIBRARIES:
             LOGGER.warning(
-                "session is a %s: its own way of making clients isn't used, only its "
-                "credentials, profile and settings; give endpoints by AWS_ENDPOINT_URL",
+                "session is a %s: only its credentials, profile and settings are used, "
+                "not its method to create clients; set endpoints by AWS_ENDPOINT_URL",
                 type(session).__name__,
             )
 
     @property
     def region(self) -> str | None:
-        """The region of the session's clients, else that of ``AWS_REGION``."""
+        """The region of the session's clients, or else ``AWS_REGION``."""
         region = getattr(self._default, "region_name", None)
         if region is None and self._inner is not None:
             region = self._inner.get_config_variable("region")
@@ -82,26 +82,26 @@ class Settings:
             made = AioSession()
             for name in SHARED:
                 made.register_component(name, self._inner.get_component(name))
-            # A copy, as each client gets one: it may be read on another thread.
+            # Copy it as botocore does for each client: another thread may read it.
             hooks = copy.copy(self._inner.get_component("event_emitter"))
             made.register_component("event_emitter", hooks)
         made.register_component("credential_provider", FixedProvider(credentials))
         return made
 
     def config(
-        self, limits: AioConfig, resolver: Resolver, *, elsewhere: bool = False
+        self, limits: AioConfig, resolver: Resolver, *, other_loop: bool = False
     ) -> AioConfig:
-        """Return the configuration of one client: the user's, but for ``limits``.
+        """Return the configuration of one client: the user's, overridden by ``limits``.
 
-        ``resolver`` looks hosts up unless the user gave another one. ``elsewhere``
-        tells that the client belongs to another event loop than the session.
+        ``resolver`` is used unless the user configured another one. ``other_loop``: the
+        client runs on a loop other than the session's.
         """
         theirs = AioConfig() if self._default is None else self._default
         made = AioConfig().merge(theirs).merge(limits)
-        # What aiohttp is told is left out by some versions of merge().
+        # Some versions of merge() omit the arguments for aiohttp.
         kind = getattr(theirs, "http_session_cls", made.http_session_cls)
         connector = {**made.connector_args, **getattr(theirs, "connector_args", {})}
-        if elsewhere and isinstance(connector.get("resolver"), OF_ONE_LOOP):
+        if other_loop and isinstance(connector.get("resolver"), OF_ONE_LOOP):
             del connector["resolver"]
         if issubclass(kind, AIOHTTPSession):
             connector.setdefault("resolver", resolver)
@@ -110,13 +110,13 @@ class Settings:
 
 
 def new_session(resolver: Resolver) -> AioSession:
-    """Return a session of the environment, in which ``AWS_REGION`` goes first."""
+    """Return a session with the environment's settings. ``AWS_REGION`` has priority."""
     session = AioSession()
-    # For the clients that it fetches credentials with.
+    # For the clients with which the session fetches credentials.
     session.set_default_client_config(AioConfig(connector_args={"resolver": resolver}))
     if os.environ.get("AWS_REGION"):
         session.set_config_variable("region", os.environ["AWS_REGION"])
-    # Looked up late, as botocore does it: what a profile lacks is reported then.
+    # Load lazily, as botocore does: only then does a missing profile raise its error.
     session.lazy_register_component(
         "data_loader",
         lambda: _definitions(session.get_config_variable("data_path")),
@@ -126,20 +126,20 @@ def new_session(resolver: Resolver) -> AioSession:
 
 @cache
 def _definitions(data_path: str | None) -> Loader:
-    # Sessions are full of cycles: without sharing, each client that follows another one
-    # in a process would add 14 MB, until Python's collector looks at everything.
+    # Sessions have reference cycles. Without sharing, each new client of a process
+    # would add 14 MB until a full garbage collection.
     return create_loader(data_path)
 
 
 def _inner(session: Any) -> AioSession | None:
-    """Return aiobotocore's session: what is given, or what aioboto3 keeps in it."""
-    for found in (session, getattr(session, "_session", None)):
-        if isinstance(found, AioSession):
-            return found
+    """Return the aiobotocore session: the argument, or the one inside aioboto3's."""
+    for candidate in (session, getattr(session, "_session", None)):
+        if isinstance(candidate, AioSession):
+            return candidate
     return None
 
 
 def _profile(session: Any) -> str | None:
-    # aioboto3 says "default" where none was chosen, which botocore would then demand.
+    # Without a profile, aioboto3 has "default", which botocore would then require.
     name = getattr(session, "profile_name", None) or getattr(session, "profile", None)
     return None if name == "default" else name

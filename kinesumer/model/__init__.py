@@ -1,1 +1,1 @@
-"""Values: records, positions, streams and the rows of the state store."""
+"""Values: records, positions, streams and rows of the state store."""

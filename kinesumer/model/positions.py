@@ -1,4 +1,4 @@
-"""The values that everything else speaks of: shards, positions, records, starts."""
+"""Positions in a shard."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kinesumer.errors import ConfigurationError
 
 
 class Position(NamedTuple):
-    """A place in a shard: up to and including this record.
+    """A position in a shard, up to and including one record.
 
-    ``sub_sequence_number`` counts within a KPL aggregate. ``None`` stands for the whole
-    Kinesis record, and so comes after every part of it.
+    ``sub_sequence_number`` counts the records of a KPL aggregate from 0. None means the
+    whole Kinesis record, which sorts after all its parts.
     """
 
     sequence_number: str
@@ -20,9 +20,9 @@ class Position(NamedTuple):
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """A key to compare positions of one shard by.
+        """The sort key among positions of one shard.
 
-        Sequence numbers are decimal, up to 56 digits and without leading zeros.
+        Sequence numbers are decimal, with up to 56 digits and no leading zeros.
         """
         sub = self.sub_sequence_number
         number = self.sequence_number
@@ -30,18 +30,18 @@ class Position(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The position as text to store: ``SEQUENCE``, ``SEQUENCE:SUB`` in a part."""
+        """The stored text: ``SEQUENCE``, or ``SEQUENCE:SUB`` within an aggregate."""
         sub = self.sub_sequence_number
         return self.sequence_number if sub is None else f"{self.sequence_number}:{sub}"
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Return the position that ``text`` wrote. Raises ConfigurationError."""
+        """Parse a position. Raise ConfigurationError for any other text."""
         found = _POSITION.fullmatch(text)
         if found is None:
             raise ConfigurationError(
-                f"{text!r:.200} is no position: a sequence number, and within a KPL "
-                "aggregate a colon and the record's place in it, such as 4962:0"
+                f"invalid position {text!r:.200}: use a sequence number; for a record "
+                "of a KPL aggregate, add a colon and its index, such as 4962:0"
             )
         number, sub = found.groups()
         return cls(number, None if sub is None else int(sub))
@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """Where a shard ended at a time: no record after ``position`` had arrived then."""
+    """A shard's last record at a time: none after ``position`` had arrived by then."""
 
     at: float
     """Seconds since 1970, by Kinesis's clock."""
@@ -76,5 +76,5 @@ _POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 def _order(other: tuple[object, ...]) -> tuple[int, str, int]:
     if not isinstance(other, Position):
-        raise TypeError(f"a Position can't be compared with {other!r}")
+        raise TypeError(f"can't compare a Position with {other!r}: compare positions")
     return other.order

@@ -1,4 +1,4 @@
-"""The values that everything else speaks of: shards, positions, records, starts."""
+"""Records, and what identifies their shard and owner."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kinesumer.model.streams import YEAR_10000, ChildShard, ShardKey, stream_nam
 
 
 class Fence(NamedTuple):
-    """Who delivers, and how far: what a sink stores with its output.
+    """The owner and position of a delivery, for a sink to store with its output.
 
-    Within one app and shard a larger epoch is a later owner, and a position that isn't
-    after the stored one was stored before.
+    A larger epoch belongs to a later owner of the shard. A position that isn't after
+    the stored position was stored already.
     """
 
     shard: ShardKey
     epoch: int
     app: str = ""
-    """The group; empty for records that none delivered."""
+    """Name of the group; empty for records that no group delivered."""
     position: Position | None = None
-    """Of the record, or of the batch's last one. None only for an empty batch."""
+    """Position of the record, or of a batch's last record. None: the batch is empty."""
 
     @property
     def stream_arn(self) -> str:
@@ -36,12 +36,12 @@ class Fence(NamedTuple):
         return self.shard.shard_id
 
     def at(self, position: Position | None) -> Fence:
-        """Return the fence of what ends at this position."""
+        """Return the same fence at another position."""
         return Fence(self.shard, self.epoch, self.app, position)
 
 
 class Source:
-    """What all records of one shard and epoch have in common."""
+    """The fields that all records of one shard and epoch share."""
 
     __slots__ = ("fence", "first_hash", "last_hash", "shard_id", "stream", "stream_arn")
 
@@ -53,29 +53,30 @@ class Source:
 
 
 NotInJson = Annotated[int, msgspec.Meta(gt=0, lt=0)]
-"""A number that we set ourselves: no JSON can, since no number meets this."""
+"""A number that JSON can't set, since no number satisfies the constraint. The library
+sets it."""
 
 
 TextNotInJson = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
-"""The same for text."""
+"""Text that JSON can't set."""
 
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
-"""A time since 1970: what isn't one is refused with its page."""
+"""Seconds since 1970. A page with an invalid time is rejected."""
 
 
 class Record(msgspec.Struct, gc=False, rename="pascal"):
-    """One user record. What its shard tells of it is looked up only when asked for."""
+    """One user record. Its shard's fields are looked up on access."""
 
     sequence_number: str
     data: bytes
     partition_key: str | None = None
     approximate_arrival_timestamp: Seconds | None = None
     explicit_hash_key: TextNotInJson | None = msgspec.field(name="-hash", default=None)
-    """What the producer gave a record of an aggregate: decimal digits, as in AWS's API.
-    Kinesis doesn't return it for other records."""
+    """The producer's explicit hash key, in decimal digits as in AWS's API. Only records
+    of aggregates have it, since Kinesis doesn't return it for other records."""
     sub_sequence_number: NotInJson | None = msgspec.field(name="-sub", default=None)
-    """Place within a KPL aggregate, from 0; None if the record wasn't aggregated."""
+    """Index within a KPL aggregate, from 0. None: the record wasn't aggregated."""
     source: Source | None = msgspec.field(name="-source", default=None)
 
     @property
@@ -95,34 +96,36 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
 
     @property
     def fence(self) -> Fence:
-        """App, shard, the epoch in which this client owns it, and the position."""
+        """The app, the shard, the owner's epoch, and the position."""
         return self._source.fence.at(self.position)
 
     @property
     def arrived_at(self) -> datetime | None:
-        """When Kinesis took the record (UTC, about a millisecond's precision)."""
+        """Time at which Kinesis accepted the record (UTC, to about a millisecond)."""
         seconds = self.approximate_arrival_timestamp
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
     @property
     def position(self) -> Position:
-        """The place in its shard up to and including this record."""
+        """The position in the shard, up to and including this record."""
         return Position(self.sequence_number, self.sub_sequence_number)
 
     @property
     def _source(self) -> Source:
         if self.source is None:
-            raise AttributeError("this record was made by hand: it has no shard")
+            raise AttributeError(
+                "this record has no shard: it wasn't delivered by a client"
+            )
         return self.source
 
 
 class Page(NamedTuple):
-    """One GetRecords answer, aggregates not opened yet."""
+    """One GetRecords response, with its aggregates still unopened."""
 
     records: list[Record]
     next_iterator: str | None
-    """None: the shard is closed and this was its last page."""
+    """None: the shard is closed, and this is its last page."""
     millis_behind: int
     children: tuple[ChildShard, ...] = ()
     wire_bytes: int = 0
-    """Length of the answer's body."""
+    """Length of the response's body."""

@@ -1,4 +1,4 @@
-"""What the engine needs from the world: a state store, a stream source, a clock."""
+"""Rows of the state store as values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Row = dict[str, Value]
 
 
 class UnsupportedValue(str):
-    """An attribute of another type, as DynamoDB's JSON has it: no row of ours has one.
+    """An attribute of a type that ``Value`` doesn't cover, as DynamoDB's JSON.
 
-    Readers refuse it by name; where it was left out, a default would take its place.
+    Reading such an attribute raises CorruptRowError. If it were left out of the row, a
+    default would replace it.
     """
 
     __slots__ = ()
@@ -37,11 +38,11 @@ class Key(NamedTuple):
 
 
 CLIENT, QUERY = "client", "query"
-"""Kinds of members: plain clients share a group; a Spark query has it for itself."""
+"""Kinds of members. Clients share a group. A Spark query needs a group of its own."""
 
 
 QUERY_ID = "spark-query"
-"""The client id of all queries: a group has one at a time."""
+"""The client id of every query. A group has one query at a time."""
 
 
 class MemberRow(NamedTuple):
@@ -56,14 +57,14 @@ class MemberRow(NamedTuple):
     state: str = "up"
     dead: bool = False
     streams: frozenset[str] = frozenset()
-    """ARNs of the streams that the client asks for."""
+    """ARNs of the streams that the client requests."""
     index: int | None = None  # type: ignore[assignment] # not tuple.index()
     range: Range | None = None
-    """None: no plan has reached this session, or it has changed its streams since."""
+    """None: the session has no plan yet, or has changed its streams since."""
     syncs: frozenset[str] = frozenset()
-    """Streams whose shard rows this client keeps in step, since the leader can't."""
+    """Streams whose shard rows this client synchronizes, since the leader can't."""
     clients: int = 1
-    """How many clients the plan was made for: the heartbeat interval grows with it."""
+    """Number of clients in the plan. The heartbeat interval grows with it."""
     leader_epoch: int = 0
     plan_version: int = 0
     last_update: str = ""
@@ -71,25 +72,25 @@ class MemberRow(NamedTuple):
     label: str = ""
     """The zone or cluster that the client says it is in."""
     notice: int = 0
-    """Counts what operators changed that this session has to look at."""
+    """Number of operators' changes that this session must apply."""
     drained: bool = False
-    """An operator keeps this session free of shards."""
+    """Whether an operator drains this session: it gets no shards."""
 
     @property
     def plan(self) -> tuple[int, int]:
-        """The plan that the range is from: later ones are greater."""
+        """The plan that the range belongs to. A later plan compares greater."""
         return self.leader_epoch, self.plan_version
 
     @property
     def dead_value(self) -> bool:
-        """What the attribute ``dead`` is."""
+        """The value of the attribute ``dead``."""
         return self.dead
 
 
 class LivenessRow(NamedTuple):
-    """A member's row as far as it tells who lives: none is too broken for that.
+    """The liveness fields of a member's row. Parsing them never fails.
 
-    What writes compare is as it stands in the row, None where it is missing.
+    Writes compare the raw values, so they stand here as stored; None if missing.
     """
 
     client_id: str
@@ -97,19 +98,19 @@ class LivenessRow(NamedTuple):
     beat: Value | None
     incarnation: Value | None
     dead_value: Value | None
-    """The attribute ``dead``. Beats need it to be false or missing."""
+    """The attribute ``dead``. Heartbeats require that it is false or missing."""
     lease_ms: int
     state: str
     last_update: str
 
     @property
     def dead(self) -> bool:
-        """Tell whether the row is marked: no beat will be accepted any more."""
+        """Return whether the row is marked dead, so that heartbeats fail."""
         return self.dead_value is not None and self.dead_value is not False
 
 
 class LeaderRow(NamedTuple):
-    """Who leads, and how far its plan went."""
+    """The leading session and the version of its plan."""
 
     session: str
     client_id: str
@@ -118,25 +119,26 @@ class LeaderRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """The app's part of the table: its identity, and whether all of it is paused."""
+    """The identity of an app's rows, and whether the whole app is paused."""
 
     group_id: str
     paused: bool = False
     pause_reason: str = ""
     resetting: bool = False
-    """An operator deletes the app's rows: nobody may start, this row goes last."""
+    """An operator is deleting the app's rows. No client may start meanwhile. This row
+    is deleted last."""
 
 
 class StreamRow(NamedTuple):
-    """A stream as the group knows it."""
+    """A stream's identity, start and pause in the group."""
 
     arn: str
     created_at: float
     start: Start
     baseline: bool = False
-    """All shards that existed at the start have rows: claims are allowed."""
+    """Whether all shards of the start have rows. Claims are allowed only then."""
     paused: bool = False
-    """Its shards are released, and claimed by nobody."""
+    """Whether the stream is paused: clients release its shards and claim none."""
     pause_reason: str = ""
 
 
@@ -156,20 +158,20 @@ class ShardRow(NamedTuple):
     ended: bool = False
     ready: bool = False
     tip: Tip | None = None
-    """True of the shard whatever the checkpoint is: a seek leaves it as it is."""
+    """It holds for any checkpoint, so a seek doesn't change it."""
     paused: bool = False
     pause_reason: str = ""
 
     @property
     def read_until(self) -> float:
-        """The time up to which all records that arrived are read; 0 if unknown."""
+        """The time up to which every record that arrived was read; 0 if unknown."""
         if self.tip is None or self.position is None:
             return 0.0
         return self.tip.at if self.position >= self.tip.position else 0.0
 
 
 class Liveness(Protocol):
-    """A member's row, read whole or only as far as it tells of life."""
+    """The liveness fields that MemberRow and LivenessRow have in common."""
 
     @property
     def client_id(self) -> str: ...

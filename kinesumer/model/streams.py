@@ -1,4 +1,4 @@
-"""The values that everything else speaks of: shards, positions, records, starts."""
+"""Streams, shards, starts and intervals of hash keys."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 HASH_KEYS = 1 << 128
-"""Size of a stream's hash space: hash keys are 0 … HASH_KEYS - 1."""
+"""Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1."""
 
 
 def stream_name(arn: str) -> str:
-    """Return the name of the stream that an ARN, or a name itself, stands for."""
+    """Return the stream's name from its ARN or name."""
     return arn.rpartition("/")[2]
 
 
 class ShardKey(NamedTuple):
-    """A shard's name among all streams: the stream's ARN and the shard's id."""
+    """A shard's identity: the stream's ARN and the shard's id."""
 
     stream_arn: str
     shard_id: str
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group begins to read a stream that it has no positions for."""
+    """Where a group starts to read a stream for which it has no positions."""
 
     type: str
     timestamp: float | None = None
@@ -39,7 +39,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     TRIM_HORIZON: ClassVar[Start]
 
     def __post_init__(self) -> None:
-        """Refuse what no row could be read with. Raises ConfigurationError."""
+        """Raise ConfigurationError for a time that a row can't store."""
         if self.timestamp is not None and not 0 <= self.timestamp < YEAR_10000:
             raise ConfigurationError(
                 f"a start {self.timestamp:g} s after 1970 lies outside 1970 to 9999; "
@@ -50,8 +50,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def at(cls, moment: datetime) -> Self:
         """Start with the first record that arrived at or after an aware datetime.
 
-        Raises ConfigurationError if the datetime is naive. A moment in the future is
-        refused by ``consume()``.
+        Raise ConfigurationError if the datetime is naive. ``consume()`` rejects a time
+        in the future.
         """
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise ConfigurationError(
@@ -93,17 +93,18 @@ class StreamInfo(NamedTuple):
     arn: str
     status: str
     created_at: float
-    """Seconds since 1970: tells a stream from one made anew under its name."""
+    """Seconds since 1970. It distinguishes a stream from a recreated one."""
     retention_hours: int = 24
     now: float = 0.0
-    """The service's own time at the answer, in seconds since 1970."""
+    """The service's time when it responded, in seconds since 1970."""
     max_record_bytes: int = 1 << 20
     routes_by_key: bool = True
-    """Whether partition keys decide on shards; otherwise keys have no order."""
+    """Whether partition keys choose the shards. Otherwise a key's records may lie in
+    several shards and have no order."""
 
 
 class Shard(NamedTuple):
-    """A shard as Kinesis lists it. Parents that have expired may still be named."""
+    """A shard as ListShards returns it. It may name parents that have expired."""
 
     shard_id: str
     first_hash: int
@@ -113,7 +114,7 @@ class Shard(NamedTuple):
 
 
 class ChildShard(NamedTuple):
-    """A child named in the last GetRecords answer of its parent."""
+    """A child shard that the last GetRecords response of its parent names."""
 
     shard_id: str
     first_hash: int
@@ -122,11 +123,11 @@ class ChildShard(NamedTuple):
 
 
 YEAR_10000 = 253_402_300_800.0
-"""Seconds since 1970 that no time reaches."""
+"""The first time that can't be stored, in seconds since 1970."""
 
 
 class Interval(NamedTuple):
-    """Hash keys first … last (inclusive) of one stream."""
+    """The hash keys ``first`` to ``last`` of one stream, both included."""
 
     stream_arn: str
     first: int
@@ -134,4 +135,4 @@ class Interval(NamedTuple):
 
 
 Range = tuple[Interval, ...]
-"""What one client consumes: intervals, sorted by stream and first hash key."""
+"""The intervals that one client consumes, sorted by stream and first hash key."""

@@ -1,4 +1,4 @@
-"""Arguments that take several values, checked where they are given."""
+"""Checks of arguments: lists, error types and names."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from kinesumer.errors import (
 )
 
 
-def require_list(name: str, given: object) -> tuple[Any, ...]:
-    """Return the values of an argument that takes a list, a tuple or the like.
+def require_list(name: str, value: object) -> tuple[Any, ...]:
+    """Return the values of an argument that takes an iterable.
 
-    Raises ConfigurationError for text, which is a list of its characters in Python, and
-    for a single value.
+    Raise ConfigurationError for a single value, and for text, which would be an
+    iterable of characters.
     """
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigurationError(
-            f"{name}={given!r} is not a list: write {name}=[...], also for one value"
+            f"{name}={value!r} isn't a list: write {name}=[...], even for one value"
         )
-    return tuple(given)
+    return tuple(value)
 
 
-def require_error_types(name: str, given: object) -> tuple[type[Exception], ...]:
-    """Return the types of errors that an argument names. Raises ConfigurationError."""
-    found = require_list(name, given)
-    for kind in found:
+def require_error_types(name: str, value: object) -> tuple[type[Exception], ...]:
+    """Return an argument's exception types. Raise ConfigurationError for others."""
+    types = require_list(name, value)
+    for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ConfigurationError(
-                f"{name} names {kind!r}, which is not a subclass of Exception"
+                f"{name} names {kind!r}, which is not a subclass of Exception: name "
+                "exception classes only"
             )
-    return found
+    return types
 
 
 MAX_NAME_BYTES = 255
 
 
 def validate_name(what: str, name: str) -> str:
-    """Return a name that can be part of a key. Raises ConfigurationError."""
+    """Return a name that can be part of a key. Raise ConfigurationError for others."""
     problem = ""
     if not isinstance(name, str) or not name.strip():
         problem = "is empty"

@@ -1,1 +1,1 @@
-"""Clocks, tasks, time-outs and files: what every part of the program runs on."""
+"""Clocks, tasks, time-outs, files and the client's context."""

@@ -1,4 +1,4 @@
-"""The clock of a real machine."""
+"""Clocks of the machine and of the event loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """Time as this machine sees it; ``now()`` goes on while the machine is suspended.
+    """The machine's clocks. ``now()`` also counts the time of a suspend.
 
-    On Linux that is CLOCK_BOOTTIME. Elsewhere ``time.monotonic()``, which may stop:
-    then a lease may be trusted for too long after a suspend.
+    It uses CLOCK_BOOTTIME on Linux, and ``time.monotonic()`` elsewhere. The latter may
+    stop during a suspend, and a client may trust its lease for too long afterwards.
     """
 
     now: Callable[[], float]
@@ -26,7 +26,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         boot = getattr(time, "CLOCK_BOOTTIME", None)
-        # Asked once per record: a C function is half the price of a method.
+        # Called once per record: a C function costs half as much as a method.
         self.now = time.monotonic if boot is None else partial(time.clock_gettime, boot)
         self.wall = time.time
 
@@ -35,33 +35,34 @@ STEP_SECONDS = 2.0
 
 
 class LoopClock:
-    """Counts the seconds in which the client's event loop was free.
+    """Counts the seconds in which the client's event loop wasn't blocked.
 
-    A stretch in which the loop was held counts for two seconds at most. It may be read
-    on any thread. Unless ``run()`` runs, all seconds count.
+    A period in which the loop is blocked counts for two seconds at most. Any thread may
+    read the clock. All seconds count unless ``run()`` is running.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due_and_held = math.inf, 0.0
-        """When the loop should come round next, and how late it was so far: one value,
-        since other threads read it."""
+        """When the loop's next turn is due, and its total delay so far. They are one
+        value, since other threads read them."""
         self._seen = math.inf, 0.0
-        """When the loop should have come round, and when it was seen that it hadn't."""
+        """When a missed turn was due, and when a call noticed that it was missed."""
 
     def now(self) -> float:
-        """Return seconds since some moment."""
+        """Return the seconds since an arbitrary start."""
         due, held = self._due_and_held
         return min(self._clock.now(), due) - held
 
-    def to_client_time(self, moment: float) -> float:
-        """Return the time of the client's clock that lies as far back as a moment."""
-        return self._clock.now() - (self.now() - moment)
+    def to_client_time(self, loop_time: float) -> float:
+        """Return the client's time that is as long ago as ``loop_time``."""
+        return self._clock.now() - (self.now() - loop_time)
 
     def blocked_since(self) -> float | None:
-        """Return since when the loop has been seen held; None if it is free.
+        """Return when the loop was first seen blocked, or None if it isn't blocked.
 
-        A call must have seen it: after a suspend threads wake up one by one.
+        The first call that sees it sets the time: after a suspend, threads wake up one
+        by one, and the loop isn't blocked.
         """
         due, _ = self._due_and_held
         now = self._clock.now()
@@ -72,7 +73,7 @@ class LoopClock:
         return self._seen[1]
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Measure the loop's delay until cancelled."""
         held = 0.0
         while True:
             due = self._clock.now() + STEP_SECONDS
@@ -83,15 +84,15 @@ class LoopClock:
 
 TIMER_SECONDS = 0.05
 TIMER_SHARE = 0.1
-"""A timer is set for at least this share of the time that user code has taken, so that
-code that takes minutes costs few timers."""
+"""The timer's delay as a share of the time that user code has taken, so that code that
+takes minutes costs few timers."""
 
 
 class LoopLag:
-    """A timer that is set while user code is busy: how late it is, is the lag.
+    """Measures how late the event loop is, by a timer that runs while user code runs.
 
-    ``busy_since`` returns since when user code is busy; None: it isn't, and the timer
-    isn't set again.
+    ``busy_since`` returns when user code started, or None if it doesn't run. The timer
+    isn't set again then.
     """
 
     def __init__(
@@ -102,12 +103,12 @@ class LoopLag:
         self._due: float | None = None
 
     def start(self) -> None:
-        """Set the timer unless it is set. Called on the event loop."""
+        """Set the timer unless it is set. Call this on the event loop."""
         if self._due is None:
             self._set(TIMER_SECONDS)
 
     def seconds(self) -> float:
-        """Return how late the timer is; 0 if it isn't set."""
+        """Return how late the timer is, or 0 if it isn't set."""
         return 0.0 if self._due is None else max(0.0, self._now() - self._due)
 
     def _set(self, delay: float) -> None:

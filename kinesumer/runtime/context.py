@@ -1,4 +1,4 @@
-"""What every part of one client needs: who it is, and the world it lives in."""
+"""The identity, configuration and ports of one client."""
 
 from __future__ import annotations
 
@@ -41,37 +41,36 @@ class ClientContext:
     failure_log: FailureLog
     telemetry: Telemetry = field(default_factory=Telemetry)
     retry_seconds: float = math.inf
-    """How long a call is repeated that fails for now: a client goes on for ever."""
+    """How long a call is retried while a service is unavailable. Clients never stop."""
     _loop_clock: LoopClock | None = None
 
     def __post_init__(self) -> None:
-        """Make the clock of the client's event loop; ``replace()`` keeps it."""
+        """Create the event loop's clock. Copies by ``replace()`` share it."""
         if self._loop_clock is None:
             object.__setattr__(self, "_loop_clock", LoopClock(self.clock))
 
     @property
     def loop_clock(self) -> LoopClock:
-        """The clock of the client's event loop, which stands still while it is held."""
+        """The clock that stops while the client's event loop is blocked."""
         assert self._loop_clock is not None
         return self._loop_clock
 
     async def write(self, write: Write) -> WriteResult:
-        """Write, trying again while the store is unavailable: a definite answer.
+        """Write, and retry while the store is unavailable.
 
-        A try that was lost may have been applied; then the repeated one is refused with
-        the row as it is, which the caller has to look at.
+        An attempt without a response may have been applied. The next attempt's
+        condition fails then, and the caller must examine the returned row.
         """
         return await self.until_available(lambda: self.store.write(write))
 
     async def read(self, key: Key) -> Row | None:
-        """Read one row consistently, trying again while the store is unavailable."""
-
+        """Read one row consistently, and retry while the store is unavailable."""
         return await self.until_available(lambda: self.store.get(key))
 
     def parse_row(self, read: Callable[[Row], T], row: Row | None) -> T | None:
-        """Return what a row says; None if it says nothing that can be read."""
-        said = self.parse_rows(read, () if row is None else (row,))
-        return said[0] if said else None
+        """Return a row's value, or None if the row is missing or corrupt."""
+        values = self.parse_rows(read, () if row is None else (row,))
+        return values[0] if values else None
 
     def parse_rows(self, read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
         """Return what rows say, without those that can't be read."""
@@ -83,14 +82,14 @@ class ClientContext:
     async def until_available(
         self, call: Callable[[], Awaitable[T]], what: str = "state store"
     ) -> T:
-        """Repeat a call until it answers, backed off with jitter.
+        """Retry a call with backoff and jitter while the service is unavailable.
 
-        Raises what it failed with last when patience has run out.
+        Raise the last error after ``retry_seconds``.
         """
         delay, deadline = 0.1, self.clock.now() + self.retry_seconds
         while True:
             try:
-                answer = await call()
+                result = await call()
             except (StoreUnavailableError, SourceUnavailableError) as error:
                 if self.clock.now() >= deadline:
                     raise
@@ -99,4 +98,4 @@ class ClientContext:
                 delay = min(2 * delay, 2.0)
             else:
                 self.failure_log.record_success(what)
-                return answer
+                return result

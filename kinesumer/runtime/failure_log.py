@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kinesumer")
 
 RECOVERY_SECONDS = 5.0
-"""Something works again when it hasn't failed for this long: no log line per call."""
+"""An object works again if it hasn't failed for this long. It prevents a log line for
+each call."""
 THROTTLE_RECOVERY_SECONDS = 300.0
-"""Apps that share a shard well meet a refusal now and then: it is one episode."""
+"""The same for throttled reads, which occur now and then if apps share a shard."""
 CORRUPT_ROW_LOG_SECONDS = 60.0
-"""A row that can't be read is logged so often as long as it is met."""
+"""Interval at which a corrupt row is logged again."""
 MAX_CORRUPT_ROWS = 1000
 
 
 class FailureLog:
-    """Says once when something stops working, and once when it works again."""
+    """Logs the first of successive failures, and the recovery."""
 
     def __init__(self, clock: Clock, telemetry: Telemetry | None = None) -> None:
         self._clock = clock
@@ -33,10 +34,10 @@ class FailureLog:
         self._failing: dict[str, tuple[float, float]] = {}
         self._throttled: dict[str, tuple[float, float]] = {}
         self._corrupt: dict[str, float] = {}
-        """When a corrupt row was last logged, by what there is to say of it."""
+        """When a corrupt row was last logged, by the error's text."""
 
     def record_failure(self, what: str, error: Exception) -> None:
-        """Note a failure; the first of a row of them is logged."""
+        """Record a failure, and log the first of successive ones."""
         self._count_throttle(error)
         now = self._clock.now()
         since, _ = self._failing.get(what, (now, now))
@@ -50,7 +51,7 @@ class FailureLog:
         self._failing[what] = since, now
 
     def record_throttled_read(self, stream: str, error: ShardThrottledError) -> None:
-        """Note that a shard's reads are used up; the first of a row is logged."""
+        """Record a throttled read, and log the first of successive ones."""
         self._count_throttle(error)
         now = self._clock.now()
         since, _ = self._throttled.get(stream, (now, now))
@@ -65,7 +66,7 @@ class FailureLog:
         self._throttled[stream] = since, now
 
     def record_read(self, stream: str) -> None:
-        """Note that a read succeeded; the first one long after a refusal is logged."""
+        """Record a successful read, and log the end of throttling."""
         if stream not in self._throttled:
             return
         since, last = self._throttled[stream]
@@ -79,9 +80,9 @@ class FailureLog:
             )
 
     def record_corrupt_row(self, error: CorruptRowError) -> None:
-        """Note a row that can't be read; it is logged now and then until it is mended.
+        """Record a corrupt row, and log it at intervals until it is repaired.
 
-        It stops what it is about, and nothing else.
+        The corrupt row stops only the stream, shard or member that it describes.
         """
         self._telemetry.count(CORRUPT_ROWS)
         now, text = self._clock.now(), str(error)
@@ -96,8 +97,8 @@ class FailureLog:
         logger.error("%s", text, extra={"error": text})
 
     def record_success(self, what: str) -> None:
-        """Note a success; the first one some time after a failure is logged."""
-        # Two threads tell of the state store: look it up once.
+        """Record a success, and log the recovery."""
+        # Two threads record calls to the state store, so look it up once.
         failing = self._failing.get(what)
         if failing is None:
             return

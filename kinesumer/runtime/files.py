@@ -1,4 +1,4 @@
-"""Files that are on the disk when a call returns, whole or not at all."""
+"""Atomic and durable writes of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:
-    """Put a new file in the place of what a path names. Raises OSError."""
+    """Replace a file atomically, and return after it is on the disk."""
     target = path.resolve()
     file, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -25,14 +25,14 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 
 
 def write_all(file: int, content: bytes) -> None:
-    """Write all of it to a descriptor. Raises OSError."""
+    """Write all content to a file descriptor."""
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Have the name of a file on the disk. Raises OSError."""
+    """Wait until a file's name in its directory is on the disk."""
     directory = os.open(path.resolve().parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -1,4 +1,4 @@
-"""Kinesis's own time, where an answer's Date may be somebody else's."""
+"""Kinesis's own time, which the Date of a response may not show."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
 
 EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
-"""How much earlier a time is asked for that Kinesis refuses as in the future."""
+"""Steps by which a time is moved back while Kinesis says that it is in the future."""
 
 
 async def reached_time(
     source: StreamSource, open_ids: Collection[str], moment: float
 ) -> float:
-    """Return a time by an answer's Date, or an earlier one that Kinesis has reached.
+    """Return a response's Date, or an earlier time that Kinesis has reached.
 
-    A proxy on the way may have written the Date, by a clock that is ahead. A start at
-    that time would skip what arrives until Kinesis's own clock has reached it. Raises
+    A proxy with a clock that is ahead may have written the Date. A start at that time
+    would skip the records that arrive before Kinesis's clock reaches it. Raise
     ConfigurationError if the Date is minutes ahead.
     """
     if not open_ids:
@@ -36,7 +36,7 @@ async def reached_time(
             continue
         return moment - earlier
     raise ConfigurationError(
-        f"shard {shard_id}: the Date of Kinesis's answer is more than "
+        f"shard {shard_id}: the Date of Kinesis's response is more than "
         f"{EARLIER_SECONDS[-1]:g} s ahead of Kinesis's own clock; correct the clock of "
         "the proxy that writes it"
     )

@@ -1,4 +1,4 @@
-"""The tasks of a client: the first fault ends them all."""
+"""Task groups that end at the first failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FailFastTaskGroup(asyncio.TaskGroup):
-    """A task group that can tell when nothing can be begun any more."""
+    """A task group that shows whether a task has failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,9 +24,9 @@ class FailFastTaskGroup(asyncio.TaskGroup):
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         **options: Any,
     ) -> asyncio.Task[T]:
-        """Start a task. Raises RuntimeError when a fault ends them all."""
+        """Start a task. Raise RuntimeError if the group is ending."""
         task = super().create_task(coro, **options)
-        # It is called right after the group's own callback, which cancels the others.
+        # This runs right after the group's own callback, which cancels the others.
         task.add_done_callback(self._look)
         return task
 
@@ -36,9 +36,9 @@ class FailFastTaskGroup(asyncio.TaskGroup):
 
 
 async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all calls return; the first fault ends the others, and is raised.
+    """Return the results of all calls. The first error cancels the others.
 
-    What ``gather()`` leaves running would go on asking behind a ``--watch``.
+    ``asyncio.gather()`` would leave the other calls running.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -49,12 +49,12 @@ async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def raise_in_task(error: BaseException) -> None:
-    """Raise an error, in a task: that ends the others."""
+    """Raise an error. As a task of a group, it ends the other tasks."""
     raise error
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first single error of nested groups."""
+    """Return the first error in nested exception groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

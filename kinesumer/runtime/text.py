@@ -1,10 +1,10 @@
-"""Text of others, fit for errors, logs and terminals."""
+"""Makes foreign text safe for errors, logs and terminals."""
 
 from __future__ import annotations
 
 
 def safe_str(error: BaseException) -> str:
-    """Return an error's text, also of one of user code's that can't be asked for it."""
+    """Return an error's text, even if its ``str()`` raises."""
     try:
         return str(error)
     except Exception:
@@ -12,10 +12,9 @@ def safe_str(error: BaseException) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return text of others fit for a line: what can't be printed is escaped.
+    """Return text with every unprintable character escaped.
 
-    A name that was read from the state store may hold line ends, or what moves a
-    terminal's cursor.
+    A name from the state store may contain line ends or a terminal's control sequences.
     """
     if text.isprintable():
         return text

@@ -1,7 +1,7 @@
-"""Time-outs that user code which holds the event loop can't bring about.
+"""Time-outs that don't expire because user code blocks the event loop.
 
-While user code blocks the loop, answers lie unread: that time says nothing about the
-service which is asked. So a time-out needs the loop to come round several times.
+While user code blocks the loop, responses remain unread. That time says nothing about
+the service. So a time-out also requires several turns of the loop.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 TURNS = 5
-"""How often the loop comes round before a time-out, a fifth of its seconds apart."""
+"""Turns of the loop before a time-out, a fifth of its seconds apart."""
 GRACE_SECONDS = 0.05
-"""What has come by the last turn, which may be late, has so long to be handled."""
+"""Time after the last turn, which may be late, to handle received responses."""
 
 
 class Countdown:
-    """Calls ``expired`` once when ``seconds`` have passed, and a short grace.
+    """Calls ``expired`` once, after ``seconds`` and a short grace period.
 
-    However long the event loop was held, it has come round five times by then. Made on
-    a running event loop.
+    By then, the event loop has made five turns, even if it was blocked. Create the
+    countdown on a running event loop.
     """
 
     def __init__(self, seconds: float, expired: Callable[[], None]) -> None:
@@ -33,20 +33,20 @@ class Countdown:
         self._timer = self._loop.call_later(seconds / TURNS, self._turn)
 
     def restart(self) -> None:
-        """Count from the beginning."""
+        """Start again with all seconds."""
         self._end, self._turns = self._loop.time() + self._seconds, 0
 
     def cancel(self) -> None:
-        """Never call ``expired``."""
+        """Stop, without calling ``expired``."""
         self._timer.cancel()
 
     def pause(self) -> None:
-        """Count no time until ``resume()``."""
+        """Stop the countdown until ``resume()``."""
         self._timer.cancel()
         self._rest = self._end - self._loop.time()
 
     def resume(self) -> None:
-        """Count on."""
+        """Continue after ``pause()``."""
         self._end = self._loop.time() + self._rest
         delay = min(self._seconds / TURNS, max(self._rest, GRACE_SECONDS))
         self._timer = self._loop.call_later(delay, self._turn)
@@ -64,24 +64,24 @@ class Countdown:
 
 
 class timeout:
-    """Like ``asyncio.timeout()``, for what is asked of others: see ``Countdown``."""
+    """Like ``asyncio.timeout()``, but for requests to a service: see ``Countdown``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._timeout = asyncio.timeout(None)
 
     async def __aenter__(self) -> Self:
-        """Begin to count."""
+        """Start the countdown."""
         await self._timeout.__aenter__()
         self._countdown = Countdown(self._seconds, self._expire)
         return self
 
     def pause(self) -> None:
-        """Count no time until ``resume()``."""
+        """Stop the countdown until ``resume()``."""
         self._countdown.pause()
 
     def resume(self) -> None:
-        """Count on."""
+        """Continue after ``pause()``."""
         self._countdown.resume()
 
     async def __aexit__(
@@ -90,7 +90,7 @@ class timeout:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raise TimeoutError if the block was cancelled since its time was over."""
+        """Raise TimeoutError if the time-out has cancelled the block."""
         self._countdown.cancel()
         await self._timeout.__aexit__(kind, error, trace)
 

@@ -1,6 +1,6 @@
-"""What operators write: notices, pauses, drained members, seeks, rows taken over.
+"""Conditional writes of operators: notices, pauses, drains, resets, seeks and imports.
 
-Conditional on one row each, like all writes of the protocol (see ``writes``).
+Each write has a condition on its row, as in ``writes``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 
 
 def notify(app: str, member: MemberRow) -> Write:
-    """Have a session look at the rows again: the answer to its next beat shows it."""
-    seen = member.notice or None
+    """Make a session read the rows again after its next heartbeat.
+
+    The response to the heartbeat shows the new notice.
+    """
+    notice = member.notice or None
     condition = AllOf(
-        (Compare("session", "=", member.session), ALIVE, as_read("notice", seen))
+        (Compare("session", "=", member.session), ALIVE, as_read("notice", notice))
     )
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"notice": member.notice + 1})
 
 
 def drain(app: str, member: MemberRow, *, drained: bool) -> Write:
-    """Keep a session free of shards, or no longer: the leader plans with it again."""
+    """Drain a session, so that the leader plans no shards for it, or end the drain."""
     condition = AllOf((Compare("session", "=", member.session), ALIVE))
     key = rows.member_key(app, member.client_id)
     if drained:
@@ -43,7 +46,7 @@ def drain(app: str, member: MemberRow, *, drained: bool) -> Write:
 
 
 def pause(key: Key, reason: str) -> Write:
-    """Mark a group's, a stream's or a shard's row: what it stands for isn't claimed."""
+    """Pause the group, stream or shard of a row. Paused shards aren't claimed."""
     values: dict[str, Value] = {"paused": True}
     if not reason:
         return Write(key, Compare("pk", "exists"), values, ("pause_reason",))
@@ -51,17 +54,17 @@ def pause(key: Key, reason: str) -> Write:
 
 
 def resume(key: Key) -> Write:
-    """Take the mark of a pause away."""
+    """End the pause of a group, stream or shard."""
     return Write(key, Compare("pk", "exists"), remove=("paused", "pause_reason"))
 
 
 def begin_reset(app: str) -> Write:
-    """Have clients that start from now on refused: the rows are about to be deleted."""
+    """Prevent clients from starting, before the app's rows are deleted."""
     return Write(rows.group_key(app), Compare("pk", "exists"), {"resetting": True})
 
 
 def give_up_reset(app: str) -> Write:
-    """Let clients start again: nothing was deleted."""
+    """Let clients start again, after no row was deleted."""
     return Write(rows.group_key(app), Compare("pk", "exists"), remove=("resetting",))
 
 
@@ -71,17 +74,17 @@ def delete(key: Key) -> Write:
 
 
 def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Write:
-    """Have a shard read on from elsewhere, and open it again if it has ended.
+    """Set a shard's position, and reopen the shard if it has ended.
 
-    The owner stays, since it may be delivering, but the epoch is nobody's: what the
-    owner writes is refused, and it alone may claim the shard again. ``waits``: parents
-    are read again before it.
+    The owner stays, since it may be delivering, but the epoch rises. So the owner's
+    commits fail, and only the owner may claim the shard again. If ``waits`` is true,
+    the shard's parents must be read first.
     """
     condition = AllOf(
         (Compare("epoch", "=", shard.epoch), Compare("ended", "=", shard.ended))
     )
     values: dict[str, Value] = {"epoch": shard.epoch + 1, "ended": False}
-    # A claim whose answer was lost must not be taken for one of this epoch.
+    # A claim whose response was lost must not count as a claim of the new epoch.
     gone = ["claim"]
     if isinstance(to, Start):
         values["start"] = rows.start_text(to)
@@ -96,16 +99,16 @@ def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Wri
 
 
 def withdraw(app: str, stream: StreamRow) -> Write:
-    """Take a stream's baseline back: nobody claims its shards until it is laid."""
+    """Remove a stream's baseline. Its shards can't be claimed until it is set again."""
     key = rows.stream_key(app, stream.arn)
     condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": False})
 
 
 def replace(app: str, shard: ShardRow, before: ShardRow) -> Write:
-    """Put a shard's row over one that nobody changed since, without an owner.
+    """Replace a shard's row if it hasn't changed. The new row has no owner.
 
-    For a group at rest. A pause stays.
+    Use it only while no client runs. A pause is kept.
     """
     new = create_shard(app, shard._replace(epoch=before.epoch + 1))
     values = dict(new.set)

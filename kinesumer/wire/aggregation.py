@@ -14,7 +14,8 @@ A frame is four bytes of magic, a protobuf message and the message's MD5::
       repeated Tag tags = 4;
     }
 
-Two readers: one for the layout that producers write, one for all that is allowed.
+There are two readers: a fast one for the layout that producers write, and one for every
+valid message.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
 KEYS_HASHED = 8
-"""Partition keys of an aggregate that are hashed while all of them are in range."""
+"""Number of an aggregate's partition keys that are hashed while all are in range."""
 
 _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
@@ -45,22 +46,22 @@ class OpenedRecords(NamedTuple):
 
     records: list[Record]
     last: str | None
-    """The last Kinesis record's sequence number, even if it held no user record: once
-    all records are done the shard is done up to and including it. None: no records."""
+    """The last Kinesis record's sequence number, even if it held no user record. The
+    shard is done up to and including it once all records are done. None: no records."""
     outside: int
     """Records of aggregates whose hash key lies outside the shard's range."""
 
 
 def open_records(records: list[Record], source: Source) -> OpenedRecords:
-    """Give every record its source, and aggregates' user records in their place.
+    """Set every record's source, and replace aggregates by their user records.
 
-    Data that isn't a valid aggregate, whatever it begins with, is delivered as it is.
+    Data that isn't a valid aggregate is delivered unchanged.
 
-    ``outside`` counts records within aggregates only: the hash key of any other record
-    isn't known. Hashing every partition key would cost as much as all the rest, so of
-    an aggregate's keys eight are hashed, evenly spread, and all as soon as one of them
-    or any explicit hash key is outside. An aggregate half of which is outside is
-    missed once in 256 times.
+    ``outside`` counts records within aggregates only, since the hash key of any other
+    record isn't known. Hashing every partition key would cost as much as all the rest.
+    So eight of an aggregate's keys are hashed, evenly spread. All keys are hashed as
+    soon as one of them, or any explicit hash key, is outside. An aggregate with half of
+    its keys outside is missed once in 256 times.
     """
     unopened = with_source(records, source)
     if not has_aggregates(records):
@@ -77,21 +78,21 @@ def open_records(records: list[Record], source: Source) -> OpenedRecords:
 
 
 def with_source(records: list[Record], source: Source) -> OpenedRecords:
-    """Give every record its source, and leave aggregates as they are."""
+    """Set every record's source, and leave aggregates unopened."""
     for record in records:
         record.source = source
     return OpenedRecords(records, records[-1].sequence_number if records else None, 0)
 
 
 def has_aggregates(records: list[Record]) -> bool:
-    """Tell whether any data begins as an aggregate does."""
-    # Comparing costs a quarter of startswith(), and leaves few to look at.
+    """Return whether any data begins like an aggregate."""
+    # Comparing costs a quarter of startswith(), and leaves few records to check.
     high = [record.data for record in records if record.data >= MAGIC]
     return any(data.startswith(MAGIC) for data in high)
 
 
 def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
-    """Take the first records off a page: some with so much data, but at least one."""
+    """Remove and return the first records: up to so much data, but at least one."""
     size = count = 0
     for record in records:
         size += len(record.data)
@@ -104,7 +105,7 @@ def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
 
 
 def _open(record: Record, count: _OutsideCounter) -> list[Record] | None:
-    """Return the user records, or None if this is no aggregate."""
+    """Return the user records, or None if the record isn't an aggregate."""
     message = record.data[len(MAGIC) : -DIGEST_BYTES]
     if _md5(message) != record.data[len(MAGIC) + len(message) :]:
         return None
@@ -119,15 +120,15 @@ def _open(record: Record, count: _OutsideCounter) -> list[Record] | None:
 
 
 def _md5(data: bytes) -> bytes:
-    # A host that allows no MD5 for security (FIPS) allows it for checksums.
+    # A host in FIPS mode forbids MD5 for security, but allows it for checksums.
     return md5(data, usedforsecurity=False).digest()
 
 
 def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str]]:
     """Read a message whose tables come first and whose varints take one or two bytes.
 
-    Raises ValueError or IndexError for any other message. Returns the user records and
-    the table of hash keys. Reading from a stream costs half of slicing.
+    Return the user records and the table of hash keys. Raise ValueError or IndexError
+    for any other message. Reading from a stream costs half of slicing.
     """
     number, arrived = record.sequence_number, record.approximate_arrival_timestamp
     source, heads = record.source, _heads()
@@ -148,16 +149,16 @@ def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str
         user = read(length)
         add(Record(number, user, keys[key], arrived, hash_key, part, source))
         part += 1
-    if len(user) != length:  # only what comes last can be cut off
+    if len(user) != length:  # only the last record can be truncated
         raise ValueError
     return opened, hashes
 
 
 @cache
 def _heads() -> dict[bytes, tuple[int, int]]:
-    """Return the key index and the length of the data by the six bytes before it.
+    """Map the six bytes before the data to the key index and the data's length.
 
-    These are all user records with a small index, little data and no hash key.
+    The map has all user records with a small index, little data and no hash key.
     """
     return {
         bytes((_RECORD, length + 4, _KEY_INDEX, key, _DATA, length)): (key, length)
@@ -167,7 +168,7 @@ def _heads() -> dict[bytes, tuple[int, int]]:
 
 
 def _read_tables(stream: BytesIO) -> tuple[list[str], list[str]]:
-    """Return the partition keys and the hash keys; go to the first user record."""
+    """Return the partition keys and hash keys, and seek to the first user record."""
     read = stream.read
     keys: list[str] = []
     hashes: list[str] = []
@@ -187,9 +188,9 @@ def _read_tables(stream: BytesIO) -> tuple[list[str], list[str]]:
 
 
 def _read_head(stream: BytesIO, message: bytes, at: int) -> tuple[int, int | None, int]:
-    """Return a user record's key index, hash key index, and the length of its data.
+    """Return a user record's key index, hash key index and data length.
 
-    The stream is left where the data is.
+    Leave the stream at the start of the data.
     """
     tag, at, size = _read_field(message, at)
     stop = at + size
@@ -206,7 +207,7 @@ def _read_head(stream: BytesIO, message: bytes, at: int) -> tuple[int, int | Non
 
 
 def _read_field(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return a tag, where its number of one or two bytes ends, and the number."""
+    """Return a tag, the end of its number of one or two bytes, and the number."""
     number = data[at + 1]
     if number < 128:
         return data[at], at + 2, number
@@ -220,9 +221,9 @@ def _two_bytes(low: int, high: int) -> int:
 
 
 def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str]]:
-    """Read any valid frame: entries in any order, fields that we don't know.
+    """Read any valid message: entries in any order, and unknown fields.
 
-    Raises ValueError or IndexError if it isn't valid.
+    Raise ValueError or IndexError if the message is invalid.
     """
     keys: list[str] = []
     hashes: list[str] = []
@@ -265,9 +266,9 @@ def _part(data: bytes, at: int, end: int) -> tuple[int, int | None, bytes]:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each field's tag, and its number, or its start and its end.
+    """Yield each field's tag and either its number or its start and end.
 
-    Groups, which protobuf has given up, count as invalid.
+    Groups, which protobuf has deprecated, are invalid.
     """
     while at < end:
         tag, at = _varint(data, at, min(end, at + 5))
@@ -294,7 +295,7 @@ _FIXED = {1: 8, 5: 4}
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of up to ten bytes and where it ends."""
+    """Return a number of up to ten bytes, and its end."""
     value = 0
     for place in range(at, min(end, at + 10)):
         byte = data[place]
@@ -311,24 +312,24 @@ def _hash_key(text: bytes) -> str:
 
 
 class _OutsideCounter:
-    """Counts a page's records within aggregates that aren't in the shard's range."""
+    """Counts a page's aggregated records outside the shard's range."""
 
     def __init__(self, source: Source) -> None:
         self.found = 0
         self._first, self._last = source.first_hash, source.last_hash
         self._has_all = (self._first, self._last) == (0, HASH_KEYS - 1)
         self._inside: set[str] = set()
-        """Partition keys of the page that were hashed and are in range."""
+        """The page's partition keys that were hashed and are in range."""
 
     def look(self, parts: list[Record], hashes: list[str]) -> None:
-        """Take in an aggregate's user records and its table of hash keys."""
+        """Count the outside records of an aggregate, from its records and hash keys."""
         if self._has_all or not parts:
             return
         sample = parts[:: -(-len(parts) // KEYS_HASHED)]
         keys = {p.partition_key or "" for p in sample if p.explicit_hash_key is None}
         keys -= self._inside
         if any(map(self._misses, [*map(int, hashes), *map(hash_key_of, keys)])):
-            # Each key once: a producer may have many records share a long one.
+            # Hash each key once: a producer may use a long key for many records.
             pairs = Counter((p.partition_key or "", p.explicit_hash_key) for p in parts)
             self.found += sum(
                 count * self._misses(hash_key_of(*pair))
@@ -342,7 +343,7 @@ class _OutsideCounter:
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:
-    """Return where in the hash space Kinesis puts a record."""
+    """Return the hash key that Kinesis uses for a record."""
     if explicit_hash_key is not None:
         return int(explicit_hash_key)
     return int.from_bytes(_md5(partition_key.encode()))

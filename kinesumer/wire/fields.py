@@ -1,4 +1,4 @@
-"""A row's attributes, read as what they must be: what else stands there is refused."""
+"""Parses the attributes of rows, and raises CorruptRowError for invalid ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
 
 MAX_COUNT = 10**18
-"""Nothing is ever counted so far; DynamoDB's numbers have room for more."""
+"""No counter reaches this number. DynamoDB's numbers can be greater."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 
 
 def read_range(row: Row, streams: frozenset[str]) -> Range | None:
-    """Return the attribute ``range``, None where there is none."""
+    """Return the attribute ``range``, or None if it is missing."""
     if "range" not in row:
         return None
     text, names = get(row, "range", str), sorted(streams)
@@ -32,17 +32,17 @@ def read_range(row: Row, streams: frozenset[str]) -> Range | None:
 
 
 def _interval(part: str, names: list[str]) -> Interval:
-    place, _, ends = part.partition(":")
+    stream, _, ends = part.partition(":")
     first_text, _, last_text = ends.partition("-")
     first = int(first_text, 16)
     last = int(last_text, 16) if last_text else HASH_KEYS - 1
-    if int(place) < 0 or not first <= last < HASH_KEYS:
+    if int(stream) < 0 or not first <= last < HASH_KEYS:
         raise ValueError
-    return Interval(names[int(place)], first, last)
+    return Interval(names[int(stream)], first, last)
 
 
 def read_position(row: Row) -> Position | None:
-    """Return the stored position, None where there is none."""
+    """Return the stored position, or None if it is missing."""
     if "sequence_number" not in row:
         return None
     number = get(row, "sequence_number", str)
@@ -54,16 +54,16 @@ def read_position(row: Row) -> Position | None:
 
 
 def read_tip(row: Row) -> Tip | None:
-    """Return the attribute ``tip``, None where there is none, or another one.
+    """Return the attribute ``tip``, or None if it is missing or invalid.
 
-    A tip only proves that nothing was lost. Without one, reading goes on all the same.
+    A tip only proves that no record was lost. Reading continues without it.
     """
-    found = _TIP.fullmatch(str(row.get("tip", "")))
-    if found is None:
+    match = _TIP.fullmatch(str(row.get("tip", "")))
+    if match is None:
         return None
-    moment, number, sub = found.groups()
+    timestamp, number, sub = match.groups()
     try:
-        at = datetime.fromisoformat(moment).timestamp()
+        at = datetime.fromisoformat(timestamp).timestamp()
     except (ValueError, OverflowError):
         return None
     within = None if sub is None else int(sub)
@@ -76,21 +76,21 @@ _TIP = re.compile(r"([-0-9T:.]{19,26}Z) ([0-9]{1,129})(?::([0-9]{1,15}))?", re.A
 def read_start(row: Row) -> Start:
     """Return the attribute ``start``."""
     type_, _, timestamp = get(row, "start", str).partition(" ")
-    moment = read_seconds(row, "start", timestamp) if timestamp else None
-    known = {"TRIM_HORIZON": False, "LATEST": False, "AT_TIMESTAMP": True}
-    if known.get(type_) is not (moment is not None):
+    seconds = read_seconds(row, "start", timestamp) if timestamp else None
+    has_timestamp = {"TRIM_HORIZON": False, "LATEST": False, "AT_TIMESTAMP": True}
+    if has_timestamp.get(type_) is not (seconds is not None):
         raise corrupt(row, "start")
-    return Start(type=type_, timestamp=moment)
+    return Start(type=type_, timestamp=seconds)
 
 
 def is_sequence_number(text: str) -> bool:
-    """Tell whether text can be a record's number: AWS allows up to 129 digits."""
+    """Return whether text is a sequence number. AWS allows up to 129 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 129
 
 
 def read_hash_key(row: Row, name: str, text: str) -> int:
-    """Return a hash key from its 32 hex digits."""
-    # As we write it, and no other way: the text is the key of the row.
+    """Parse a hash key of 32 hex digits."""
+    # Only the exact text that we write: it is part of the row's key.
     if not _HASH_KEY.fullmatch(text):
         raise corrupt(row, name)
     return int(text, 16)
@@ -101,7 +101,7 @@ SHARD_ID = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 
 def read_seconds(row: Row, name: str, text: str) -> float:
-    """Return a time in seconds since 1970."""
+    """Parse a time in seconds since 1970."""
     try:
         seconds = float(text)
     except ValueError:
@@ -119,7 +119,7 @@ def count(
     first: int = 0,
     last: int = MAX_COUNT,
 ) -> int:
-    """Return a number within bounds. Raises CorruptRowError."""
+    """Return a number within bounds. Raise CorruptRowError for others."""
     number = get(row, name, int, default)
     if not first <= number <= last:
         raise corrupt(row, name)
@@ -127,7 +127,7 @@ def count(
 
 
 def get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
-    """Return an attribute of just this type. Raises CorruptRowError."""
+    """Return an attribute of exactly this type. Raise CorruptRowError for others."""
     value: Value | None = row.get(name, default)
     plain = frozenset if type_ not in (str, int, bool) else type_
     if type(value) is not plain:
@@ -136,11 +136,12 @@ def get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
 
 
 def corrupt(row: Row, name: str) -> CorruptRowError:
-    """Return the error that names a row and what is wrong in it."""
+    """Return the error that names a row and its invalid attribute."""
     problem = f"{_quote(row[name])} can't be read" if name in row else "is missing"
     return CorruptRowError(
         f"state store row pk={row.get('pk')!r} sk={row.get('sk')!r}: "
-        f"attribute {name} {problem}; was it written by hand or by another version?"
+        f"attribute {name} {problem}; was it written by hand or by another version? "
+        "Correct or delete the row"
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers of PutRecords: what became of each record."""
+"""PutRecords: entries, KPL aggregates, and the results of a response."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 KEY_CHARACTERS = 256
-"""A partition key has no more of them."""
+"""Greatest number of characters of a partition key."""
 
 
 class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True):
-    """A record to be put."""
+    """One record of a PutRecords request."""
 
     data: bytes
     partition_key: str
@@ -31,16 +31,16 @@ class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """What counts towards Kinesis's limits."""
+        """Number of bytes that count towards Kinesis's limits."""
         return len(self.data) + len(self.partition_key.encode())
 
 
 def refusal(
     data: bytes | None, key: str | None, hash_key: str | None, record_bytes: int
 ) -> str | None:
-    """Return why Kinesis can't take a record, or None if it can.
+    """Return why Kinesis would reject a record, or None if it is valid.
 
-    ``record_bytes`` is the most that the stream allows for data and partition key.
+    ``record_bytes`` is the stream's limit for data and partition key.
     """
     if not key:
         return "partition_key is null" if key is None else "partition_key is empty"
@@ -56,14 +56,13 @@ def refusal(
         )
     if hash_key is not None and not is_hash_key(hash_key):
         return (
-            f"explicit_hash_key is {hash_key[:50]!r}, which is no decimal number below "
-            "2^128"
+            f"explicit_hash_key is {hash_key[:50]!r}, not a decimal number below 2^128"
         )
     return None
 
 
 def is_hash_key(text: str) -> bool:
-    """Tell whether text is a hash key as AWS's API takes it."""
+    """Return whether text is a valid explicit hash key for AWS's API."""
     return (
         text.isascii()
         and text.isdecimal()
@@ -74,7 +73,7 @@ def is_hash_key(text: str) -> bool:
 
 
 class PutResult(msgspec.Struct, rename="pascal", frozen=True):
-    """A record's new place, or why it was not taken."""
+    """A record's shard and sequence number, or the error that rejected it."""
 
     shard_id: str | None = None
     sequence_number: str | None = None
@@ -90,10 +89,10 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def decode_results(body: Body, count: int) -> list[PutResult]:
-    """Return what became of each of ``count`` records, in their order.
+    """Return the results of ``count`` records, in their order.
 
-    Raises SourceUnavailableError if the body doesn't say: what answers isn't Kinesis,
-    or the answer was cut off. The records may or may not have been taken.
+    Raise SourceUnavailableError if the body isn't a complete response of Kinesis. The
+    records may or may not have been stored then.
     """
     fault: Exception | None = None
     results: list[PutResult] = []
@@ -103,9 +102,9 @@ def decode_results(body: Body, count: int) -> list[PutResult]:
         fault = error
     if fault is not None or len(results) != count:
         raise SourceUnavailableError(
-            f"an answer to PutRecords of {len(body):,} bytes doesn't tell what became "
-            f"of {count} records: {fault or f'it has {len(results)}'}; check what "
-            "answers at the Kinesis endpoint"
+            f"a response to PutRecords of {len(body):,} bytes lacks the results of "
+            f"{count} records: {fault or f'it has {len(results)}'}; check which "
+            "service responds at the Kinesis endpoint"
         ) from fault
     return results
 
@@ -114,7 +113,7 @@ _md5 = partial(md5, usedforsecurity=False)
 
 
 class UserRecord(NamedTuple):
-    """What a producer hands to the KPL."""
+    """One user record of a KPL aggregate."""
 
     data: bytes
     partition_key: str
@@ -122,9 +121,9 @@ class UserRecord(NamedTuple):
 
 
 class Aggregate:
-    """User records for one Kinesis record, in order.
+    """Collects user records for one Kinesis record, in order.
 
-    Their hash keys should lie in one shard: that of the Kinesis record's own key.
+    Their hash keys should lie in the shard of the Kinesis record's own key.
     """
 
     def __init__(self) -> None:
@@ -138,11 +137,11 @@ class Aggregate:
 
     @property
     def size(self) -> int:
-        """Length of what ``encode`` returns."""
+        """Length of the data that ``encode()`` returns."""
         return self._bytes
 
     def add(self, record: UserRecord) -> None:
-        """Add a record at the end."""
+        """Append a record."""
         key, hash_key = record.partition_key, record.explicit_hash_key
         entry = _number(1, self._index(self._keys, key, 1))
         if hash_key is not None:
@@ -170,7 +169,7 @@ class Aggregate:
 
 
 def aggregate(records: Sequence[UserRecord]) -> bytes:
-    """Return one Kinesis record's data that holds all the user records in order."""
+    """Return the data of one Kinesis record with all user records, in order."""
     whole = Aggregate()
     for record in records:
         whole.add(record)

@@ -1,4 +1,4 @@
-"""Answers of the calls that read a shard, decoded straight into the model."""
+"""Decodes the responses of GetRecords and GetShardIterator into the model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kinesumer.wire.fields import is_sequence_number
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
 Body = bytes | bytearray
-"""An answer's body."""
+"""The body of a response."""
 JSON_PER_RECORD = 112
-"""Three quarters of what the JSON around one record's data takes at least."""
+"""Three quarters of the smallest JSON size of a record without its data."""
 
 
 class HashKeyRange(msgspec.Struct, rename="pascal"):
-    """The hash keys of a shard, both ends included."""
+    """The hash keys of a shard, including both bounds."""
 
     starting_hash_key: HashKey
     ending_hash_key: HashKey
 
     def bounds(self) -> tuple[int, int]:
-        """Return both ends as numbers. Raises ValueError if they can't be some."""
+        """Return both bounds as numbers. Raise ValueError if they are invalid."""
         first, last = int(self.starting_hash_key), int(self.ending_hash_key)
         if not first <= last < HASH_KEYS:
             raise ValueError(f"hash keys from {first} to {last}")
@@ -56,19 +56,20 @@ _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_page(body: Body) -> Page:
-    """Return the page that the body of a GetRecords answer holds.
+    """Return the page in the body of a GetRecords response.
 
-    Raises SourceUnavailableError if it holds none: what answers isn't Kinesis, or the
-    answer was cut off, and the same read can be tried again.
+    Raise SourceUnavailableError if the body isn't a complete response of Kinesis. The
+    same read can be retried.
     """
     try:
         answer = _decode(body)
     except _UNDECODED as fault:
         _refuse(body, str(fault), fault)
-    # A look at each would cost as much as decoding. What isn't Kinesis shows here.
+    # Checking each record would cost as much as decoding. The first and the last show
+    # whether Kinesis has sent the page.
     for record in (*answer.records[:1], *answer.records[-1:]):
         if not is_sequence_number(record.sequence_number):
-            _refuse(body, "a SequenceNumber is no number", None)
+            _refuse(body, "a SequenceNumber isn't a number", None)
     return Page(
         answer.records,
         answer.next_shard_iterator,
@@ -79,24 +80,24 @@ def decode_page(body: Body) -> Page:
 
 
 def decode_iterator(body: Body) -> str:
-    """Return the iterator in the body of a GetShardIterator answer.
+    """Return the iterator in the body of a GetShardIterator response.
 
-    Raises SourceUnavailableError if it holds none.
+    Raise SourceUnavailableError if it has none.
     """
     try:
         return _decode_iterator(body).shard_iterator
     except _UNDECODED as fault:
         raise SourceUnavailableError(
-            f"an answer to GetShardIterator of {len(body):,} bytes holds no iterator: "
-            f"{fault}; check what answers at the Kinesis endpoint"
+            f"a response to GetShardIterator of {len(body):,} bytes has no iterator: "
+            f"{fault}; check which service responds at the Kinesis endpoint"
         ) from fault
 
 
 def payload_bytes(page: Page) -> int:
     """Return about how many bytes the page counts towards 2 MB/s per shard.
 
-    Reckoned from the body's length, since adding up the records would cost a tenth of
-    the decoding. A few percent too much, never much too little.
+    The estimate uses the body's length, since adding up the records would cost a tenth
+    of the decoding. It is up to a few percent too high, and never much too low.
     """
     return max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(page.records))
 
@@ -111,6 +112,6 @@ def _child(child: _Child, body: Body) -> ChildShard:
 
 def _refuse(body: Body, reason: str, cause: Exception | None) -> NoReturn:
     raise SourceUnavailableError(
-        f"an answer to GetRecords of {len(body):,} bytes isn't a page of records: "
-        f"{reason}; check what answers at the Kinesis endpoint"
+        f"a response to GetRecords of {len(body):,} bytes isn't a page of records: "
+        f"{reason}; check which service responds at the Kinesis endpoint"
     ) from cause

@@ -1,4 +1,4 @@
-"""The state store's rows as values, and back: section 3 of the protocol."""
+"""Keys and attributes of the state store's rows (section 3 of the protocol)."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ STREAM_PREFIX = "stream#"
 
 
 MAX_CLIENTS = 1_000_000
-"""The heartbeat's interval grows with their number."""
+"""Greatest number of clients that a row may name. The heartbeat interval grows with
+it."""
 
 
 MAX_LEASE_MS = 86_400_000
 
 
 UNKNOWN_LEASE_MS = 60_000
-"""How long a member is watched whose row doesn't tell: longer than most leases."""
+"""Lease of a member whose row has none: longer than most leases."""
 
 
 def member_key(app: str, client_id: str) -> Key:
@@ -99,18 +100,18 @@ def shard_key(app: str, shard: ShardKey, first_hash: int) -> Key:
 
 
 def hash_text(hash_key: int) -> str:
-    """Return a hash key as 32 hex digits, which sort like the number."""
+    """Return a hash key as 32 hex digits, whose order is that of the numbers."""
     return f"{hash_key:032x}"
 
 
 def timestamp_text(seconds: float) -> str:
     """Return seconds since 1970 as RFC 3339 in UTC."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    timestamp = datetime.fromtimestamp(seconds, UTC)
+    return timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def timestamp_seconds(value: Value | None) -> float:
-    """Return RFC 3339 text as seconds since 1970, and minus infinity for anything else.
+    """Parse RFC 3339 text as seconds since 1970. Return minus infinity for others.
 
     Kinesumer for Go writes local offsets and nanoseconds.
     """
@@ -121,45 +122,45 @@ def timestamp_seconds(value: Value | None) -> float:
 
 
 def start_text(start: Start) -> str:
-    """Return a start as stored: its type, and the time it names."""
+    """Return a start's stored text: its type, and its timestamp if any."""
     if start.timestamp is None:
         return start.type
     return f"{start.type} {start.timestamp!r}"
 
 
 def tip_text(tip: Tip) -> str:
-    """Return a tip as stored: its time, rounded down, and its position."""
+    """Return a tip's stored text: its time, rounded down, and its position."""
     return f"{timestamp_text(tip.at)} {tip.position.text}"
 
 
 def range_text(range_: Range, streams: frozenset[str]) -> str:
-    """Return a range as ``stream:first-last`` parts, streams by place in the list.
+    """Return a range's stored text: parts ``stream:first-last``.
 
-    A missing last hash key is the end of the hash space. Streams are those that the
-    member asks for, sorted; others can't be in its range.
+    ``stream`` is an index into the sorted streams that the member requests. A missing
+    last hash key means the end of the hash space.
     """
-    place = {arn: index for index, arn in enumerate(sorted(streams))}
+    index_of = {arn: index for index, arn in enumerate(sorted(streams))}
     return ",".join(
-        f"{place[arn]}:{first:x}-" + ("" if last == HASH_KEYS - 1 else f"{last:x}")
+        f"{index_of[arn]}:{first:x}-" + ("" if last == HASH_KEYS - 1 else f"{last:x}")
         for arn, first, last in range_
     )
 
 
 def parse_rows(
-    read: Callable[[Row], T], found: Iterable[Row]
+    read: Callable[[Row], T], rows: Iterable[Row]
 ) -> tuple[list[T], list[tuple[str, CorruptRowError]]]:
-    """Return what rows say, and the ``sk`` of those that can't be read, with why."""
-    said, wrong = [], []
-    for row in found:
+    """Return the values of the valid rows, and ``sk`` and error of each corrupt row."""
+    values, errors = [], []
+    for row in rows:
         try:
-            said.append(read(row))
+            values.append(read(row))
         except CorruptRowError as error:
-            wrong.append((str(row.get("sk", "")), error))
-    return said, wrong
+            errors.append((str(row.get("sk", "")), error))
+    return values, errors
 
 
 def read_member(row: Row) -> MemberRow:
-    """Return a member row as a value. Raises CorruptRowError."""
+    """Parse a member's row. Raise CorruptRowError if it is invalid."""
     streams = get(row, "streams", frozenset[str], frozenset())
     return MemberRow(
         client_id=get(row, "sk", str),
@@ -186,7 +187,7 @@ def read_member(row: Row) -> MemberRow:
 
 
 def read_liveness(row: Row) -> LivenessRow:
-    """Return what a member's row tells of its life, whatever else stands in it."""
+    """Return the liveness fields of any member's row, even of a corrupt one."""
     lease = row.get("lease_ms")
     if type(lease) is not int or not 0 < lease <= MAX_LEASE_MS:
         lease = UNKNOWN_LEASE_MS
@@ -203,7 +204,7 @@ def read_liveness(row: Row) -> LivenessRow:
 
 
 def read_leader(row: Row) -> LeaderRow:
-    """Return the leader row as a value. Raises CorruptRowError."""
+    """Parse the leader's row. Raise CorruptRowError if it is invalid."""
     return LeaderRow(
         session=get(row, "session", str),
         client_id=get(row, "client_id", str),
@@ -213,9 +214,9 @@ def read_leader(row: Row) -> LeaderRow:
 
 
 def read_group(row: Row) -> GroupRow:
-    """Return the group's row as a value.
+    """Parse the group's row.
 
-    Raises CorruptRowError, also for a later version's row.
+    Raise CorruptRowError if it is invalid or written by a later version.
     """
     count(row, "version", 1, first=1, last=1)
     return GroupRow(
@@ -227,7 +228,7 @@ def read_group(row: Row) -> GroupRow:
 
 
 def read_stream(row: Row) -> StreamRow:
-    """Return a stream row as a value. Raises CorruptRowError."""
+    """Parse a stream's row. Raise CorruptRowError if it is invalid."""
     return StreamRow(
         arn=get(row, "sk", str).removeprefix(STREAM_PREFIX),
         created_at=read_seconds(
@@ -241,7 +242,7 @@ def read_stream(row: Row) -> StreamRow:
 
 
 def read_shard(row: Row) -> ShardRow:
-    """Return a shard row as a value. Raises CorruptRowError."""
+    """Parse a shard's row. Raise CorruptRowError if it is invalid."""
     arn = get(row, "pk", str).split("#", 2)[-1]
     first_text, slash, shard_id = get(row, "sk", str).partition("/")
     if not (slash and SHARD_ID.fullmatch(shard_id)):

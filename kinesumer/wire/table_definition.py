@@ -1,6 +1,6 @@
-"""The state store's table as CreateTable takes it; schema/state-store.json is the same.
+"""The definition of the state store's table, as in schema/state-store.json.
 
-Users of Kinesumer for Go have such a table already.
+Kinesumer for Go uses the same definition.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ DEFINITION: dict[str, Any] = {
     ],
     "BillingMode": "PAY_PER_REQUEST",
 }
-"""What CreateTable is told besides the name."""
+"""The arguments of CreateTable, except for the name."""

@@ -1,7 +1,7 @@
-"""Every write of the protocol with its condition: section 4, one function a line.
+"""Conditional writes of clients, one function for each line of section 4.
 
-All are conditional on one row, so that whatever arrives late, twice or from a client
-that has been declared dead changes nothing.
+Each write has a condition on its row. So a write that arrives late, twice, or from a
+client that was declared dead changes nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Range
 
 ALIVE = AnyOf((Compare("dead", "absent"), Compare("dead", "=", False)))
-"""The row's session isn't marked dead."""
+"""Condition that the row's session isn't marked dead."""
 
 
 def register(
     app: str, member: MemberRow, replaced: MemberRow | LivenessRow | None, moment: str
 ) -> Write:
-    """Put a new session's row: over nothing, or over a dead session's mark."""
+    """Create a new session's row, or replace the row of a dead session."""
     condition: Condition = Compare("pk", "absent")
     if replaced is not None:
         condition = AllOf(
@@ -58,7 +58,7 @@ def register(
     if member.drained:
         values["drained"] = True
     if member.kind == QUERY:
-        # No leader plans for it: it says itself that all shards are its own.
+        # No leader plans for a query: it writes its range itself, with all shards.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))
         range_ = rows.range_text(tuple(whole), member.streams)
         values.update(kind=QUERY, index=0, range=range_)
@@ -76,7 +76,7 @@ def heartbeat(
     lease_ms: int,
     moment: str | None = None,
 ) -> Write:
-    """Count one beat on; a repeated try of the same beat is accepted."""
+    """Increase the beat by one. Repeating the same beat is accepted."""
     condition = AllOf(
         (
             Compare("session", "=", member.session),
@@ -91,14 +91,17 @@ def heartbeat(
 
 
 def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
-    """Change the streams that a session asks for; its range waits for a new plan."""
+    """Change the streams that a session requests, and remove its range.
+
+    The next plan sets the range.
+    """
     condition = AllOf((Compare("session", "=", member.session), ALIVE))
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"streams": streams}, remove=("range",))
 
 
 def fence(app: str, member: Liveness, moment: str) -> Write:
-    """Mark a session dead whose beat hasn't changed since it was observed."""
+    """Mark a session dead if its beat hasn't changed since it was observed."""
     condition = AllOf(
         (
             Compare("pk", "exists"),
@@ -112,7 +115,7 @@ def fence(app: str, member: Liveness, moment: str) -> Write:
 
 
 def leave(app: str, member: MemberRow, moment: str) -> Write:
-    """Mark one's own session dead."""
+    """Mark the caller's own session dead."""
     condition = Compare("session", "=", member.session)
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"dead": True, "last_update": moment})
@@ -121,10 +124,10 @@ def leave(app: str, member: MemberRow, moment: str) -> Write:
 def lead(
     app: str, member: MemberRow, before: LeaderRow | None, known_epoch: int = 0
 ) -> Write:
-    """Take leadership: nobody has it, or a session known to be dead.
+    """Become the leader if there is none, or if the leader ``before`` is dead.
 
-    ``known_epoch`` is the latest that members know: where somebody deleted the row,
-    they would listen to no earlier one.
+    ``known_epoch`` is the latest epoch that members know. They ignore earlier epochs,
+    which matters if the leader's row was deleted.
     """
     condition: Condition = Compare("pk", "absent")
     if before is not None:
@@ -139,7 +142,7 @@ def lead(
 
 
 def publish(app: str, leader: LeaderRow, plan_version: int) -> Write:
-    """Announce a new plan, provided that this session still leads."""
+    """Publish a new plan's version if this session still leads."""
     condition = AllOf(
         (
             Compare("session", "=", leader.session),
@@ -159,7 +162,7 @@ def assign(
     clients: int,
     syncs: frozenset[str],
 ) -> Write:
-    """Give a member its part of a plan that is newer than the one it has."""
+    """Write a member's part of a plan if the plan is newer than the member's."""
     epoch, version = leader.leader_epoch, leader.plan_version
     newer = AnyOf(
         (
@@ -173,7 +176,7 @@ def assign(
             ),
         )
     )
-    # The range names streams by their place in the member's list: it must be the same.
+    # The range names streams by index in the member's list, so the list must match.
     condition = AllOf(
         (
             Compare("session", "=", member.session),
@@ -198,13 +201,13 @@ def assign(
 
 
 def create_group(app: str, group_id: str) -> Write:
-    """Give the app's part of the table an identity of its own."""
+    """Create the row with the app's identity."""
     values: dict[str, Value] = {"group_id": group_id, "version": 1}
     return Write(rows.group_key(app), Compare("pk", "absent"), values)
 
 
 def create_stream(app: str, stream: StreamRow) -> Write:
-    """Note a stream's identity and its start, resolved once."""
+    """Create a stream's row with its identity and its resolved start."""
     values: dict[str, Value] = {
         "stream_created_at": repr(stream.created_at),
         "start": rows.start_text(stream.start),
@@ -214,14 +217,14 @@ def create_stream(app: str, stream: StreamRow) -> Write:
 
 
 def baseline(app: str, stream: StreamRow) -> Write:
-    """Declare that all shards of the start have rows."""
+    """Record that all shards of the start have rows."""
     key = rows.stream_key(app, stream.arn)
     condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": True})
 
 
 def create_shard(app: str, shard: ShardRow) -> Write:
-    """Create a shard's row where there is none."""
+    """Create a shard's row if it doesn't exist."""
     values: dict[str, Value] = {
         "last_hash": rows.hash_text(shard.last_hash),
         "start": rows.start_text(shard.start),
@@ -237,10 +240,10 @@ def create_shard(app: str, shard: ShardRow) -> Write:
 
 
 def ready(app: str, shard: ShardRow) -> Write:
-    """Open a shard for claims: all its parents have ended.
+    """Allow claims of a shard after all its parents have ended.
 
-    ``shard`` was read before the parents were. A seek that opens them again has raised
-    its epoch since.
+    ``shard`` must be read before its parents. A seek that reopens the parents raises
+    the shard's epoch, and this write fails.
     """
     condition = Compare("epoch", "=", shard.epoch)
     return Write(shard_row_key(app, shard), condition, {"ready": True})
@@ -249,9 +252,10 @@ def ready(app: str, shard: ShardRow) -> Write:
 def claim(
     app: str, shard: ShardRow, member: MemberRow, nonce: str, owner: str = ""
 ) -> Write:
-    """Own a shard that nobody owns, or ``owner``: a session proved dead, or one's own.
+    """Claim a shard that has no owner, or that ``owner`` owns.
 
-    One's own session owns what it doesn't hold after a seek.
+    ``owner`` is a session proved dead, or the caller's own: after a seek, the row still
+    names the session, though the client has stopped reading the shard.
     """
     free: Condition = Compare("owner", "absent")
     if owner:
@@ -277,7 +281,7 @@ def claim(
 def commit(
     app: str, shard: ShardRow, position: Position, tip: Tip | None = None
 ) -> Write:
-    """Move the checkpoint forward; ``shard`` tells the owner and the epoch."""
+    """Move the checkpoint forward if the owner and epoch are those of ``shard``."""
     condition = AllOf((*_owned(shard), _is_greater(position)))
     gone = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
     values = position_values(position)
@@ -287,23 +291,23 @@ def commit(
 
 
 def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
-    """Note where a shard that has been quiet for long ends."""
+    """Store the last position of a shard that has had no records for long."""
     values: dict[str, Value] = {"tip": rows.tip_text(tip)}
     return Write(shard_row_key(app, shard), AllOf(_owned(shard)), values)
 
 
 def release(app: str, shard: ShardRow, position: Position | None) -> Write:
-    """Give a shard up, with the last position in the same write."""
+    """Release a shard, and store its last position in the same write."""
     return _give_up(app, shard, position, {})
 
 
 def mark_ended(app: str, shard: ShardRow, position: Position | None) -> Write:
-    """Mark a closed shard whose records are all done."""
+    """Mark a closed shard as ended after all its records are done."""
     return _give_up(app, shard, position, {"ended": True})
 
 
 def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
-    """Delete a row that has been dead for long."""
+    """Delete a dead member's row if it hasn't changed."""
     condition = AllOf(
         (
             _dead(member),
@@ -315,7 +319,7 @@ def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
 
 
 def prune_shard(app: str, shard: ShardRow) -> Write:
-    """Delete the row of a shard that has ended and that Kinesis has forgotten."""
+    """Delete the row of an ended shard, which Kinesis no longer lists."""
     return Write(shard_row_key(app, shard), Compare("ended", "=", True), delete=True)
 
 
@@ -338,14 +342,17 @@ def shard_row_key(app: str, shard: ShardRow) -> Key:
 
 
 def as_read(attribute: str, value: Value | None) -> Condition:
-    """The attribute is what was read, also if it was missing."""
+    """Return the condition that an attribute is unchanged, or still missing."""
     if value is None:
         return Compare(attribute, "absent")
     return Compare(attribute, "=", value)
 
 
 def _dead(member: MemberRow | LivenessRow) -> Condition:
-    """The row is marked, as it was read: by hand there may stand anything."""
+    """Return the condition that the row is marked dead, with the value as read.
+
+    A row written by hand may have any value.
+    """
     return Compare(
         "dead",
         "=",
@@ -366,9 +373,10 @@ def position_values(position: Position) -> dict[str, Value]:
 
 
 def _is_greater(position: Position) -> Condition:
-    """The stored position is smaller: shorter, or as long and smaller as text.
+    """Return the condition that the stored position is smaller.
 
-    Sequence numbers have up to 56 digits, and DynamoDB's numbers 38.
+    Numbers are compared by length, then as text: sequence numbers have up to 56 digits,
+    and DynamoDB's numbers have 38.
     """
     number, sub = position
     same = Compare("sequence_number", "=", number)

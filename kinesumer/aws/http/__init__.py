@@ -1,1 +1,1 @@
-"""Calls to Kinesis without botocore: connections, signatures, answers."""
+"""Requests to Kinesis without botocore: connections, signatures and responses."""

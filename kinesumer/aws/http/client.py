@@ -1,10 +1,9 @@
-"""Calls past botocore, for those made so often that its cost counts.
+"""Sends frequent calls to Kinesis directly, without botocore.
 
-A poll of an idle shard is one GetRecords: through botocore and aiohttp it takes six
-times the CPU. What users configure stays in force, since all that matters is asked of
-the client: credentials, certificates, timeouts, the endpoint that its rules give for a
-stream, its user agent. The client makes the call itself if the user's hooks are to see
-it, through a proxy, and if connections have settings of their own.
+A poll of an idle shard is one GetRecords call, which takes six times the CPU through
+botocore and aiohttp. The user's settings still apply: credentials, certificates,
+time-outs, user agent, and the endpoint that the client's rules select for a stream.
+The client itself makes the call if there are hooks, a proxy or connection settings.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LOGGER = logging.getLogger("kinesumer")
 TARGET = "Kinesis_20131202"
 LARGE_BYTES = 1 << 20
 USUAL_SETTINGS = {"keepalive_timeout", "resolver"}
-"""What aiohttp is told if users say nothing."""
+"""aiohttp's arguments without settings of the user."""
 EVENTS = (
     "provide-client-params",
     "before-parameter-build",
@@ -58,24 +57,24 @@ EVENTS = (
     "after-call",
     "after-call-error",
 )
-"""What botocore tells hooks of a call."""
+"""The events of a call for which botocore runs hooks."""
 UNOBSERVED = (*LIBRARIES, "kinesumer", "moto")
-"""Packages whose hooks need not see the calls; moto's does nothing for aiobotocore."""
+"""Packages whose hooks may miss the calls. Moto's has no effect on aiobotocore."""
 BODY = "kinesumer.body"
-"""Where an answer's body is kept beside what botocore reads of it."""
+"""The key of a response's undecoded body in botocore's result."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Route(NamedTuple):
-    """How to reach one endpoint."""
+    """The signer and sender for one endpoint."""
 
     signer: Signer
     sender: DirectSender
 
 
 class DirectCalls:
-    """Calls of one Kinesis client, made without most of it. See the module."""
+    """Makes the calls of one Kinesis client directly. See the module."""
 
     def __init__(
         self, opened: OpenClient, now: Callable[[], float] = time.time
@@ -83,86 +82,89 @@ class DirectCalls:
         self._opened, self._now = opened, now
         self._config = opened.client.meta.config
         self._user_agent: str = self._config.user_agent
-        self._ways: dict[tuple[str, object], Route | None] = {}
+        self._routes: dict[tuple[str, object], Route | None] = {}
 
     async def get_records(
         self, reservation: Reservation | None = None, /, **arguments: object
     ) -> bytearray:
-        """Return an answer's body. Raises what the client's own call would raise."""
+        """Return a response's body. Raise the errors of the client's own call."""
         return await self._call(
             "GetRecords", "get_records", arguments, reservation=reservation
         )
 
     async def get_shard_iterator(self, **arguments: object) -> bytearray:
-        """Return an answer's body. Raises what the client's own call would raise."""
+        """Return a response's body. Raise the errors of the client's own call."""
         return await self._call("GetShardIterator", "get_shard_iterator", arguments)
 
     async def put_records(self, *, records: object, **stream: object) -> bytearray:
-        """Return an answer's body. Raises what the client's own call would raise."""
-        # The client only says where to: it needn't look at all that is sent there.
-        likewise = {"Records": [{"Data": b"", "PartitionKey": "-"}], **stream}
+        """Return a response's body. Raise the errors of the client's own call."""
+        # The client only selects the endpoint, so it gets one small record.
+        sample = {"Records": [{"Data": b"", "PartitionKey": "-"}], **stream}
         sent = {"Records": records, **stream}
-        return await self._call("PutRecords", "put_records", sent, likewise)
+        return await self._call("PutRecords", "put_records", sent, sample)
 
     async def _call(
         self,
         operation: str,
         method: str,
         arguments: dict[str, object],
-        likewise: dict[str, object] | None = None,
+        sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
     ) -> bytearray:
         key = (operation, arguments.get("StreamARN"))
-        if key not in self._ways:
-            self._ways[key] = await self._way(operation, method, likewise or arguments)
-        way = self._ways[key]
-        if way is None:
+        if key not in self._routes:
+            self._routes[key] = await self._find_route(
+                operation, method, sample or arguments
+            )
+        route = self._routes[key]
+        if route is None:
+            # The client doesn't show the size of a response.
             if reservation is not None and not reservation.covers(None):
-                await reservation.grow(
-                    None
-                )  # the client tells nothing of an answer's size
+                await reservation.grow(None)
             return await self._through_client(operation, method, arguments)
         body = _encode(arguments)
         keys = await self._opened.credentials.get_frozen_credentials()
-        headers = way.signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
+        headers = route.signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
         headers["user-agent"] = self._user_agent
-        status, content = await way.sender.send(headers, body, reservation)
+        status, content = await route.sender.send(headers, body, reservation)
         if status != 200:
             raise refusal(operation, status, content)
         return content
 
-    async def _way(
+    async def _find_route(
         self, operation: str, method: str, arguments: dict[str, object]
     ) -> Route | None:
-        """Return the way past the client; None if the client is to make the call.
+        """Return the direct route, or None if the client must make the call.
 
-        What is asked of the client has no public name. What another version of it
-        lacks must not be taken for a fault of the endpoint.
+        This uses private attributes of the client. If another version lacks one, the
+        error must not count as a failure of the endpoint.
         """
         try:
             if is_hooked(self._opened.client.meta.events, operation):
                 return None
-            return await self._find(method, arguments)
+            return await self._ask_client(method, arguments)
         except (KinesumerError, *FOREIGN):
             raise
         except Exception as error:
             _warn(f"{type(error).__name__}: {error}")
             return None
 
-    async def _find(self, method: str, arguments: dict[str, object]) -> Route | None:
-        """Ask the client where it would send a call, and signed for what.
+    async def _ask_client(
+        self, method: str, arguments: dict[str, object]
+    ) -> Route | None:
+        """Return the route to the endpoint that the client would use.
 
-        An account may have an endpoint of its own, by the stream's ARN. A signed URL,
-        which the client makes without sending anything, tells.
+        The client may select an endpoint by the account in the stream's ARN. It shows
+        the endpoint in a presigned URL, which it creates without a request.
         """
         client = self._opened.client
         signed = await client.generate_presigned_url(method, Params=arguments)
         parts = urlsplit(signed)
         [scope] = parse_qs(parts.query)["X-Amz-Credential"]
         _, _, region, service, _ = scope.rsplit("/", 4)
-        found = Destination(parts._replace(query="").geturl(), region, service)
-        sender = await self._sender(found.url)
-        return None if sender is None else Route(Signer(found), sender)
+        destination = Destination(parts._replace(query="").geturl(), region, service)
+        sender = await self._sender(destination.url)
+        return None if sender is None else Route(Signer(destination), sender)
 
     async def _sender(self, url: str) -> DirectSender | None:
         http, config = self._opened.client._endpoint.http_session, self._config
@@ -184,17 +186,17 @@ class DirectCalls:
             context = session.connector._ssl
             if not isinstance(context, ssl.SSLContext):
                 return None
-            # Older aiobotocore leaves the name out of a certificate's check.
+            # Older versions of aiobotocore don't check the host name.
             context.check_hostname = context.verify_mode is ssl.CERT_REQUIRED
         return DirectSender(self._opened, url, context)
 
     async def _through_client(
         self, operation: str, method: str, arguments: dict[str, object]
     ) -> bytearray:
-        """Have the client make the call, and return the answer's body all the same."""
+        """Make the call through the client, and return the response's body."""
         client = self._opened.client
         hook = f"before-parse.kinesis.{operation}"
-        # A second registration under the same id is ignored: clients are shared.
+        # Streams share a client, which ignores a second registration of one id.
         client.meta.events.register_last(hook, _keep_body, unique_id=hook)
         hook = f"before-send.kinesis.{operation}"
         client.meta.events.register_first(hook, _send_as_file, unique_id=hook)
@@ -204,7 +206,7 @@ class DirectCalls:
 
 
 class DirectSender:
-    """Sends through connections of our own."""
+    """Sends requests to one URL through the connection pool."""
 
     def __init__(
         self, opened: OpenClient, url: str, tls: ssl.SSLContext | None
@@ -218,7 +220,7 @@ class DirectSender:
     async def send(
         self, headers: dict[str, str], body: bytes, reservation: Reservation | None
     ) -> Answer:
-        """Return the answer. Raises OSError."""
+        """Send a request and return the response. Raise OSError."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = f"{self._first}{lines}content-length: {len(body)}\r\n\r\n"
         return await self._connections.send(
@@ -227,7 +229,7 @@ class DirectSender:
 
 
 def is_hooked(events: Any, operation: str) -> bool:
-    """Tell whether users registered hooks that are told of an operation of Kinesis."""
+    """Return whether the user has registered hooks for an operation of Kinesis."""
     handlers = events._emitter._handlers
     return any(
         _module(handler).partition(".")[0] not in UNOBSERVED
@@ -241,7 +243,7 @@ def _module(handler: object) -> str:
 
 
 def _send_as_file(request: AWSPreparedRequest, **_: object) -> None:
-    # aiohttp warns of large bytes, and sends a file in pieces.
+    # aiohttp warns about a large bytes object, but not about a file.
     if isinstance(request.body, bytes) and len(request.body) >= LARGE_BYTES:
         request.body = io.BytesIO(request.body)
 
@@ -257,9 +259,9 @@ def _keep_body(
 
 @cache
 def _warn(reason: str) -> None:
-    """Say it once, however many streams there are."""
+    """Log each reason once, for any number of streams."""
     LOGGER.warning(
-        "calls of Kinesis go through aiobotocore, which takes more CPU: this version "
-        "of it isn't known (%s); update kinesumer",
+        "Kinesis is called through aiobotocore, which takes more CPU: this version of "
+        "aiobotocore isn't supported (%s); update kinesumer",
         reason,
     )

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: a request at a time, its answer received where it stays.
+"""An HTTP/1.1 connection, with one request at a time and no copies of a response.
 
-aiohttp hands an answer over in many pieces and joins them: for a page of records that
-takes more CPU than all of its decoding. Here the kernel writes it to its final place.
+aiohttp receives a response in many pieces and joins them. For a page of records, this
+takes more CPU than decoding it. Here the kernel writes the body to its final buffer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kinesumer.ports import Reservation
 
 HEAD_BYTES = 16 * 1024
-"""An answer's head must fit in."""
+"""Greatest size of a response's head."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A body that claims more isn't waited for: Kinesis sends a fifth of that at most."""
+"""Greatest size of a response's body. Kinesis sends at most a fifth of it."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*(?=\r\n)", re.I)
@@ -32,37 +32,37 @@ _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n\Z")
 
 
 class MalformedAnswerError(ConnectionError):
-    """What came isn't an answer of HTTP/1.1."""
+    """The server's response isn't valid HTTP/1.1."""
 
 
 class Answer(NamedTuple):
-    """An answer's status and body."""
+    """A response's status and body."""
 
     status: int
     body: bytearray
 
 
 class _Head(NamedTuple):
-    """An answer has begun that there is no room for yet."""
+    """A response has begun, but its memory isn't reserved yet."""
 
     size: int | None
-    """How many bytes it has; None if it doesn't say."""
+    """Size of the body in bytes; None if the head doesn't have it."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Sends a request and receives its answer, again and again."""
+    """Sends requests and receives their responses, one at a time."""
 
     def __init__(self, read_seconds: float) -> None:
-        """``read_seconds`` is the longest wait for the next byte of an answer."""
+        """Create a connection that waits up to ``read_seconds`` for each byte."""
         loop = asyncio.get_running_loop()
         self._loop, self._read_seconds = loop, read_seconds
         self.lost: asyncio.Future[None] = loop.create_future()
-        """Done when the connection is closed."""
+        """Future that is done when the connection is closed."""
         self.reusable = True
-        """Whether it can take another request after the answer."""
+        """Whether the connection can send another request."""
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer | _Head] | None = None
-        self._answer_room: Reservation | None = None
+        self._reservation: Reservation | None = None
         self._unsent = 0
         self._parts: Generator[None, None, Answer]
         self._scratch = bytearray(HEAD_BYTES)
@@ -71,14 +71,14 @@ class Connection(asyncio.BufferedProtocol):
     async def ask(
         self, request: bytes, reservation: Reservation | None = None
     ) -> Answer:
-        """Send a request, return its answer.
+        """Send a request and return its response.
 
-        An answer that ``room`` does not cover is left to TCP until the room has grown.
-        Raises OSError if the connection breaks, TimeoutError if nothing comes, and
-        MalformedAnswerError if something else does.
+        If ``reservation`` doesn't cover the response, receiving pauses until the
+        reservation has grown. Raise OSError if the connection breaks, TimeoutError if
+        the server doesn't respond, and MalformedAnswerError for an invalid response.
         """
         assert self._transport is not None
-        self._answer_room = reservation
+        self._reservation = reservation
         self._await_answer()
         try:
             self._transport.write(request)
@@ -89,24 +89,24 @@ class Connection(asyncio.BufferedProtocol):
                     self._waiting = None
                     return answer
                 assert reservation is not None
-                self._quiet.cancel()
+                self._read_timeout.cancel()
                 await reservation.grow(answer.size)
                 self._go_on()
         finally:
-            self._quiet.cancel()
+            self._read_timeout.cancel()
             if self._waiting is not None:
-                self.abort()  # its answer would be taken for the next one's
-            self._waiting = self._answer_room = None
+                self.abort()  # the next request must not get this response
+            self._waiting = self._reservation = None
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection immediately."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
 
     def _await_answer(self) -> None:
         self._waiting = self._loop.create_future()
-        self._quiet = Countdown(self._read_seconds, self._look)
+        self._read_timeout = Countdown(self._read_seconds, self._on_silence)
 
     def _go_on(self) -> None:
         """Receive the answer that there is room for now."""
@@ -124,20 +124,20 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to write what comes."""
-        return self._room[self._filled :]
+        """Return the buffer for the next bytes."""
+        return self._target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come."""
+        """Process the bytes that were written to the buffer."""
         self._filled += nbytes
         if self._waiting is None or self._waiting.done():
-            self.abort()  # nobody has asked for that
+            self.abort()  # there was no request
             return
-        self._quiet.restart()
+        self._read_timeout.restart()
         self._advance()
 
     def _advance(self) -> None:
-        """Take in what the buffer holds."""
+        """Continue to parse the response."""
         assert self._waiting is not None
         try:
             self._parts.send(None)
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
 
     def eof_received(self) -> None:
-        """Take the end of an answer that is as long as the connection."""
+        """End a response whose length is that of the connection."""
         self.reusable = False
         if self._waiting is not None and not self._waiting.done():
             try:
@@ -159,26 +159,26 @@ class Connection(asyncio.BufferedProtocol):
                 self._fail(ConnectionResetError("closed before the answer's end"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is waiting."""
+        """Fail the current request."""
         self.reusable = False
         self._fail(exc or ConnectionResetError("closed before the answer's end"))
-        # Else what has come of an answer stays until Python's collector runs.
+        # Otherwise the partial response stays in memory until a garbage collection.
         self._parts.close()
-        self._room = memoryview(b"")
+        self._target = memoryview(b"")
         if not self.lost.done():
             self.lost.set_result(None)
 
-    # --- an answer, part by part ------------------------------------------------------
+    # --- parts of a response ----------------------------------------------------------
 
     def _expect_head(self) -> None:
-        self._room, self._filled = memoryview(self._scratch), 0
+        self._target, self._filled = memoryview(self._scratch), 0
         self._parts = self._receive()
         next(self._parts)
 
     def _receive(self) -> Generator[None, None, Answer]:
-        """Go on whenever something has come; return the answer when it is whole."""
+        """Parse a response. Resume for each piece, and return the complete response."""
         status = 100
-        while status < 200:  # what comes before the answer proper says nothing
+        while status < 200:  # skip interim responses
             end = yield from self._head()
             head = bytes(self._scratch[:end])
             status = self._status(head)
@@ -216,31 +216,31 @@ class Connection(asyncio.BufferedProtocol):
         if len(lengths) == 1:
             return (yield from self._sized(lengths.pop(), early))
         if _ANY_LENGTH.search(head):
-            raise MalformedAnswerError("no length, or several")
+            raise MalformedAnswerError("an invalid length, or several lengths")
         return (yield from self._until_closed(early))
 
     def _admit(self, size: int, whole: int | None) -> Generator[None, None, None]:
-        """Leave what follows to TCP until there is room for ``size`` bytes or more."""
-        reservation = self._answer_room
+        """Pause receiving until the memory of ``size`` bytes is reserved."""
+        reservation = self._reservation
         if reservation is None or reservation.covers(size):
             return
         assert self._transport is not None
         assert self._waiting is not None
-        self._answer_room = None  # it is asked once per answer
+        self._reservation = None  # it is used once per response
         self._transport.pause_reading()
         self._waiting.set_result(_Head(whole))
         yield
 
     def _sized(self, length: int, early: bytes) -> Generator[None, None, bytearray]:
-        if len(early) > _as_connection_error(length):
-            raise MalformedAnswerError("more than the answer's length")
-        if self._answer_room is not None and self._answer_room.covers(length):
-            self._answer_room.shrink(length)
+        if len(early) > _check_size(length):
+            raise MalformedAnswerError("more bytes than the response's length")
+        if self._reservation is not None and self._reservation.covers(length):
+            self._reservation.shrink(length)
         else:
             yield from self._admit(length, length)
         body = bytearray(length)
         body[: len(early)] = early
-        self._room, self._filled = memoryview(body), len(early)
+        self._target, self._filled = memoryview(body), len(early)
         while self._filled < length:
             yield
         return body
@@ -255,17 +255,17 @@ class Connection(asyncio.BufferedProtocol):
             size = int(match[1], 16)
             if not size:
                 break
-            yield from self._admit(_as_connection_error(len(body) + size), None)
+            yield from self._admit(_check_size(len(body) + size), None)
             while len(pending) < size + 2:
                 yield from self._more(pending)
             if pending[size : size + 2] != b"\r\n":
-                raise MalformedAnswerError("a chunk that doesn't end")
+                raise MalformedAnswerError("a chunk without an end")
             body += pending[:size]
             del pending[: size + 2]
         while (yield from self._line(pending)) != b"\r\n":
             pass  # trailers
         if pending:
-            raise MalformedAnswerError("more than the last chunk")
+            raise MalformedAnswerError("bytes after the last chunk")
         return body
 
     def _line(self, pending: bytearray) -> Generator[None, None, bytes]:
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 yield from self._more(body)
-                yield from self._admit(_as_connection_error(len(body)), None)
+                yield from self._admit(_check_size(len(body)), None)
         except EOFError:
             return body
 
@@ -292,15 +292,15 @@ class Connection(asyncio.BufferedProtocol):
         yield
         pending += self._scratch[: self._filled]
 
-    # --- when nothing comes -----------------------------------------------------------
+    # --- time-out ---------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Fail unless some of the request has been sent in the meantime."""
+    def _on_silence(self) -> None:
+        """Fail unless a part of the request was sent since the last call."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent = unsent
-            self._quiet = Countdown(self._read_seconds, self._look)
+            self._read_timeout = Countdown(self._read_seconds, self._on_silence)
         else:
             self._fail(TimeoutError(f"no byte for {self._read_seconds:g} s"))
 
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
 
-def _as_connection_error(size: int) -> int:
+def _check_size(size: int) -> int:
     if size > MAX_ANSWER_BYTES:
-        raise MalformedAnswerError(f"an answer of {size:,} bytes")
+        raise MalformedAnswerError(f"a response of {size:,} bytes, which is too long")
     return size

@@ -1,4 +1,4 @@
-"""A limited number of connections to a few hosts, kept open between requests."""
+"""A limited pool of connections, which stay open between requests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from kinesumer.ports import Reservation
 
 KEEP_SECONDS = 12.0
-"""An idle connection isn't used any more after that: servers close them unannounced."""
+"""Longest idle time of a connection, since servers close idle ones without notice."""
 NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Address(NamedTuple):
-    """Where to connect to; with TLS if there is a context for it."""
+    """A host and port, with TLS if there is a context."""
 
     host: str
     port: int
@@ -32,42 +32,42 @@ class Address(NamedTuple):
 
 
 class Slot:
-    """A block in which a task may use a connection: see ``Connections.turn()``.
+    """A block in which a task may use a connection: see ``ConnectionPool.slot()``.
 
-    A class, because a generator would cost an idle shard's read a tenth more.
+    It is a class, since a generator would make a read of an idle shard cost 10 % more.
     """
 
-    __slots__ = ("_begins", "_free", "_users")
+    __slots__ = ("_begins", "_free", "_holders")
 
     def __init__(
-        self, free: asyncio.Semaphore, users: set[asyncio.Task[Any] | None]
+        self, free: asyncio.Semaphore, holders: set[asyncio.Task[Any] | None]
     ) -> None:
-        self._free, self._users = free, users
+        self._free, self._holders = free, holders
         self._begins = False
 
     async def __aenter__(self) -> None:
         """Wait for a connection, unless the task has one."""
         task = asyncio.current_task()
-        if task not in self._users:
+        if task not in self._holders:
             await self._free.acquire()
-            self._users.add(task)
+            self._holders.add(task)
             self._begins = True
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Give the connection back, unless a block around this one has it."""
+        """Release the connection, unless an outer block holds it."""
         if self._begins:
-            self._users.discard(asyncio.current_task())
+            self._holders.discard(asyncio.current_task())
             self._free.release()
 
 
 class ConnectionPool:
-    """All connections of one event loop's client: at most ``limit`` at a time."""
+    """The connections of one event loop, at most ``limit`` at a time."""
 
     def __init__(self, connect_seconds: float, read_seconds: float, limit: int) -> None:
         self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
         self._limit = limit
         self._free = asyncio.Semaphore(limit)
-        self._users: set[asyncio.Task[Any] | None] = set()
+        self._holders: set[asyncio.Task[Any] | None] = set()
         self._open: set[Connection] = set()
         self._idle: dict[Address, list[tuple[float, Connection]]] = {}
         self._addresses = AddressCache()
@@ -75,19 +75,20 @@ class ConnectionPool:
     async def send(
         self, address: Address, request: bytes, reservation: Reservation | None = None
     ) -> Answer:
-        """Send a whole HTTP request, return its answer. Raises OSError.
+        """Send a complete HTTP request and return the response. Raise OSError.
 
-        Waits for its turn, unless the task has it: see ``turn()``.
+        Wait for a slot, unless the task has one: see ``slot()``.
         """
-        async with self.turn():
+        async with self.slot():
             return await self._send(address, request, reservation)
 
-    def turn(self) -> Slot:
-        """Wait until the running task may use a connection, and let it use one.
+    def slot(self) -> Slot:
+        """Return a block in which the running task may use one connection.
 
-        First come, first served. A task that has its turn doesn't wait again.
+        Entering it waits, first come, first served. A task in a block doesn't wait
+        again.
         """
-        return Slot(self._free, self._users)
+        return Slot(self._free, self._holders)
 
     async def _send(
         self, address: Address, request: bytes, reservation: Reservation | None
@@ -102,7 +103,7 @@ class ConnectionPool:
         return answer
 
     async def close(self) -> None:
-        """Close all, and wait until they are."""
+        """Close all connections, and wait until they are closed."""
         self._idle.clear()
         closing = list(self._open)
         for connection in closing:
@@ -111,7 +112,7 @@ class ConnectionPool:
             await connection.lost
 
     def _take(self, address: Address) -> Connection | None:
-        """Return the connection used last, and close those that idled too long."""
+        """Return the connection used last, and close those that were idle too long."""
         idle = self._idle.get(address)
         if not idle:
             return None
@@ -125,9 +126,9 @@ class ConnectionPool:
         return None
 
     def _make_room(self) -> None:
-        """Close what idled longest, if there are as many connections as there may be.
+        """Close the connection that was idle longest if the pool is full.
 
-        Whose turn it is has none, so one of them idles.
+        The task that holds a slot has no connection yet, so at least one is idle.
         """
         if len(self._open) < self._limit:
             return
@@ -135,7 +136,7 @@ class ConnectionPool:
             (since[0][0], address) for address, since in self._idle.items() if since
         ]
         if idle:
-            _, address = min(idle, key=lambda found: found[0])
+            _, address = min(idle, key=lambda item: item[0])
             self._idle[address].pop(0)[1].abort()
 
     async def _connect(self, address: Address) -> Connection:

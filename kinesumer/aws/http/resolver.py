@@ -1,7 +1,7 @@
-"""Addresses of hosts, looked up on threads that nobody waits for at the end.
+"""Resolves host names on daemon threads.
 
-asyncio's own threads are joined when a loop ends. Where no name server answers, which
-takes the system a minute to find out, every stop would last as long.
+A loop joins asyncio's own threads when it ends. If no name server responds, a look-up
+takes a minute, and so would every stop.
 """
 
 from __future__ import annotations
@@ -23,35 +23,32 @@ if TYPE_CHECKING:
     Answer = asyncio.Future[list[AddrInfoType]]
 
 CACHE_SECONDS = 10.0
-"""So long a host's addresses are remembered: many connections are made at once."""
+"""How long a host's addresses are cached, since many connections open at once."""
 
 
 class AddressCache:
-    """What one event loop's client knows of hosts."""
+    """The addresses of hosts, for one event loop."""
 
     def __init__(self) -> None:
         self._known: dict[Address, tuple[float, list[AddrInfoType]]] = {}
-        self._under_way: dict[Address, Answer] = {}
+        self._pending: dict[Address, Answer] = {}
         self._turn = itertools.count()
 
     async def find(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return a host's addresses, each time beginning with another one.
-
-        Raises OSError.
-        """
-        until, found = self._known.get((host, port), (0.0, []))
+        """Return a host's addresses in rotating order. Raise OSError."""
+        until, addresses = self._known.get((host, port), (0.0, []))
         if asyncio.get_running_loop().time() > until:
-            found = await asyncio.shield(self._answer((host, port)))
-        first = next(self._turn) % len(found)
-        return found[first:] + found[:first]
+            addresses = await asyncio.shield(self._answer((host, port)))
+        first = next(self._turn) % len(addresses)
+        return addresses[first:] + addresses[:first]
 
     def _answer(self, address: Address) -> Answer:
-        """Have one thread at a time ask for a host."""
-        answer = self._under_way.get(address)
+        """Return the result of the look-up, and start one unless it is running."""
+        answer = self._pending.get(address)
         if answer is None:
             answer = asyncio.get_running_loop().create_future()
             answer.add_done_callback(lambda _: self._take(address))
-            self._under_way[address] = answer
+            self._pending[address] = answer
             threading.Thread(
                 target=_resolve,
                 args=(address, answer),
@@ -61,14 +58,14 @@ class AddressCache:
         return answer
 
     def _take(self, address: Address) -> None:
-        answer = self._under_way.pop(address)
+        answer = self._pending.pop(address)
         if answer.exception() is None:
             until = asyncio.get_running_loop().time() + CACHE_SECONDS
             self._known[address] = until, answer.result()
 
 
 class Resolver(AbstractResolver):
-    """Addresses for clients of aiohttp. Belongs to the event loop that first asks."""
+    """Resolves hosts for aiohttp. Use it on one event loop only."""
 
     def __init__(self) -> None:
         self._addresses = AddressCache()
@@ -76,8 +73,8 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: int = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return a host's addresses of a family. Raises OSError."""
-        found = await self._addresses.find(host, port)
+        """Return a host's addresses of a family. Raise OSError."""
+        addresses = await self._addresses.find(host, port)
         return [
             {
                 "hostname": host,
@@ -87,22 +84,22 @@ class Resolver(AbstractResolver):
                 "proto": protocol,
                 "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             }
-            for kind, _, protocol, _, address in found
+            for kind, _, protocol, _, address in addresses
             if family in (socket.AF_UNSPEC, kind)
         ]
 
     async def close(self) -> None:
-        """Leave lookups under way to their threads."""
+        """Do nothing: the threads of pending look-ups end by themselves."""
 
 
 def _resolve(address: Address, answer: Answer) -> None:
     host, port = address
     loop = answer.get_loop()
-    with suppress(RuntimeError):  # the loop has ended: nobody wants to know any more
+    with suppress(RuntimeError):  # the loop has ended
         try:
-            given = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found = cast("list[AddrInfoType]", given)
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = cast("list[AddrInfoType]", infos)
         except Exception as error:  # a name that can't be encoded raises UnicodeError
             loop.call_soon_threadsafe(answer.set_exception, error)
         else:
-            loop.call_soon_threadsafe(answer.set_result, found)
+            loop.call_soon_threadsafe(answer.set_result, addresses)

@@ -1,4 +1,4 @@
-"""AWS's Signature Version 4, as far as calls of one JSON service need it."""
+"""AWS Signature Version 4 for POST requests of JSON services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USUAL_PORTS = {("http", 80), ("https", 443)}
 
 
 class Destination(NamedTuple):
-    """Where a request goes: its URL, and which region and service it is signed for."""
+    """A request's URL, and the region and service of its signature."""
 
     url: str
     region: str
@@ -29,7 +29,7 @@ class Destination(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The Host header: the port is named unless it is the usual one."""
+        """The Host header, without the default port."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         if ":" in host:
@@ -40,12 +40,12 @@ class Destination(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path as it is signed."""
+        """The path in the form that is signed."""
         return quote(normalize_url_path(urlsplit(self.url).path), safe="/~")
 
 
 class Signer:
-    """Signs POST requests for one destination; it knows the day's key by heart."""
+    """Signs POST requests for one destination, with a cached key for the day."""
 
     def __init__(self, destination: Destination) -> None:
         self._host, self._path = destination.host, destination.path
@@ -70,7 +70,7 @@ class Signer:
         if keys.token:
             headers["x-amz-security-token"] = keys.token
         headers["x-amz-target"] = target
-        # The standard wants the headers in order of their names: so they are.
+        # The headers are in the order of their names, as the standard requires.
         lines = "\n".join([f"{name}:{value}" for name, value in headers.items()])
         signed = ";".join(headers)
         digest = sha256(body).hexdigest()

@@ -337,6 +337,6 @@ async def test_a_closed_connection_keeps_nothing_of_an_answer() -> None:
         await asyncio.sleep(0)
     asking.cancel()
     await connection.lost
-    assert connection._room.nbytes == 0
+    assert connection._target.nbytes == 0
     with pytest.raises(StopIteration):
         next(connection._parts)

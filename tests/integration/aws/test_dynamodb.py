@@ -190,7 +190,7 @@ async def test_an_answer_of_something_else_is_unavailability(
     aws: AwsStub, store: DynamoStateStore
 ) -> None:
     aws.answer("GetItem", "a proxy's page")
-    with pytest.raises(StoreUnavailableError, match="isn't DynamoDB"):
+    with pytest.raises(StoreUnavailableError, match="isn't from DynamoDB"):
         await store.get(KEY)
 
 

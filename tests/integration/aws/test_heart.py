@@ -41,6 +41,6 @@ async def test_a_client_beats_while_user_code_blocks_its_loop(
     async with made as client:
         async for _ in client.consume("orders", start=Start.TRIM_HORIZON):
             with ThreadPoolExecutor() as pool:
-                elsewhere = pool.submit(lambda: asyncio.run(another_beat("c1")))
-                assert elsewhere.result()  # this blocks the client's loop
+                other_loop = pool.submit(lambda: asyncio.run(another_beat("c1")))
+                assert other_loop.result()  # this blocks the client's loop
             break

@@ -410,7 +410,7 @@ async def test_an_answer_without_an_iterator_is_unavailability(
     aws: AwsStub, source: KinesisSource
 ) -> None:
     aws.answer("GetShardIterator", {})
-    with pytest.raises(SourceUnavailableError, match="holds no iterator"):
+    with pytest.raises(SourceUnavailableError, match="has no iterator"):
         await source.get_iterator(SHARD, Start.LATEST)
 
 

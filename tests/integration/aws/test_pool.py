@@ -214,7 +214,7 @@ async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
 async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
     connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=1)
     place = Address("127.0.0.1", server.port, None)
-    async with connections.turn():
+    async with connections.slot():
         waiting = asyncio.ensure_future(connections.send(place, ASK))
         for _ in range(2):
             await connections.send(place, ASK)

@@ -130,7 +130,7 @@ async def test_a_page_of_a_proxy_renews_nothing_and_loses_no_valid_keys(
         seconds.now += 600
         with caplog.at_level(logging.WARNING, "kinesumer"):
             await source.describe()
-        assert "AssumeRole isn't one of AWS" in caplog.text
+        assert "AssumeRole isn't from AWS" in caplog.text
         assert "still valid" in caplog.text
 
 

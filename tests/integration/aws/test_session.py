@@ -181,12 +181,12 @@ async def test_a_loan_works_on_another_threads_loop_while_this_one_is_blocked(
     aws.answer("GetItem", {})
     loan = await clients.lend()
 
-    async def elsewhere() -> None:
+    async def other_loop() -> None:
         async with open_borrowed_store(loan, "table") as store:
             await store.get(KEY)
             await store.get(KEY)
 
-    await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    await asyncio.to_thread(lambda: asyncio.run(other_loop()))
     assert aws.keys("GetItem") == ["OWN", "OWN"]
 
 
@@ -213,7 +213,7 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
     session.register_component("credential_provider", FixedProvider(credentials))
     aws.answer("GetItem", {})
 
-    def elsewhere(loan: BorrowedSession) -> None:
+    def other_loop(loan: BorrowedSession) -> None:
         async def beat() -> None:
             async with open_borrowed_store(loan, "table") as store:
                 await store.get(KEY)
@@ -222,7 +222,7 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
 
     async with ClientFactory(session) as clients:
         loan = await clients.lend()
-        await asyncio.to_thread(elsewhere, loan)
+        await asyncio.to_thread(other_loop, loan)
         owner = await clients.credentials()
         lent = BorrowedCredentials(
             owner, await owner.get_frozen_credentials(), asyncio.get_running_loop()
@@ -258,7 +258,7 @@ async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
         owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
     )
 
-    async def elsewhere() -> list[str]:
+    async def other_loop() -> list[str]:
         many = [lent.get_frozen_credentials() for _ in range(20)]
         first = await asyncio.gather(*many)
         again = await lent.get_frozen_credentials()
@@ -266,7 +266,7 @@ async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
         last = await lent.get_frozen_credentials()
         return [first[0].access_key, again.access_key, last.access_key]
 
-    keys = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    keys = await asyncio.to_thread(lambda: asyncio.run(other_loop()))
     assert keys == ["KEY1", "KEY1", "KEY2"]
     assert owner.asked == 2
 
@@ -281,13 +281,13 @@ async def test_only_one_call_waits_for_a_loop_that_is_blocked(
     )
     keys: list[str] = []
 
-    async def elsewhere() -> None:
+    async def other_loop() -> None:
         waits = asyncio.create_task(lent.get_frozen_credentials())
         await asyncio.sleep(0)
         keys.append((await lent.get_frozen_credentials()).access_key)
         assert not waits.done()
 
-    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
     thread.start()
     thread.join(timeout=10)  # blocks this loop, as a slow handler does
     assert keys == ["KEY0"]

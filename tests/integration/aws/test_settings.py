@@ -172,9 +172,9 @@ async def test_a_resolver_of_the_session_is_used_on_its_own_loop_only() -> None:
     session.set_default_client_config(AioConfig(connector_args={"resolver": theirs}))
     settings = Settings(session)
     here = settings.config(limits("dynamodb"), ours)
-    elsewhere = settings.config(limits("dynamodb"), ours, elsewhere=True)
+    other_loop = settings.config(limits("dynamodb"), ours, other_loop=True)
     assert here.connector_args["resolver"] is theirs
-    assert elsewhere.connector_args["resolver"] is ours
+    assert other_loop.connector_args["resolver"] is ours
 
 
 async def test_a_session_that_makes_clients_its_own_way_is_warned_of(
@@ -190,7 +190,7 @@ async def test_a_session_that_makes_clients_its_own_way_is_warned_of(
     async with ClientFactory(session) as clients:
         await (await open_store(clients, "table")).get(KEY)
     assert aws.keys("GetItem") == ["THEIRS"]
-    assert caplog.text.count("its own way of making clients isn't used") == 1
+    assert caplog.text.count("not its method to create clients") == 1
 
 
 @either
@@ -348,7 +348,7 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
         source = KinesisSource(opened, StreamName(name))
         for _ in range(2):
             assert (await source.get_records("x", 10)).next_iterator == "y"
-    assert caplog.text.count("go through aiobotocore") == 1
+    assert caplog.text.count("called through aiobotocore") == 1
     assert missing in caplog.text
 
 

@@ -57,7 +57,7 @@ def test_app_and_table_may_come_from_the_environment(
             ["consume", "s", "--app=a", "--start=2026-01-31T12:00:00"],
             "has no time zone: add Z for UTC",
         ),
-        (["consume", "arn:aws:s3:::b", "--app=a"], "is no stream's ARN"),
+        (["consume", "arn:aws:s3:::b", "--app=a"], "isn't the ARN of a stream"),
         (["consume", "", "--app=a"], "is no stream"),
     ],
 )

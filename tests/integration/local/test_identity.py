@@ -115,9 +115,9 @@ async def test_a_role_lets_in_only_whom_it_trusts(
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"trusted": "000000000000"}, "trusted='000000000000' is not a list"),
+        ({"trusted": "000000000000"}, "trusted='000000000000' isn't a list"),
         ({"trusted": ["reader"]}, "trusted names 'reader'"),
-        ({"actions": "kinesis:*"}, r"actions='kinesis:\*' is not a list"),
+        ({"actions": "kinesis:*"}, r"actions='kinesis:\*' isn't a list"),
         ({"external_id": "x"}, "external_id='x' is not what STS takes"),
         ({"external_id": "an id"}, "external_id='an id' is not what STS takes"),
     ],

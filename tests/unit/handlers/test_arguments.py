@@ -152,10 +152,10 @@ class AsyncHook(Middleware):
         ),
         ({"retries": 3}, "retries=3 is no kinesumer.RetryPolicy"),
         ({"middleware": [print]}, "is no kinesumer.Middleware"),
-        ({"middleware": "hooks"}, "middleware='hooks' is not a list"),
+        ({"middleware": "hooks"}, "middleware='hooks' isn't a list"),
         (
             {"middleware": Middleware()},
-            "is not a list: write middleware=",
+            "isn't a list: write middleware=",
         ),
         ({"traceparent": ""}, "traceparent='' is neither"),
         ({"traceparent": "a..b"}, "traceparent='a..b' is neither"),

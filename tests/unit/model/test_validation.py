@@ -21,7 +21,7 @@ def test_values_of_lists_and_the_like_are_taken(given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["ab", b"ab", "", 7, None, ValueError])
 def test_text_and_single_values_are_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"is not a list: write names=\["):
+    with pytest.raises(ConfigurationError, match=r"isn't a list: write names=\["):
         require_list("names", given)
 
 

@@ -204,7 +204,7 @@ BAD_ROWS = [
     ((bytes(1 << 20), "k-7", None), "have 1,048,579 bytes, more than the 1,048,576"),
     ((b"x", "k-7", "-1"), "explicit_hash_key is '-1'"),
     ((b"x", "k-7", "007"), "explicit_hash_key is '007'"),
-    ((b"x", "k-7", str(HASH_KEYS)), "no decimal number below 2^128"),
+    ((b"x", "k-7", str(HASH_KEYS)), "not a decimal number below 2^128"),
 ]
 
 

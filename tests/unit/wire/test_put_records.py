@@ -25,7 +25,7 @@ def test_each_records_fate_is_told_in_order() -> None:
     "body", [b"", b"{}", b"<html>", b'{"Records": []}', b'{"Records": [\xff]}']
 )
 def test_an_answer_that_doesnt_tell_is_no_answer(body: bytes) -> None:
-    with pytest.raises(SourceUnavailableError, match="what became of 1 records"):
+    with pytest.raises(SourceUnavailableError, match="results of 1 records"):
         decode_results(body, 1)
 
 
@@ -56,12 +56,12 @@ LAST = str(2**128 - 1)
         (None, "k", None, "data is null"),
         (b"x" * 98, "key", None, "have 101 bytes, more than the 100"),
         (b"x", "k", "", "is ''"),
-        (b"x", "k", "-1", "no decimal number"),
-        (b"x", "k", "٣", "no decimal number"),
-        (b"x", "k", "07", "no decimal number"),
-        (b"x", "k", str(2**128), "no decimal number"),
-        (b"x", "k", str(2**128 + 1), "no decimal number"),
-        (b"x", "k", "9" * 40, "no decimal number"),
+        (b"x", "k", "-1", "not a decimal number"),
+        (b"x", "k", "٣", "not a decimal number"),
+        (b"x", "k", "07", "not a decimal number"),
+        (b"x", "k", str(2**128), "not a decimal number"),
+        (b"x", "k", str(2**128 + 1), "not a decimal number"),
+        (b"x", "k", "9" * 40, "not a decimal number"),
     ],
 )
 def test_what_kinesis_would_refuse_is_refused_with_the_reason(

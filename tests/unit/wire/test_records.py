@@ -152,7 +152,7 @@ def test_an_iterator_is_taken_from_its_answer() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"ShardIterator":1}', b'{"\xff'])
 def test_what_holds_no_iterator_is_refused(body: bytes) -> None:
-    with pytest.raises(SourceUnavailableError, match=f"{len(body)} bytes holds no"):
+    with pytest.raises(SourceUnavailableError, match=f"{len(body)} bytes has no"):
         decode_iterator(body)
 
 
