@@ -293,7 +293,7 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
 def test_credentials_in_a_url_are_refused_in_any_form(name: str, url: str) -> None:
     if name == "deadLetterPath" and "://" not in url:
         return  # it is a path
-    with pytest.raises(ConfigurationError, match=f"{name} (holds|contains) credentials") as caught:
+    with pytest.raises(ConfigurationError, match=f"{name} .* credentials") as caught:
         write(**{name: url})
     assert "wJalr" not in str(caught.value)
 
