@@ -350,7 +350,7 @@ class Kinesumer:
                 await group.stop(wait_for_user=False)
         except KinesumerError as late:
             logger.warning(
-                "shards wait until this client's lease has run out: %s",
+                "other clients take the shards when this client's lease runs out: %s",
                 late,
                 extra={"client_id": self.client_id},
             )

@@ -1,4 +1,4 @@
-"""A state store whose writes go at a rate that the table takes."""
+"""A state store whose writes keep to a rate that the table accepts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StateStore, Write, WriteResult
 
 PARALLEL_WRITES = 32
-"""Most writes of one client that are under way at a time."""
-STEP_SECONDS = 0.05
+"""Maximum concurrent writes of one client."""
+THROTTLE_CHECK_SECONDS = 0.05
 
 
 class PacedStore:
-    """A ports.StateStore that writes one row after the other asks, never in a storm.
+    """A ``ports.StateStore`` with a limited write rate.
 
-    Throttled writes make it slower. While ``must_wait`` says that a heartbeat was
-    throttled, it sends no write: the heartbeat comes first. Reads aren't limited.
+    Throttling reduces the rate. No write is sent while ``must_wait()`` is true, which
+    means that a heartbeat was throttled: the heartbeat comes first. Reads aren't
+    limited.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class PacedStore:
         self._clock = clock
         self._random = random
         self._must_wait = must_wait
-        self._places = asyncio.Semaphore(PARALLEL_WRITES)
+        self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._turn = asyncio.Lock()
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, in turn: see ``ports.StateStore``."""
-        async with self._places:
+        """Apply one conditional write in turn. See ``ports.StateStore``."""
+        async with self._slots:
             sent_at = await self._wait()
             try:
                 written = await self._store.write(write)
@@ -72,15 +73,15 @@ class PacedStore:
         return await self._store.query_not_updated_since(pk, moment)
 
     async def verify(self) -> str:
-        """Check that the table is there; return its id."""
+        """Check that the table exists; return its id."""
         return await self._store.verify()
 
     async def _wait(self) -> float:
-        """Wait for the turn of a write, and return when it came."""
+        """Wait until a write may be sent; return the time."""
         async with self._turn:
             while True:
                 if self._must_wait():
-                    await asyncio.sleep(STEP_SECONDS)
+                    await asyncio.sleep(THROTTLE_CHECK_SECONDS)
                     continue
                 now = self._clock.now()
                 wait = self.rate.wait_seconds(now)

@@ -1,4 +1,4 @@
-"""What operators paused, as one session last read it."""
+"""Pauses: how operators set them, and how clients read them."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 MAX_REASON_CHARACTERS = 200
-"""Rows stay under a kilobyte, since DynamoDB bills by it."""
+"""Keeps rows below 1 KB, the unit that DynamoDB bills."""
 
 
-QUERY_ADVICE = "it notices no change while it runs: stop the query first"
+QUERY_ADVICE = "a running query doesn't notice changes: stop the query first"
 
 
 class Target(NamedTuple):
-    """What a pause is for: everything, a stream, or one shard of it."""
+    """What a pause covers: everything, a stream, or one shard."""
 
     stream_arn: str = ""
     shard_id: str = ""
 
     def covers(self, shard: ShardRow) -> bool:
-        """Tell whether a shard is part of it."""
+        """Return whether the target includes a shard."""
         arn, shard_id = shard.key
         return self.stream_arn in ("", arn) and self.shard_id in ("", shard_id)
 
@@ -53,7 +53,7 @@ class Target(NamedTuple):
 
 
 class PauseResult(NamedTuple):
-    """A pause or its end: what it is for, and how it was before."""
+    """A pause or resume that was stored, and the state before."""
 
     target: Target
     paused: bool
@@ -71,20 +71,21 @@ async def pause(
     shard: str | None = None,
     reason: str = "",
 ) -> PauseResult:
-    """Have nobody consume an app's shards, those of a stream, or one, until resumed.
+    """Pause a shard, a stream, or everything for all clients, until resumed.
 
-    Their owners finish what is in user code, store positions and release them. Raises
+    The owners wait for user code, store positions and release the shards. Raises
     ConfigurationError for a stream or shard that the app doesn't know, and for a reason
-    that is too long or can't be printed; GroupBusyError while a Spark query lives.
+    that is too long or not printable; GroupBusyError while a Spark query is running.
     """
     if len(reason) > MAX_REASON_CHARACTERS:
         raise ConfigurationError(
-            f"a reason of {len(reason)} characters: say it in {MAX_REASON_CHARACTERS}"
+            f"the reason has {len(reason)} characters: use at most "
+            f"{MAX_REASON_CHARACTERS}"
         )
     if not reason.isprintable():
         raise ConfigurationError(
-            f"reason {escape_unprintable(reason)}: it has characters that can't be "
-            "printed"
+            f"reason {escape_unprintable(reason)} can't be printed: remove the "
+            "unprintable characters"
         )
     return await _mark(context, stream, shard, reason, paused=True)
 
@@ -92,9 +93,9 @@ async def pause(
 async def resume(
     context: ClientContext, stream: str | None = None, shard: str | None = None
 ) -> PauseResult:
-    """Take back the pause of an app, a stream or a shard, and no other pause.
+    """End the pause of a shard, a stream, or everything, and no other pause.
 
-    Raises as ``pause()`` does.
+    Raises the same errors as ``pause()``.
     """
     return await _mark(context, stream, shard, "", paused=False)
 
@@ -112,7 +113,9 @@ async def _mark(
     write = admin_writes.pause(key, reason) if paused else admin_writes.resume(key)
     written = await context.write(write)
     if not written.applied:
-        raise KinesumerError(f"{target} was deleted just now: look at the app again")
+        raise KinesumerError(
+            f"{target} was deleted a moment ago: check kinesumer status"
+        )
     await notify(context)
     was = before.get("paused") is True
     return PauseResult(target, paused, reason, was, str(before.get("pause_reason", "")))
@@ -121,13 +124,15 @@ async def _mark(
 async def find_pause_target(
     context: ClientContext, stream: str | None, shard: str | None
 ) -> tuple[Target, Key, Row]:
-    """Return what is meant, and the row that is marked for it.
+    """Return the target of a pause, and the key and row that store it.
 
     Raises ConfigurationError for a stream or shard that the app doesn't know.
     """
     if stream is None:
         if shard is not None:
-            raise ConfigurationError(f"shard {shard}: say of which stream")
+            raise ConfigurationError(
+                f"shard {shard} without a stream: name the stream, too"
+            )
         key = rows.group_key(context.app)
         row = await context.read(key)
         if row is None:
@@ -137,8 +142,8 @@ async def find_pause_target(
     if shard is None:
         key = rows.stream_key(context.app, arn)
         return Target(arn), key, await context.read(key) or {}
-    found = find_shard(await read_all(context, arn), arn, shard)
-    key = writes.shard_row_key(context.app, found)
+    shard_row = find_shard(await read_all(context, arn), arn, shard)
+    key = writes.shard_row_key(context.app, shard_row)
     return Target(arn, shard), key, await context.read(key) or {}
 
 
@@ -146,45 +151,45 @@ async def find_pause_target(
 
 
 async def notify(context: ClientContext) -> None:
-    """Have all clients read the rows again: they see it at their next heartbeat."""
+    """Make all clients read the rows again after their next heartbeat."""
     app, members = context.app, await _live_members(context)
-    # One refused has died, registered anew, or been told by another operator: it reads
-    # the rows after our change.
+    # A refused write is fine: that client has died, registered again, or got another
+    # notice, and so reads the rows after our change.
     await write_all(context, [admin_writes.notify(app, member) for member in members])
 
 
 async def _live_members(context: ClientContext) -> list[MemberRow]:
     partition = rows.member_key(context.app, "").pk
-    found = await context.until_available(
+    stored = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
     )
-    members = context.parse_rows(rows.read_member, found)
+    members = context.parse_rows(rows.read_member, stored)
     return [member for member in members if not member.dead]
 
 
 PAUSE_REFRESH_SECONDS = 600.0
-"""How often it is read though no operator gave notice."""
+"""How often pauses are read without a notice."""
 
 
 async def read_pauses(context: ClientContext, *, consistent: bool) -> Pauses:
-    """Return what is paused beside single shards. Raises StoreUnavailableError."""
+    """Return the pauses of streams and of everything. Raises StoreUnavailableError."""
     partition = rows.group_key(context.app).pk
-    found = await context.store.query(partition, consistent=consistent)
-    for row in found:
+    stored = await context.store.query(partition, consistent=consistent)
+    for row in stored:
         own = row["sk"] == rows.GROUP_SK
         context.parse_rows(rows.read_group if own else rows.read_stream, [row])
-    marked = {str(row["sk"]) for row in found if _is_marked(row)}
+    marked = {str(row["sk"]) for row in stored if _is_marked(row)}
     arns = (sk.removeprefix(rows.STREAM_PREFIX) for sk in marked - {rows.GROUP_SK})
     return Pauses(rows.GROUP_SK in marked, frozenset(arns))
 
 
 def _is_marked(row: Row) -> bool:
-    """Tell whether a row is paused: none is too broken for that, or it would go on."""
+    """Return whether a row is paused; any malformed value counts as paused."""
     return row.get("paused", False) is not False
 
 
 async def require_not_paused(context: ClientContext, arns: Iterable[str]) -> None:
-    """Raise GroupBusyError if an operator has paused any shard of these streams."""
+    """Raise GroupBusyError if any shard of these streams is paused."""
     pauses = await context.until_available(
         lambda: read_pauses(context, consistent=True)
     )
@@ -199,13 +204,13 @@ async def require_not_paused(context: ClientContext, arns: Iterable[str]) -> Non
 def _paused(context: ClientContext, what: str) -> GroupBusyError:
     return GroupBusyError(
         "paused",
-        f"app {context.app!r} is paused ({what}), and a query can't leave shards out: "
-        "resume it with kinesumer resume, and start the query again",
+        f"app {context.app!r} is paused ({what}), and a query can't skip shards: "
+        "run kinesumer resume, and start the query again",
     )
 
 
 class PauseCache:
-    """Reads it when a session begins, on notice, and now and then."""
+    """The pauses as one session last read them."""
 
     def __init__(self, context: ClientContext) -> None:
         self.pauses = Pauses()
@@ -213,7 +218,7 @@ class PauseCache:
         self._next_read = -math.inf
 
     async def refresh(self, *, noticed: bool) -> None:
-        """Read what is paused if it may have changed. Raises StoreUnavailableError."""
+        """Read the pauses if they may have changed. Raises StoreUnavailableError."""
         now = self._context.clock.now()
         if noticed or now >= self._next_read:
             self.pauses = await read_pauses(self._context, consistent=noticed)

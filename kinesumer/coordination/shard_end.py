@@ -1,4 +1,4 @@
-"""The end of a closed shard: its children get rows, and then become ready to claim."""
+"""The end of a closed shard: its children get rows and become ready to claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app has consumed, found by the names that people give."""
+"""Reads streams and shards of an app from the state store."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 
 
 async def find_stream(context: ClientContext, name: str) -> StreamRow:
-    """Return the row of a stream, called by name or ARN.
+    """Return the row of a stream by its name or ARN.
 
-    Raises ConfigurationError if the app has none, or several of this name.
+    Raises ConfigurationError if the app has no such stream, or several of this name.
     """
     known = await read_streams(context)
-    found = [row for row in known if name in (row.arn, stream_name(row.arn))]
-    if len(found) == 1:
-        return found[0]
-    arns = escape_unprintable(", ".join(row.arn for row in found or known))
-    if found:
-        raise ConfigurationError(f"there are several streams {name}: say {arns}")
+    matching = [row for row in known if name in (row.arn, stream_name(row.arn))]
+    if len(matching) == 1:
+        return matching[0]
+    arns = escape_unprintable(", ".join(row.arn for row in matching or known))
+    if matching:
+        raise ConfigurationError(
+            f"several streams are called {name}: use one of the ARNs {arns}"
+        )
     raise ConfigurationError(
-        f"app {context.app!r} has consumed no stream {name!r}; it has {arns}"
+        f"app {context.app!r} has consumed no stream {name!r}: use one of {arns}"
     )
 
 
@@ -43,21 +45,21 @@ async def read_streams(context: ClientContext) -> list[StreamRow]:
     Raises ConfigurationError if there are none, and CorruptRowError.
     """
     partition = rows.group_key(context.app).pk
-    found = await context.until_available(
+    stored = await context.until_available(
         lambda: context.store.query(
             partition, first=rows.STREAM_PREFIX, consistent=True
         )
     )
-    if not found:
+    if not stored:
         raise unknown_app(context)
-    return [rows.read_stream(row) for row in found]
+    return [rows.read_stream(row) for row in stored]
 
 
 def unknown_app(context: ClientContext) -> ConfigurationError:
-    """Return what to raise where an app has no rows."""
+    """Return the error for an app that has no rows."""
     return ConfigurationError(
-        f"the state store knows no app {context.app!r}: nobody has consumed under this "
-        "name there; check app, table and region"
+        f"the state store knows no app {context.app!r}: no client has consumed under "
+        "this name; check app, table and region"
     )
 
 
@@ -67,7 +69,7 @@ def find_shard(known: Iterable[ShardRow], arn: str, shard_id: str) -> ShardRow:
         if row.key.shard_id == shard_id:
             return row
     raise ConfigurationError(
-        f"the app knows no shard {shard_id!r} of {arn}: kinesumer status shows all"
+        f"the app has no shard {shard_id!r} of {arn}: kinesumer status lists its shards"
     )
 
 
@@ -75,21 +77,21 @@ LISTING_SECONDS = 0.5
 
 
 MAX_LISTINGS = 240
-"""Two minutes: reshards take less, and a row without a shard lasts."""
+"""Two minutes: longer than a reshard takes."""
 
 
 class ShardRows(NamedTuple):
-    """What a partition of shard rows holds."""
+    """The shard rows of a stream."""
 
     rows: list[ShardRow]
     unreadable: frozenset[str]
-    """Ids of shards whose rows can't be read: nothing is known of them."""
+    """Ids of shards whose rows are corrupt."""
 
 
 async def read_shards(
     context: ClientContext, arn: str, *, consistent: bool = False
 ) -> ShardRows:
-    """Return all shard rows of a stream. Those that can't be read are reported."""
+    """Return all shard rows of a stream, and report the corrupt ones."""
     partition = rows.shard_partition(context.app, arn)
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=consistent)
@@ -101,7 +103,7 @@ async def read_shards(
 
 
 async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
-    """Return all shard rows of a stream as they are now. Raises CorruptRowError."""
+    """Return all shard rows of a stream, read consistently. Raises CorruptRowError."""
     partition = rows.shard_partition(context.app, arn)
     found = await context.until_available(
         lambda: context.store.query(partition, consistent=True)
@@ -112,9 +114,9 @@ async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
 async def read_with_listing(
     context: ClientContext, stream: OpenStream
 ) -> tuple[list[ShardRow], Sequence[Shard]]:
-    """Return all shard rows of a stream, and a complete listing that is no older.
+    """Return all shard rows of a stream, and a complete listing at least as recent.
 
-    Raises CorruptRowError, and KinesumerError where there is none within two minutes.
+    Raises CorruptRowError, and KinesumerError if two minutes pass without one.
     """
     newest = ""
     for _ in range(MAX_LISTINGS):
@@ -125,15 +127,15 @@ async def read_with_listing(
         newest = max((row.key.shard_id for row in known), default="")
         await asyncio.sleep(LISTING_SECONDS)
     raise KinesumerError(
-        f"{stream.label}: its listings have had holes, or no shard {newest}, for two "
-        "minutes; if Kinesis has no such shard, somebody wrote its row: delete that"
+        f"{stream.label}: ListShards was incomplete or omitted shard {newest} for two "
+        "minutes; delete the row of that shard if Kinesis doesn't have it"
     )
 
 
 async def read_range(
     context: ClientContext, range_: Range, *, consistent: bool = False
 ) -> list[ShardRow]:
-    """Return the rows of a range that can be read, each interval's by one query."""
+    """Return the readable rows of a range, with one query per interval."""
     store, app = context.store, context.app
     pages = await asyncio.gather(
         *(
@@ -146,5 +148,5 @@ async def read_range(
             for arn, first, last in range_
         )
     )
-    found = [row for page in pages for row in page]
-    return context.parse_rows(rows.read_shard, found)
+    stored = [row for page in pages for row in page]
+    return context.parse_rows(rows.read_shard, stored)

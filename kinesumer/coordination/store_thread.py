@@ -1,7 +1,7 @@
-"""A thread with an event loop of its own, which makes all calls to the state store.
+"""A thread with its own event loop, which makes all calls to the state store.
 
 User code may block the client's event loop. Calls made there would time out although
-their answers have come.
+their answers have arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STOP_STEP_SECONDS = 0.005
 
 
 class StoreThreadEndedError(KinesumerError):
-    """The thread has ended: nothing that is asked of it will be answered."""
+    """The thread has ended, so calls get no answer."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class StoreThreadEndedError(KinesumerError):
 
 
 class StoreThread:
-    """Opens a state store on a thread, and keeps it open there until stopped."""
+    """Opens a state store on a thread and keeps it open until stopped."""
 
     def __init__(
         self, open_store: Callable[[], AbstractAsyncContextManager[StateStore]]
@@ -45,7 +45,7 @@ class StoreThread:
         self._open_store = open_store
         self._opened: Future[None] = Future()
         self.store: StateStore
-        """The store as it is used on the thread's own event loop."""
+        """The store, for use on the thread's own event loop."""
         self._loop: asyncio.AbstractEventLoop
         self._main: asyncio.Task[None] | None = None
         self._calls: set[Future[Any]] = set()
@@ -55,17 +55,17 @@ class StoreThread:
         )
 
     async def start(self) -> StateStore:
-        """Open the store; return one to use on any event loop but the thread's own.
+        """Open the store; return one for use on other event loops.
 
         Raises what opening the store raises.
         """
         self._thread.start()
-        # A caller that gives up must not cancel what the thread sets.
+        # Shield: a cancelled caller must not cancel the future that the thread sets.
         await asyncio.shield(asyncio.wrap_future(self._opened))
         return _RemoteStore(self)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine on the thread, and cancel it there if cancelled here.
+        """Run a coroutine on the thread; cancelling the caller cancels it.
 
         Raises what it raises, and StoreThreadEndedError.
         """
@@ -87,15 +87,15 @@ class StoreThread:
             raise StoreThreadEndedError from None
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Call a function on the thread soon; not at all if the thread has ended."""
+        """Call a function on the thread soon, unless the thread has ended."""
         with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def stop(self) -> None:
-        """Close the store and end the thread, whatever it is still asked for."""
+        """Close the store and end the thread, cancelling open calls."""
         is_cancelled = False
         while self._thread.is_alive():
-            # A thread that has just begun has no task to cancel yet.
+            # A thread that has just started has no task to cancel yet.
             if not is_cancelled and self._main is not None:
                 is_cancelled = True
                 self.call_soon(self._main.cancel)
@@ -110,7 +110,7 @@ class StoreThread:
             pass  # stop() asked for it
         finally:
             self._ended = True
-            # What is left has no loop any more that could answer it.
+            # No event loop is left to answer the remaining calls.
             for call in list(self._calls):
                 call.cancel()
             if not self._opened.done():
@@ -130,7 +130,7 @@ class StoreThread:
 
 
 class _RemoteStore:
-    """The store of a thread, for other event loops: see ``ports.StateStore``."""
+    """A thread's store for other event loops. See ``ports.StateStore``."""
 
     def __init__(self, thread: StoreThread) -> None:
         self._call, self._store = thread.call, thread.store
@@ -148,16 +148,16 @@ class _RemoteStore:
         )
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, without retries of its own."""
+        """Apply one conditional write, without retries."""
         return await self._call(self._store.write(write))
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of a partition whose ``last_update`` is at or before moment.
+        """Return the keys of a partition whose ``last_update`` is <= moment.
 
         Reads the index ``index-client-key-last-update``.
         """
         return await self._call(self._store.query_not_updated_since(pk, moment))
 
     async def verify(self) -> str:
-        """Check that the table is there and has the keys and index; return its id."""
+        """Check that the table exists with its keys and index; return its id."""
         return await self._call(self._store.verify())

@@ -1,4 +1,4 @@
-"""One member's round: from the rows in its range to what it does about them."""
+"""Which shards a session claims and releases, decided from the rows in its range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def contains(range_: Range, arn: str, first_hash: int) -> bool:
-    """Tell whether a shard with this starting hash key lies in a range."""
+    """Return whether a shard with this starting hash key lies in a range."""
     return any(
         arn == interval.stream_arn and interval.first <= first_hash <= interval.last
         for interval in range_
@@ -22,29 +22,29 @@ def contains(range_: Range, arn: str, first_hash: int) -> bool:
 
 
 class Pauses(NamedTuple):
-    """What operators paused of a group, beside single shards."""
+    """The pauses of a group, except those of single shards."""
 
     everything: bool = False
     streams: frozenset[str] = frozenset()
     """ARNs."""
 
     def cover(self, row: ShardRow) -> bool:
-        """Tell whether a shard is paused: by itself, with its stream, or with all."""
+        """Return whether a shard is paused: by itself, with its stream, or with all."""
         return self.everything or row.paused or row.key.stream_arn in self.streams
 
 
 class ClaimDecision(NamedTuple):
-    """What to do now with the shards in one's range."""
+    """What a session does with the shards in its range."""
 
     claim: list[ShardRow]
-    """Free, or owned by a session that is known to be dead, or by one's own: after a
-    seek it owns what it doesn't hold."""
+    """Shards that are free, owned by a dead session, or owned by this session but not
+    held, which happens after a seek."""
     verify: set[tuple[str, str]]
-    """(client id, session) of owners that may be dead."""
+    """(client id, session) of the owners that may be dead."""
     pending: list[ShardRow]
-    """Shards that should be ours and aren't: look again soon."""
+    """Shards that this session should hold and doesn't: read them again soon."""
     stale: list[ShardRow]
-    """One's own that can't be claimed: to be released, or they would wait for us."""
+    """Shards of this session that it can't claim: it must release them."""
 
 
 def decide_claims(
@@ -54,10 +54,10 @@ def decide_claims(
     session: str,
     pauses: Pauses,
 ) -> ClaimDecision:
-    """Decide a round from the rows read, the shards held and the sessions proved dead.
+    """Decide from the rows read, the shards held, and the sessions known to be dead.
 
-    A row that names a session as owner is never adopted from a read: reads may be
-    stale. What a lost answer left open is settled by claiming again.
+    A row that names this session as owner isn't enough to hold the shard, since reads
+    may be stale. A claim whose answer was lost is repeated instead.
     """
     decision = ClaimDecision([], set(), [], [])
     for row in rows:
@@ -79,9 +79,10 @@ def decide_claims(
 
 
 def starts_inside_shard(range_: Range, rows: Iterable[ShardRow]) -> bool:
-    """Tell whether a part of a range begins inside a shard, as merges may leave it.
+    """Return whether an interval of a range starts inside a shard, as after a merge.
 
-    That shard is another member's, and nobody says when a child of it lies here.
+    Another session owns that shard, and its children may start in this range at any
+    time. So the range must be read more often.
     """
     starts = {(row.key.stream_arn, row.first_hash) for row in rows if not row.ended}
     return any((part.stream_arn, part.first) not in starts for part in range_)
@@ -96,8 +97,8 @@ def to_release(
 ) -> tuple[dict[ShardKey, float], list[ShardKey]]:
     """Return since when held shards lie outside the range, and those to release now.
 
-    Releasing waits for ``delay``, one heartbeat: by then the next owner has learned of
-    the plan too and is waiting for the shard, so that the gap is short.
+    A shard is released after ``delay``, about one heartbeat. By then the next owner
+    knows the plan and is waiting for the shard, so the gap is short.
     """
     outside = {
         key: moving_since.get(key, now)
@@ -108,7 +109,7 @@ def to_release(
 
 
 def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
-    """Tell whether an operator moved the position of a shard that was claimed so.
+    """Return whether a seek came after the claim that ``mine`` shows.
 
     Only a seek raises the epoch and keeps the owner.
     """
@@ -116,7 +117,7 @@ def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
 
 
 def was_applied(now: ShardRow, write: Write, position: Position | None) -> bool:
-    """Tell from a refusing row whether an earlier try, its answer lost, was applied."""
+    """Return whether a refused write was applied earlier, with its answer lost."""
     if "ended" in write.set:
         return now.ended
     if position is None:

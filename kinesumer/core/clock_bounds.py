@@ -1,6 +1,6 @@
-"""Bounds of Kinesis's clock, relative to a monotonic clock of this machine.
+"""Bounds of Kinesis's clock, relative to this machine's monotonic clock.
 
-The time of day of this machine plays no part.
+This machine's wall clock isn't used.
 """
 
 from __future__ import annotations
@@ -8,38 +8,38 @@ from __future__ import annotations
 import math
 
 DRIFT = 1e-4
-"""How far two clocks may come apart, in seconds per second."""
+"""How far two clocks may drift apart, in seconds per second."""
 
 
 class ClockBounds:
-    """What answers with a Date, and arrivals of records, prove of Kinesis's clock.
+    """Bounds that follow from the dates of answers and the arrival times of records.
 
-    ``now`` is the monotonic time of the call everywhere.
+    ``now`` is always the monotonic time of the call.
     """
 
     def __init__(self) -> None:
         self._min_offset = -math.inf
-        """Kinesis's time less the monotonic time is at min_offset this …"""
+        """Lower bound of Kinesis's time minus the monotonic one, at ``_bounded_at``."""
         self._max_offset = math.inf
-        """… and at max_offset this, at ``_bounded_at``."""
+        """Upper bound of the same difference."""
         self._bounded_at = 0.0
 
     def observe_date(self, service_time: float, asked_at: float, now: float) -> None:
-        """Take note of an answer's Date, in whole seconds, to what was asked then."""
+        """Note an answer's date, in whole seconds; it was requested at ``asked_at``."""
         self._bound(service_time - now, service_time + 1 - asked_at, now)
 
     def observe_arrival(self, arrived_at: float, now: float) -> None:
-        """Take note of a record just read: Kinesis's clock is not behind it."""
+        """Note a record just read: Kinesis's clock isn't behind its arrival time."""
         min_offset = arrived_at - now
         if min_offset <= self._max_offset:
             self._bound(min_offset, math.inf, now)
 
     def earliest(self, now: float) -> float:
-        """Return a time that Kinesis's clock has surely reached."""
+        """Return a time that Kinesis's clock has certainly reached."""
         return now + self._min_offset - DRIFT * (now - self._bounded_at)
 
     def latest(self, now: float) -> float:
-        """Return a time that Kinesis's clock has surely not passed."""
+        """Return a time that Kinesis's clock has certainly not passed."""
         return now + self._max_offset + DRIFT * (now - self._bounded_at)
 
     def _bound(self, min_offset: float, max_offset: float, now: float) -> None:
@@ -48,7 +48,8 @@ class ClockBounds:
             max(min_offset, self._min_offset - drift),
             min(max_offset, self._max_offset + drift),
         )
-        # Kinesis's clock was set, or this machine slept: only the newest answer counts.
+        # The bounds contradict each other if Kinesis's clock was set or this machine
+        # slept. Then only the newest answer counts.
         self._min_offset, self._max_offset = (
             (low, high) if low <= high else (min_offset, max_offset)
         )

@@ -1,4 +1,4 @@
-"""How many bytes of answers one client may have under way at once."""
+"""How many bytes one client may request from Kinesis at a time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ FULL_PAGE_BYTES = 16 * 1024 * 1024
 FIRST_BYTES = 4 * FULL_PAGE_BYTES
 MIN_BYTES = 128 * 1024
 QUICK_SECONDS = 3.0
-"""The link carries more at once if an answer takes no longer."""
+"""The window grows fast while answers take less time than this."""
 SLOW_SECONDS = 10.0
-"""The link carries no more at once if an answer takes so long: a third of the time
-after which it is given up."""
+"""The window doesn't grow if an answer takes this long: a third of the time-out."""
 
 
 class CongestionWindow:
-    """The size of the window: it grows with answers that come, and halves in time-outs.
+    """The size of the window: it grows with answers and halves at time-outs.
 
-    A window smaller than a page lets one answer at a time through, and no larger one.
-    All times are seconds on one clock of the caller's.
+    A window smaller than a page lets one answer through at a time, limited to its size.
+    All times are seconds on one clock.
     """
 
     __slots__ = ("_halved_at", "_max_bytes", "size")
@@ -31,18 +30,18 @@ class CongestionWindow:
 
     @property
     def answer_bytes(self) -> int:
-        """The most bytes that one answer should have."""
+        """The maximum bytes of one answer."""
         return min(self.size, FULL_PAGE_BYTES)
 
     @property
     def is_smallest(self) -> bool:
-        """Whether it can't become any smaller."""
+        """Whether the window has its minimum size."""
         return self.size <= MIN_BYTES
 
     def answered(self, answer_bytes: int, seconds: float, in_flight: int) -> None:
-        """Take in an answer, how long it took, and how much was under way with it.
+        """Note an answer, its duration, and the bytes in flight at that time.
 
-        A window that isn't used doesn't grow: nothing is known of what it would carry.
+        A window less than half used doesn't grow, since its limit wasn't tested.
         """
         if 2 * in_flight < self.size or seconds >= SLOW_SECONDS:
             return
@@ -52,9 +51,9 @@ class CongestionWindow:
         self.size = min(self._max_bytes, self.size + step)
 
     def timed_out(self, began: float, now: float, in_flight: int) -> None:
-        """Take in an answer, asked for at ``began``, that took too long to arrive.
+        """Note a request of ``began`` that timed out.
 
-        What was asked for before the last halving says nothing of the window since.
+        Requests sent before the last halving don't count.
         """
         if began < self._halved_at:
             return
@@ -62,5 +61,5 @@ class CongestionWindow:
         self.size = max(MIN_BYTES, min(self.size, in_flight) // 2)
 
     def restart(self) -> None:
-        """Forget a large window, since the way to Kinesis failed and may be another."""
+        """Return to the initial size, since a new connection may take another route."""
         self.size = min(self.size, FIRST_BYTES)

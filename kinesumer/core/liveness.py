@@ -1,4 +1,4 @@
-"""Who is alive, judged by one observer on its own clock: no two clocks are compared."""
+"""Which sessions are alive. Each observer uses its own clock only."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ MAX_REQUEST_DELAY_SECONDS = 900.0
 
 
 def interval_seconds(heartbeat_interval_seconds: float, clients: int) -> float:
-    """Return the time between beats in a fleet of this size."""
+    """Return the seconds between heartbeats in a fleet of this size."""
     return max(heartbeat_interval_seconds, clients / CLIENTS_PER_SECOND)
 
 
 def lease_ms(configured: tuple[float, float], clients: int) -> int:
-    """Return the lease for (heartbeat, lease) seconds in a fleet of this size."""
+    """Return the lease in a fleet of this size.
+
+    ``configured`` is (heartbeat interval, lease duration), in seconds.
+    """
     heartbeat, lease = configured
     interval = interval_seconds(heartbeat, clients)
     return round(1000 * (lease if interval == heartbeat else max(lease, 4 * interval)))
 
 
 class Lease:
-    """What a session may trust of itself; written by the heartbeat, read by all.
+    """Until when a session may deliver records; the heartbeat renews it.
 
-    ``deadline`` is the time at which the last acknowledged beat was *first* sent, plus
-    the trust: with the time of a retry two owners could deliver at once.
+    ``deadline`` counts from the time at which the last acknowledged heartbeat was
+    *first* sent. Counted from a retry, two owners could deliver at the same time.
     """
 
     __slots__ = ("dead", "deadline", "session")
@@ -44,11 +47,11 @@ class Lease:
         self.session, self.deadline, self.dead = session, deadline, False
 
     def end(self) -> None:
-        """Permit nothing any more: the session is over."""
+        """End the session: it may deliver nothing more."""
         self.dead, self.deadline = True, -math.inf
 
     def permits(self, now: float) -> bool:
-        """Tell whether a record may be handed to user code now."""
+        """Return whether records may be delivered to user code now."""
         return now < self.deadline and not self.dead
 
 
@@ -62,7 +65,7 @@ class _Seen(NamedTuple):
 
 
 class HeartbeatWatch:
-    """Remembers since when each member's heartbeat has been unchanged."""
+    """Observes since when each member's heartbeat has been unchanged."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -70,14 +73,14 @@ class HeartbeatWatch:
         self._last_observed_at: float | None = None
 
     def reset(self) -> None:
-        """Forget what was seen: every window starts again at the next look."""
+        """Give each member its whole lease again, from the next observation."""
         self._seen.clear()
 
     def observe(self, members: Iterable[M], now: float, max_gap: float) -> list[M]:
-        """Take in what was read at ``now`` and return the members to fence.
+        """Note the members read at ``now``; return those whose leases have run out.
 
-        After a gap between looks longer than ``max_gap`` all windows start again:
-        after an outage of the store nobody healthy is fenced.
+        After a gap of more than ``max_gap`` seconds each member gets its whole lease
+        again. So an outage of the store doesn't get healthy members fenced.
         """
         if self._last_observed_at is None or now - self._last_observed_at > max_gap:
             self.reset()
@@ -98,17 +101,17 @@ class HeartbeatWatch:
         return stale
 
     def unchanged_for(self, member: Liveness, now: float) -> float:
-        """Return for how many seconds this member's beat has been seen unchanged."""
+        """Return for how many seconds the member's heartbeat has been unchanged."""
         seen = self._seen.get(member.client_id)
         if seen is None or seen[:2] != (member.session, member.beat):
             return 0.0
         return now - seen.since
 
     def is_silent(self, member: Liveness, now: float, limit: float) -> bool:
-        """Tell whether a beat has been unchanged for so long, once or now.
+        """Return whether the heartbeat was ever unchanged for ``limit`` seconds.
 
-        Who was found silent stays so until it beats: when windows start again, that
-        tells nothing of it, and plans would move shards to the dead and back.
+        A silent member stays silent until its next heartbeat, also after ``reset()``.
+        Otherwise plans would move shards back to a dead member.
         """
         if self.unchanged_for(member, now) >= limit:
             self._silent.add((member.session, member.beat))
@@ -116,31 +119,31 @@ class HeartbeatWatch:
 
 
 class BeatCounter:
-    """Counts the beats that one observer sees of each session: who beats is alive."""
+    """Counts the heartbeats that one observer sees of each session."""
 
     def __init__(self) -> None:
         self._seen: dict[Value | None, tuple[Value | None, int]] = {}
 
     def beating(self, members: Iterable[M]) -> list[M]:
-        """Take in what was read and return the members that have beaten twice.
+        """Note the members just read; return those seen to send two heartbeats.
 
-        Once may be a request that came late, and who leaves will soon be gone.
+        A single heartbeat may be a late request. Leaving members don't count.
         """
-        found = []
+        alive = []
         for member in members:
             beat, changes = self._seen.get(member.session, (member.beat, 0))
             changes += beat != member.beat and member.state != "leaving"
             self._seen[member.session] = member.beat, changes
             if changes > 1:
-                found.append(member)
-        return found
+                alive.append(member)
+        return alive
 
 
 def proves_death(session: Value | None, row: Liveness | None) -> bool:
-    """Tell whether a consistently read row proves that a session is dead.
+    """Return whether a consistently read row proves that a session is dead.
 
-    A row that is gone was pruned long after its death; another session in it
-    registered over a death mark. What is no session at all proves nothing.
+    A missing row was pruned long after the death. Another session in the row registered
+    over a death mark. A malformed session proves nothing.
     """
     if row is None or row.dead:
         return True

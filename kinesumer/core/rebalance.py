@@ -1,7 +1,7 @@
-"""When the leader makes a plan: at once, with others gathered, or after the last one.
+"""When the leader makes a plan: at once, after gathering joins, or after the last one.
 
-A plan that comes while shards of the one before still move may send a shard on to a
-client that doesn't know yet, when it is released already: then it would stand still.
+A plan may come while shards of the plan before still move. It could then give a
+released shard to a client that doesn't know that yet, and the shard would wait.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow
 
 MOVING_BEATS = 2.5
-"""Heartbeats that a plan's moves take: one until all know of it, 1.1 until shards are
-released, and some for the rest."""
+"""Heartbeats that a plan's moves take: one until all clients know the plan, 1.1 until
+shards are released, and a margin."""
 
 
 class RebalanceSchedule:
-    """What changed since the last plan, and whether it is time for another one."""
+    """Decides when a new plan is due."""
 
     def __init__(self, rebalance_delay_seconds: float) -> None:
         self._rebalance_delay_seconds = rebalance_delay_seconds
@@ -32,21 +32,21 @@ class RebalanceSchedule:
         self._moving_until = -math.inf
 
     def reset(self, moving_until: float) -> None:
-        """Plan anew; the plan of a leader before may be under way until then."""
+        """Plan at once after an election. An earlier plan moves shards until then."""
         self._planned, self._requested = None, True
         self._moving_until = moving_until
 
     def request(self) -> None:
-        """Make a plan though the members are the same."""
+        """Request a plan although the members are unchanged."""
         self._requested = True
 
     def is_due(
         self, members: Sequence[MemberRow], streams: Iterable[str], now: float
     ) -> bool:
-        """Tell whether to plan now for these live members.
+        """Return whether to plan now for these live members.
 
-        What stands still is given away at once. Else everybody goes on reading what it
-        has, and joins are gathered.
+        If some shards have no reader, plan at once. Otherwise members go on reading
+        their shards, and joins are gathered first.
         """
         changed = plan.change(self._planned, members)
         if not changed.joined:
@@ -66,6 +66,6 @@ class RebalanceSchedule:
         return changed.other or self._requested or gathered
 
     def record_plan(self, members: Sequence[MemberRow], moving_until: float) -> None:
-        """Note a plan made for these members, and until when its shards move."""
+        """Note the plan for these members, and until when its shards move."""
         self._planned, self._joined_at, self._requested = members, None, False
         self._moving_until = max(self._moving_until, moving_until)

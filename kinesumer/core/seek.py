@@ -1,7 +1,7 @@
-"""A seek: which shards read on from elsewhere, and in which order they are told.
+"""The steps of a seek: which shard rows to write, and in which order.
 
-Parents first. The other way round a child, just told, might be opened because its
-parents hadn't been told yet, and be read before them.
+Parents come first. Otherwise a child could become ready because its parents, not
+seeked yet, still count as ended, and would be read before them.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """What a seek does with one shard."""
+    """One shard of a seek."""
 
     row: ShardRow
-    """As it was read; a shard that has no row yet gets one."""
+    """The row as read, or the row to create."""
     is_new: bool
     waits: bool
-    """A parent is to be read before it, perhaps again."""
+    """Whether a parent must be read first, perhaps again."""
 
 
 def steps(
-    rows: Sequence[ShardRow], new: Iterable[ShardRow], wanted: Collection[str]
+    rows: Sequence[ShardRow], new: Iterable[ShardRow], shard_ids: Collection[str]
 ) -> list[list[Step]]:
-    """Return the steps of a seek in lists: parents are in lists before their children.
+    """Return the steps of a seek in generations, parents before their children.
 
-    ``rows`` are all of the stream, ``new`` those that it lacks; ``wanted`` are the ids
-    of the shards to seek. A parent without a row has expired, and isn't waited for.
+    ``rows`` are all rows of the stream, ``new`` the missing ones, and ``shard_ids`` the
+    shards to seek. A parent without a row has expired, so its children don't wait.
     """
     missing = {row.key.shard_id for row in new}
     known = {row.key.shard_id: row for row in (*rows, *new)}
-    unread = {i for i, row in known.items() if i in wanted or not row.ended}
+    unread = {i for i, row in known.items() if i in shard_ids or not row.ended}
     return [
         [
             Step(row, row.key.shard_id in missing, not unread.isdisjoint(row.parents))
             for row in generation
         ]
-        for generation in _generations(known[i] for i in known if i in wanted)
+        for generation in _generations(known[i] for i in known if i in shard_ids)
     ]
 
 
 def _generations(rows: Iterable[ShardRow]) -> list[list[ShardRow]]:
     waiting = {row.key.shard_id: row for row in rows}
-    found = []
+    generations = []
     while waiting:
         free = [r for r in waiting.values() if waiting.keys().isdisjoint(r.parents)]
-        # Where somebody wrote parents that go in a ring, nobody comes first.
-        found.append(free or list(waiting.values()))
-        for row in found[-1]:
+        # Corrupt rows may be each other's parents: then take all that are left.
+        generations.append(free or list(waiting.values()))
+        for row in generations[-1]:
             del waiting[row.key.shard_id]
-    return found
+    return generations

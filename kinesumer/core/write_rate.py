@@ -1,4 +1,4 @@
-"""How many writes a second one client sends to the state store."""
+"""How many writes per second one client sends to the state store."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Range
 
 UNITS_PER_SECOND = 1000.0
-"""What DynamoDB lets one partition take: the writers share it at first."""
+"""DynamoDB's limit per partition. At first each writer assumes an equal share."""
 COMMITS_PER_SECOND = 800.0
-"""Commits of one stream that all clients together send: claims and ends fit beside."""
+"""Commits per stream of all clients together: leaves room for claims and ends."""
 BURST_SECONDS = 1.0
-"""Writes saved up for so long may be sent at once."""
+"""A burst may send as many writes as the rate allows in this time."""
 GAIN = 0.25
-"""Share of the first rate by which the rate grows a second while writes wait for it."""
+"""Share of the initial rate by which the rate grows per second while writes wait."""
 CUT = 0.5
-"""What is left of the rate after a refusal."""
+"""Factor of the rate at a throttled write."""
 MIN_PER_SECOND = 0.5
 MAX_PAUSE_SECONDS = 0.25
-"""After a refusal, nothing is sent for up to so long."""
+"""Maximum pause after a throttled write."""
 FORGET_SECONDS = 5.0
-"""A rate that made no write wait for so long says nothing of the table any more."""
+"""The rate starts again after no write has had to wait for this long."""
 ALMOST_ONE = 1.0 - 1e-6
-"""Sums of floats fall short: a wait for the last bit might never end."""
+"""Sums of floats are inexact: waiting for a full 1.0 might never end."""
 
 
 class WriteRate:
-    """A rate found by additive increase and multiplicative decrease.
+    """A rate with additive increase and multiplicative decrease.
 
-    All times are seconds on one clock of the caller's.
+    All times are seconds on one clock.
     """
 
     __slots__ = (
@@ -56,15 +56,15 @@ class WriteRate:
 
     @property
     def per_second(self) -> float:
-        """The rate as it is now."""
+        """The current rate."""
         return self._rate
 
     def share_among(self, writers: int) -> None:
-        """Take a part of what a table takes as the first rate of each burst."""
+        """Set the number of writers that share the partition's limit."""
         self._writers = max(1, writers)
 
     def wait_seconds(self, now: float) -> float:
-        """Return how long the next write must wait. At 0 it is counted as sent."""
+        """Return how long the next write must wait; 0 counts it as sent."""
         if now - self._limited_at > FORGET_SECONDS:
             self._rate = self._share
         gained = (now - self._saved_at) * self._rate
@@ -79,16 +79,16 @@ class WriteRate:
         return (1.0 - self._saved) / self._rate
 
     def accepted(self, now: float) -> None:
-        """Note that the store took a write."""
+        """Note a write that the store accepted."""
         if now - self._limited_at <= 1.0:
             grown = self._rate + GAIN * self._share / self._rate
             self._rate = min(UNITS_PER_SECOND, grown)
 
     def refused(self, sent_at: float, now: float, jitter: float) -> None:
-        """Note that the store throttled a write.
+        """Note a write that the store throttled.
 
-        Of the writes that were under way together only the first one counts.
-        ``jitter`` is evenly distributed from 0 to 1.
+        Of several writes in flight together only the first one counts. ``jitter`` is
+        uniform between 0 and 1.
         """
         self._limited_at = now
         if sent_at < self._cut_at:
@@ -105,10 +105,10 @@ class WriteRate:
 def commit_interval_seconds(
     counts: Mapping[str, int], shares: Mapping[str, float]
 ) -> float:
-    """Return for how long the commits just made must last.
+    """Return the minimum seconds until the next commits.
 
-    ``counts`` says how many shards of each stream were committed, and ``shares`` which
-    part of what a stream's partition takes is this client's.
+    ``counts`` holds how many shards of each stream were just committed, and ``shares``
+    this client's share of each stream's limit.
     """
     return max(
         (count / (COMMITS_PER_SECOND * shares[arn]) for arn, count in counts.items()),
@@ -117,9 +117,9 @@ def commit_interval_seconds(
 
 
 def share_of(arn: str, range_: Range, clients: int) -> float:
-    """Return a client's part of what the partition of a stream's rows takes.
+    """Return a client's share of the write limit of a stream's partition.
 
-    A client that has a larger part of the hash keys than others has more shards.
+    The share grows with the client's part of the hash keys, and so with its shards.
     """
     keys = sum(last - first + 1 for of, first, last in range_ if of == arn)
     return max(keys / HASH_KEYS, 1 / clients)

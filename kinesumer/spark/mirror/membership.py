@@ -124,7 +124,9 @@ class Membership:
             case Failed(error):
                 raise error
             case SessionLost(lease):
-                logger.warning("session %s is over, registering anew", lease.session)
+                logger.warning(
+                    "session %s is dead; registering a new one", lease.session
+                )
                 self.member = self._registered = None
             case SessionRenewed(lease, row) if not lease.dead:
                 self._registered = row

@@ -203,7 +203,7 @@ def test_a_recreated_stream(
     aws.create_stream("orders")
     result = run(*command)
     assert result.exit_code == 1
-    assert "made anew" in result.stderr.splitlines()[-1]
+    assert "created again" in result.stderr.splitlines()[-1]
 
 
 def test_a_start_older_than_retention_is_a_warning(

@@ -105,7 +105,7 @@ def test_a_recreated_stream_voids_positions(stopped_app: EmbeddedAws, run: Run) 
     stopped_app.advance(5)
     stopped_app.create_stream("orders", 2)
     answer = told(run, 4)
-    assert "made anew" in answer["streams"][0]["problem"]
+    assert "created again" in answer["streams"][0]["problem"]
     assert "not compared" in run("verify", "--app=a").output
 
 

@@ -29,5 +29,5 @@ def test_a_session_that_died_before_the_client_left_gave_nothing_up(
     sessions: Sessions,
 ) -> None:
     tell(sessions, "registered as %s, session %s", "first")
-    tell(sessions, "session of %s, %s, is over, registering anew", "first")
+    tell(sessions, "session of %s, %s, is dead; registering a new one", "first")
     assert not sessions.latest

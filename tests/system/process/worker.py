@@ -123,7 +123,7 @@ class Sessions(logging.Handler):
         text = record.getMessage()
         if text.startswith("registered as"):
             self.latest = vars(record)["session"]
-        elif "positions may not be stored" in text or "is over, registering" in text:
+        elif "positions may not be stored" in text or "is dead; registering" in text:
             self.latest = ""
 
 

@@ -88,9 +88,9 @@ async def test_a_notice_whose_answer_is_lost_is_given_once(world: World) -> None
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (("payments", None), f"no stream 'payments'; it has {ARN}"),
+        (("payments", None), f"no stream 'payments': use one of {ARN}"),
         (("orders", "shardId-9"), "no shard 'shardId-9'"),
-        ((None, P), "say of which stream"),
+        ((None, P), "name the stream, too"),
     ],
 )
 @in_virtual_time
@@ -172,7 +172,7 @@ async def test_only_clients_that_live_are_drained(world: World) -> None:
     desk = Desk(world)
     await desk.join("c1")
     await world.table.write(writes.leave(APP, await desk.join("c2"), "now"))
-    with pytest.raises(ConfigurationError, match=r"no client 'c2'.*there is c1"):
+    with pytest.raises(ConfigurationError, match=r"no client 'c2'.*alive: c1"):
         await drain.drain(desk.context, "c2")
 
 
@@ -247,5 +247,5 @@ async def test_who_cant_see_whether_it_is_done_is_told_that_it_is_stored(
     store = FaultyStore(world.table)
     context = replace(world.context("operator", store=store), retry_seconds=1.0)
     store.down = True
-    with pytest.raises(KinesumerError, match="it is stored, but"):
+    with pytest.raises(KinesumerError, match="stored, but"):
         await wait_until_free(context, lambda _: [], 60.0)
