@@ -24,7 +24,7 @@ MUTANTS = (
         "children don't wait for parents that are sought",
         "Seek; I8",
         "steps",
-        replace("i in wanted or not row.ended", "not row.ended"),
+        replace("i in shard_ids or not row.ended", "not row.ended"),
     ),
     control(
         "a seek passes over children born since its plan",
