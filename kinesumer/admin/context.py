@@ -72,19 +72,19 @@ async def require_no_clients(context: ClientContext) -> None:
 
     Marks crashed clients dead, which takes their lease (8 s).
     """
-    found: list[LivenessRow] = []
+    latest: list[LivenessRow] = []
 
     async def members() -> list[LivenessRow]:
         partition = rows.member_key(context.app, "").pk
         answer = await context.until_available(
             lambda: context.store.query(partition, consistent=True)
         )
-        found[:] = [rows.read_liveness(row) for row in answer]
-        return found
+        latest[:] = [rows.read_liveness(row) for row in answer]
+        return latest
 
     if living := await find_live_members(context, members):
         # The first heartbeat ends the check, so the others may be alive as well.
-        rest = [p.client_id for p in found if not p.dead and p not in living]
+        rest = [p.client_id for p in latest if not p.dead and p not in living]
         names = ", ".join(pulse.client_id for pulse in living)
         names += f", and perhaps {', '.join(rest)}" if rest else ""
         raise GroupBusyError(

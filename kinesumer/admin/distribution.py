@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.sampling import SHARD_ERRORS, ShardSampler
-from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
+from kinesumer.admin.sampling import SHARD_ERRORS, ShardSampler, sample_shards
+from kinesumer.admin.snapshot import read_snapshot, unknown_app
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey
@@ -162,21 +159,26 @@ async def read_distribution(
 
     Leaves out shards that have ended or wait for their parents. Raises KinesumerError.
     """
-    found = await snapshot.take(store, app)
-    if not (found.streams or found.corrupt):
-        raise snapshot.unknown_app(app)
+    snapshot = await read_snapshot(store, app)
+    if not (snapshot.streams or snapshot.corrupt):
+        raise unknown_app(app)
     rows = {
         arn: [row for row in page if row.ready and not row.ended]
-        for arn, page in found.shards.items()
+        for arn, page in snapshot.shards.items()
     }
-    rates: dict[ShardKey, float] = {}
-    problems = list(found.corrupt)
+    rates: dict[ShardKey, float | None] = {}
+    problems = list(snapshot.corrupt)
     if throughput:
-        problems += await _sample_rates(clients, rows, roles, rates)
-    members = [Consumer(m.client_id, m.label, _weight(m)) for m in found.alive]
+        samples = await sample_shards(clients, rows, roles, _sample_rate)
+        rates = samples.values
+        problems += [
+            f"stream {arn}: throughput unknown: {error}"
+            for arn, error in samples.problems.items()
+        ]
+    members = [Consumer(m.client_id, m.label, _weight(m)) for m in snapshot.alive]
     loads = [
         ShardLoad(
-            row.owner_id if row.owner in found.sessions else "", rates.get(row.key)
+            row.owner_id if row.owner in snapshot.sessions else "", rates.get(row.key)
         )
         for page in rows.values()
         for row in page
@@ -189,26 +191,9 @@ def _weight(member: MemberRow) -> int:
     return 0 if member.drained or member.state == "leaving" else member.weight
 
 
-async def _sample_rates(
-    clients: ClientFactory,
-    rows: Mapping[str, Sequence[ShardRow]],
-    roles: Roles,
-    rates: dict[ShardKey, float],
-) -> list[str]:
-    """Add the bytes per second of each shard; return why streams can't be read."""
-    reader = PacedReader()
-
-    async def sample_stream(arn: str, source: KinesisSource) -> None:
-        clock = ServiceClock((await source.describe()).now)
-
-        async def sample_shard(key: ShardKey) -> None:
-            try:
-                sample = await ShardSampler(reader, source, key, clock).arrivals()
-            except SHARD_ERRORS:
-                return  # its rate remains unknown
-            rates[key] = sample.bytes_per_second
-
-        await asyncio.gather(*(sample_shard(row.key) for row in rows[arn]))
-
-    errors = await for_each_stream(clients, rows, sample_stream, roles)
-    return [f"stream {arn}: throughput unknown: {e}" for arn, e in errors.items()]
+async def _sample_rate(sampler: ShardSampler, _: ShardRow) -> float | None:
+    """Return the bytes per second that arrive in a shard; None if unknown."""
+    try:
+        return (await sampler.arrivals()).bytes_per_second
+    except SHARD_ERRORS:
+        return None

@@ -6,7 +6,6 @@ from collections import deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag_trend import (
     UNKNOWN,
@@ -15,22 +14,19 @@ from kinesumer.admin.lag_trend import (
     find_trend,
     page_millis_behind,
 )
-from kinesumer.admin.sampling import ShardSampler
-from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
+from kinesumer.admin.sampling import Samples, ShardSampler, sample_shards
+from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
-from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore
 
-    Measure = Callable[[ShardSampler, ShardRow], Coroutine[Any, Any, LagSample]]
 
 VERSION = 1
 WINDOW_SECONDS = 60.0
@@ -57,25 +53,9 @@ async def read_lags(
 
     A stream that can't be read is listed in the problems.
     """
-    reader = PacedReader()
-    millis: dict[ShardKey, int] = {}
-    retention: dict[str, int] = {}
-
-    async def read_stream(arn: str, source: KinesisSource) -> None:
-        info = await source.describe()
-        retention[arn] = info.retention_hours
-        clock = ServiceClock(info.now)
-        rows = [row for row in shards[arn] if not row.ended]
-        lags = await gather_or_cancel(
-            _read_lag(ShardSampler(reader, source, row.key, clock), row) for row in rows
-        )
-        for row, lag in zip(rows, lags, strict=True):
-            if lag is not None:
-                millis[row.key] = lag
-
-    errors = await for_each_stream(clients, shards, read_stream, roles)
-    problems = {arn: str(error) for arn, error in errors.items()}
-    return Lags(millis, problems, retention)
+    samples = await sample_shards(clients, shards, roles, _read_lag)
+    millis = {key: lag for key, lag in samples.values.items() if lag is not None}
+    return Lags(millis, samples.problems, samples.retention_hours)
 
 
 async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
@@ -85,15 +65,6 @@ async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
     except (ShardMissingError, TrimmedPositionError):
         return None
     return page_millis_behind(page, sampler.clock.now())
-
-
-class LagObservation(NamedTuple):
-    """Samples of all shards at about the same time."""
-
-    snapshot: Snapshot
-    samples: dict[ShardKey, LagSample]
-    problems: dict[str, str]
-    retention_hours: dict[str, int]
 
 
 class LagMonitor:
@@ -106,37 +77,18 @@ class LagMonitor:
 
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
         """Take the first samples, without counting. Raises KinesumerError."""
-        observed = await self._observe(clients, store, ShardSampler.lag)
-        self._remember(observed.samples)
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        shards, lag = snapshot.shards, ShardSampler.lag
+        self._remember((await sample_shards(clients, shards, self._roles, lag)).values)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Sample again; return the comparison as JSON. Raises KinesumerError."""
-        observed = await self._observe(clients, store, ShardSampler.count_lag)
-        before = self._remember(observed.samples)
-        return _report(self.app, self.table, observed, before)
-
-    async def _observe(
-        self, clients: ClientFactory, store: StateStore, measure: Measure
-    ) -> LagObservation:
-        found = await snapshot.take_known(store, self.app, self.table)
-        reader = PacedReader()
-        observed = LagObservation(found, {}, {}, {})
-
-        async def read_stream(arn: str, source: KinesisSource) -> None:
-            info = await source.describe()
-            observed.retention_hours[arn] = info.retention_hours
-            clock = ServiceClock(info.now)
-            rows = [row for row in found.shards[arn] if not row.ended]
-            samples = await gather_or_cancel(
-                measure(ShardSampler(reader, source, row.key, clock), row)
-                for row in rows
-            )
-            for row, sample in zip(rows, samples, strict=True):
-                observed.samples[row.key] = sample
-
-        errors = await for_each_stream(clients, found.shards, read_stream, self._roles)
-        observed.problems.update({arn: str(error) for arn, error in errors.items()})
-        return observed
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        samples = await sample_shards(
+            clients, snapshot.shards, self._roles, ShardSampler.count_lag
+        )
+        before = self._remember(samples.values)
+        return _report(self.app, self.table, snapshot, samples, before)
 
     def _remember(
         self, samples: dict[ShardKey, LagSample]
@@ -157,17 +109,21 @@ def _latest(samples: dict[ShardKey, LagSample], default: float) -> float:
 
 
 def _report(
-    app: str, table: str, observed: LagObservation, before: dict[ShardKey, LagSample]
+    app: str,
+    table: str,
+    snapshot: Snapshot,
+    samples: Samples[LagSample],
+    before: dict[ShardKey, LagSample],
 ) -> dict[str, Any]:
-    streams = [_stream(s.arn, observed, before) for s in observed.snapshot.streams]
+    streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
     return {
         "version": VERSION,
         "app": app,
         "table": table,
-        "seconds": _seconds_between(before.values(), observed.samples.values()),
+        "seconds": _seconds_between(before.values(), samples.values.values()),
         "streams": streams,
         "problems": [
-            *observed.snapshot.corrupt,
+            *snapshot.corrupt,
             *(f"{s['stream_arn']}: {s['problem']}" for s in streams if s["problem"]),
         ],
     }
@@ -182,32 +138,33 @@ def _seconds_between(
 
 
 def _stream(
-    arn: str, observed: LagObservation, before: dict[ShardKey, LagSample]
+    arn: str,
+    snapshot: Snapshot,
+    samples: Samples[LagSample],
+    before: dict[ShardKey, LagSample],
 ) -> dict[str, Any]:
-    found = observed.snapshot
-    rows = [row for row in found.shards[arn] if row.key in observed.samples]
-    samples = [observed.samples[row.key] for row in rows]
-    counts = [sample.records for sample in samples]
-    unknown = arn in observed.problems or None in counts
-    slowest = _slowest(samples)
-    trend = _stream_trend(
-        slowest, [(observed.samples[r.key], before.get(r.key)) for r in rows]
-    )
+    rows = [row for row in snapshot.shards[arn] if row.key in samples.values]
+    lags = [samples.values[row.key] for row in rows]
+    counts = [lag.records for lag in lags]
+    unknown = arn in samples.problems or None in counts
+    slowest = _slowest(lags)
+    pairs = [(samples.values[r.key], before.get(r.key)) for r in rows]
+    trend = _stream_trend(slowest, pairs)
     return {
         "stream_arn": arn,
-        "problem": observed.problems.get(arn),
-        "retention_hours": observed.retention_hours.get(arn),
+        "problem": samples.problems.get(arn),
+        "retention_hours": samples.retention_hours.get(arn),
         "millis_behind_latest": slowest.millis if slowest else None,
         "records_behind": None if unknown else sum(c or 0 for c in counts),
-        "records_exact": not unknown and all(sample.exact for sample in samples),
+        "records_exact": not unknown and all(lag.exact for lag in lags),
         **_trend(trend),
         "shards": [
             {
                 "shard_id": row.key.shard_id,
-                "state": found.state(row),
-                "paused": found.pause(row) is not None,
+                "state": snapshot.state(row),
+                "paused": snapshot.pause(row) is not None,
                 "owner": row.owner_id or None,
-                **_shard(observed.samples[row.key], before.get(row.key)),
+                **_shard(samples.values[row.key], before.get(row.key)),
             }
             for row in rows
         ],

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.admin import snapshot
+from kinesumer.admin.snapshot import read_members
 from kinesumer.model.rows import CLIENT
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class Observation(NamedTuple):
 
 def observe(
     before: Observation | None,
-    found: Snapshot,
+    snapshot: Snapshot,
     millis_behind: Mapping[ShardKey, int],
     now: float,
 ) -> Observation:
     """Return a new observation; unchanged values keep the time from before."""
-    old = before or Observation(found, now)
-    rows = [row for page in found.shards.values() for row in page]
-    beats = {member.session: member.beat for member in found.alive}
+    old = before or Observation(snapshot, now)
+    rows = [row for page in snapshot.shards.values() for row in page]
+    beats = {member.session: member.beat for member in snapshot.alive}
     heartbeats = track_unchanged(old.heartbeats, beats, now)
     positions = track_unchanged(
         old.positions, {row.key: row.position for row in rows}, now
@@ -99,7 +99,7 @@ def observe(
         if _should_advance(row, millis_behind)
         and now - positions[row.key][1] >= STUCK_SECONDS
     )
-    return Observation(found, now, heartbeats, positions, owners, stuck)
+    return Observation(snapshot, now, heartbeats, positions, owners, stuck)
 
 
 def _should_advance(row: ShardRow, millis_behind: Mapping[ShardKey, int]) -> bool:
@@ -113,19 +113,19 @@ class HeartbeatObserver:
         self._app = app
         self._beats: dict[str, tuple[int, float]] = {}
 
-    async def watch(self, store: StateStore, found: Snapshot) -> dict[str, float]:
+    async def watch(self, store: StateStore, snapshot: Snapshot) -> dict[str, float]:
         """Return each heartbeat's age in seconds, by session.
 
         Polls until every heartbeat has changed, or is overdue.
         """
-        first = {member.session: member.beat for member in found.alive}
-        limit = max((stall_limit_seconds(m) for m in found.alive), default=0.0)
-        ages = self._record(found.alive)
+        first = {member.session: member.beat for member in snapshot.alive}
+        limit = max((stall_limit_seconds(m) for m in snapshot.alive), default=0.0)
+        ages = self._record(snapshot.alive)
         deadline = time.monotonic() + limit + POLL_SECONDS
         waiting = set(first)
         while waiting and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS)
-            members = await snapshot.read_members(store, self._app)
+            members = await read_members(store, self._app)
             ages |= self._record(members)
             waiting -= {m.session for m in members if m.dead}
             waiting -= {m.session for m in members if m.beat != first.get(m.session)}

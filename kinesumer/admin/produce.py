@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     class Target(Protocol):
         """A stream to put records into."""
 
-        async def list_shards(self) -> Sequence[Shard]: ...
-        async def put_records(
-            self, records: Sequence[Entry]
-        ) -> Sequence[PutResult]: ...
+        async def list_shards(self) -> Sequence[Shard]:
+            """Return the shards."""
+
+        async def put_records(self, records: Sequence[Entry]) -> Sequence[PutResult]:
+            """Put records; return a result for each."""
 
 
 LINGER_SECONDS = 0.1
@@ -159,8 +160,8 @@ def _field(data: bytes, name: str) -> str:
         raise ValueError(f"no key: the data isn't valid JSON ({error})") from None
     if not isinstance(value, dict) or name not in value:
         raise ValueError(f"no key: the data has no field {name}")
-    found = value[name]
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    field = value[name]
+    return field if isinstance(field, str) else msgspec.json.encode(field).decode()
 
 
 _decode = msgspec.json.Decoder(RecordLine).decode

@@ -121,8 +121,8 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
     await context.write(writes.create_group(app, context.new_id()))
     with report_partial_failure(advice):
         await context.write(admin_writes.begin_reset(app))
-        found = await read_inventory(context)
-    living = [p for p in map(rows.read_liveness, found.members) if not p.dead]
+        inventory = await read_inventory(context)
+    living = [p for p in map(rows.read_liveness, inventory.members) if not p.dead]
     if living:
         await context.write(admin_writes.give_up_reset(app))
         names = escape_unprintable(", ".join(pulse.client_id for pulse in living))
@@ -132,23 +132,23 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
             "stop them, then run it again",
         )
     with report_partial_failure(advice):
-        await _delete_all(context, found, with_go=with_go)
-    return found
+        await _delete_all(context, inventory, with_go=with_go)
+    return inventory
 
 
 async def _delete_all(
-    context: ClientContext, found: Inventory, *, with_go: bool
+    context: ClientContext, inventory: Inventory, *, with_go: bool
 ) -> None:
-    for stream in found.streams:
+    for stream in inventory.streams:
         await _delete(context, stream.go if with_go else ())
         await _delete(context, stream.shards)
     own = rows.group_key(context.app)
-    await _delete(context, (row for row in found.group if row["sk"] != own.sk))
-    await _delete(context, found.members)
-    await _delete(context, found.leader)
+    await _delete(context, (row for row in inventory.group if row["sk"] != own.sk))
+    await _delete(context, inventory.members)
+    await _delete(context, inventory.leader)
     await context.write(admin_writes.delete(own))
 
 
-async def _delete(context: ClientContext, found: Iterable[Row]) -> None:
-    keys = [Key(str(row["pk"]), str(row["sk"])) for row in found]
+async def _delete(context: ClientContext, deleted: Iterable[Row]) -> None:
+    keys = [Key(str(row["pk"]), str(row["sk"])) for row in deleted]
     await write_all(context, [admin_writes.delete(key) for key in keys])

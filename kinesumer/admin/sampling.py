@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kinesumer.admin.lag_trend import (
     ArrivalSample,
@@ -14,6 +14,7 @@ from kinesumer.admin.lag_trend import (
     page_millis_behind,
     sample_page,
 )
+from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -24,13 +25,20 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.wire.aggregation import open_records
 
 if TYPE_CHECKING:
-    from kinesumer.admin.shard_reads import PacedReader, ServiceClock
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from kinesumer.admin.connect import Roles
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.records import Record
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
+
+T = TypeVar("T")
 
 SAMPLE_BYTES = 256 * 1024
 """The size of one sample: a small part of the 2 MB/s that a shard's readers share."""
@@ -135,6 +143,44 @@ class ShardSampler:
             return LagSample(time.monotonic(), None, after, problem=str(error))
         records = estimate_records(read, more.millis_behind, samples)
         return LagSample(at, millis, after, records)
+
+
+class Samples(NamedTuple, Generic[T]):
+    """Measurements of the shards of several streams."""
+
+    values: dict[ShardKey, T]
+    problems: dict[str, str]
+    """Why a stream couldn't be read, by its ARN."""
+    retention_hours: dict[str, int]
+    """How long a stream keeps records, by its ARN."""
+
+
+async def sample_shards(
+    clients: ClientFactory,
+    shards: Mapping[str, Sequence[ShardRow]],
+    roles: Roles,
+    measure: Callable[[ShardSampler, ShardRow], Coroutine[Any, Any, T]],
+) -> Samples[T]:
+    """Measure every shard that hasn't ended.
+
+    A stream that can't be read is listed in the problems.
+    """
+    reader = PacedReader()
+    samples = Samples[T]({}, {}, {})
+
+    async def sample_stream(arn: str, source: KinesisSource) -> None:
+        info = await source.describe()
+        samples.retention_hours[arn] = info.retention_hours
+        clock = ServiceClock(info.now)
+        rows = [row for row in shards[arn] if not row.ended]
+        values = await gather_or_cancel(
+            measure(ShardSampler(reader, source, row.key, clock), row) for row in rows
+        )
+        samples.values.update({r.key: v for r, v in zip(rows, values, strict=True)})
+
+    errors = await for_each_stream(clients, shards, sample_stream, roles)
+    samples.problems.update({arn: str(error) for arn, error in errors.items()})
+    return samples
 
 
 class Presence(Enum):

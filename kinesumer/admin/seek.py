@@ -139,16 +139,16 @@ async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
     Shards that ended meanwhile remain ended, and aren't returned, if the plan reopens
     none. It is safe to repeat a seek after a crash.
     """
-    found, has_ended = await _seek_all(context, planned)
+    seeked, has_ended = await _seek_all(context, planned)
     while has_ended and planned.reopens:
         # Its children, which the plan doesn't contain, may be read already.
         planned = await _plan_stream(
             context, planned.stream, planned.to, reopens=planned.reopens
         )
-        found, has_ended = await _seek_all(context, planned)
+        seeked, has_ended = await _seek_all(context, planned)
     await _open_children(context, planned.stream_arn)
     await notify(context)
-    return found
+    return seeked
 
 
 async def conflicting_seeks(

@@ -146,12 +146,12 @@ def _first_covering(
             yield row.key, current[0][0]
 
 
-async def take(store: StateStore, app: str) -> Snapshot:
+async def read_snapshot(store: StateStore, app: str) -> Snapshot:
     """Read everything that an app has stored."""
     corrupt: list[str] = []
 
-    def parse(read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
-        values, failures = rows.parse_rows(read, found)
+    def parse(read: Callable[[Row], T], result: Iterable[Row]) -> list[T]:
+        values, failures = rows.parse_rows(read, result)
         corrupt.extend(str(error) for _, error in failures)
         return values
 
@@ -184,15 +184,17 @@ async def take(store: StateStore, app: str) -> Snapshot:
     )
 
 
-async def take_known(store: StateStore, app: str, table: str | None = None) -> Snapshot:
+async def read_known_snapshot(
+    store: StateStore, app: str, table: str | None = None
+) -> Snapshot:
     """Read everything that an app has stored.
 
     Raises KinesumerError if nothing is stored.
     """
-    found = await take(store, app)
-    if not (found.members or found.streams or found.corrupt):
+    snapshot = await read_snapshot(store, app)
+    if not (snapshot.members or snapshot.streams or snapshot.corrupt):
         raise unknown_app(app, table)
-    return found
+    return snapshot
 
 
 def unknown_app(app: str, table: str | None = None) -> KinesumerError:

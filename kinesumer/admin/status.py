@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import Lags, read_lags
 from kinesumer.admin.observation import HeartbeatObserver, stall_limit_seconds
+from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.wire import rows as wire
@@ -46,19 +46,19 @@ class StatusQuery:
 
         Raises KinesumerError.
         """
-        found = await snapshot.take_known(store, self.app, self.table)
-        shards = found.shards if self._lag else {}
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        shards = snapshot.shards if self._lag else {}
         ages, lags = await asyncio.gather(
-            self._heartbeats.watch(store, found),
+            self._heartbeats.watch(store, snapshot),
             read_lags(clients, shards, self._roles),
         )
-        return report(self.app, self.table, found, lags, ages)
+        return report(self.app, self.table, snapshot, lags, ages)
 
 
 def report(
     app: str,
     table: str,
-    found: Snapshot,
+    snapshot: Snapshot,
     lags: Lags,
     heartbeat_ages: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -67,19 +67,19 @@ def report(
     ``heartbeat_ages`` holds, by session, for how many seconds a heartbeat was seen
     unchanged.
     """
-    streams = [_stream(stream, found, lags) for stream in found.streams]
-    members = [_member(member, found, heartbeat_ages) for member in found.alive]
+    streams = [_stream(stream, snapshot, lags) for stream in snapshot.streams]
+    members = [_member(member, snapshot, heartbeat_ages) for member in snapshot.alive]
     return {
         "version": VERSION,
         "app": app,
         "table": table,
-        "leader": found.leader_id,
-        **_pause(found.group),
+        "leader": snapshot.leader_id,
+        **_pause(snapshot.group),
         "members": members,
         "streams": streams,
         "problems": [
-            *found.corrupt,
-            *_group_problems(found),
+            *snapshot.corrupt,
+            *_group_problems(snapshot),
             *(
                 f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
                 f"{member['heartbeat_unchanged_seconds']:.1f} s"
@@ -96,13 +96,15 @@ def report(
     }
 
 
-def _group_problems(found: Snapshot) -> list[str]:
+def _group_problems(snapshot: Snapshot) -> list[str]:
     # A Spark query has the group for itself and needs no leader.
-    has_clients = any(member.kind == CLIENT for member in found.alive)
-    all_drained = bool(found.alive) and all(member.drained for member in found.alive)
+    has_clients = any(member.kind == CLIENT for member in snapshot.alive)
+    all_drained = bool(snapshot.alive) and all(
+        member.drained for member in snapshot.alive
+    )
     return [
-        *([RESETTING] if found.resetting else []),
-        *(["no client leads"] if has_clients and not found.leader_id else []),
+        *([RESETTING] if snapshot.resetting else []),
+        *(["no client leads"] if has_clients and not snapshot.leader_id else []),
         *(["all clients are drained: no client may consume"] if all_drained else []),
     ]
 
@@ -114,7 +116,7 @@ def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
 
 
 def _member(
-    member: MemberRow, found: Snapshot, heartbeat_ages: Mapping[str, float]
+    member: MemberRow, snapshot: Snapshot, heartbeat_ages: Mapping[str, float]
 ) -> dict[str, Any]:
     age = heartbeat_ages.get(member.session)
     return {
@@ -122,7 +124,7 @@ def _member(
         "kind": member.kind,
         "session": member.session,
         "index": member.index,
-        "leader": member.client_id == found.leader_id,
+        "leader": member.client_id == snapshot.leader_id,
         "state": member.state,
         "drained": member.drained,
         "heartbeat": member.beat,
@@ -133,7 +135,7 @@ def _member(
         "label": member.label,
         "streams": sorted(member.streams),
         "range": _range(member.range),
-        "shards": found.owned[member.session],
+        "shards": snapshot.owned[member.session],
     }
 
 
@@ -150,8 +152,8 @@ def _range(range_: Range | None) -> list[dict[str, str]] | None:
     ]
 
 
-def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
-    shards = [_shard(row, found, lags) for row in found.shards[stream.arn]]
+def _stream(stream: StreamRow, snapshot: Snapshot, lags: Lags) -> dict[str, Any]:
+    shards = [_shard(row, snapshot, lags) for row in snapshot.shards[stream.arn]]
     millis = [shard["millis_behind_latest"] for shard in shards]
     return {
         "stream_arn": stream.arn,
@@ -168,18 +170,18 @@ def _stream(stream: StreamRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
     }
 
 
-def _shard(row: ShardRow, found: Snapshot, lags: Lags) -> dict[str, Any]:
-    position, pause = row.position, found.pause(row)
+def _shard(row: ShardRow, snapshot: Snapshot, lags: Lags) -> dict[str, Any]:
+    position, pause = row.position, snapshot.pause(row)
     return {
         "shard_id": row.key.shard_id,
         "first_hash": wire.hash_text(row.first_hash),
         "last_hash": wire.hash_text(row.last_hash),
         "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
-        "state": found.state(row),
+        "state": snapshot.state(row),
         "paused": pause.scope if pause else None,
         "pause_reason": pause.reason if pause else None,
         "owner": row.owner_id or None,
-        "planned_owner": found.planned.get(row.key),
+        "planned_owner": snapshot.planned.get(row.key),
         "epoch": row.epoch,
         "sequence_number": position.sequence_number if position else None,
         "sub_sequence_number": position.sub_sequence_number if position else None,

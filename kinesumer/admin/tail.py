@@ -55,14 +55,14 @@ class ParentFirstOrder:
     def ready(self) -> list[tuple[Shard, Start]]:
         """Return each shard that may be read now, once, with its start."""
         known = {shard.shard_id for shard in self._starts}
-        found = [
+        ready = [
             (shard, start)
             for shard, start in self._starts.items()
             if shard.shard_id not in self._begun
             and self._ended.issuperset(known.intersection(shard.parents))
         ]
-        self._begun.update(shard.shard_id for shard, _ in found)
-        return found
+        self._begun.update(shard.shard_id for shard, _ in ready)
+        return ready
 
     def end(self, shard_id: str, children: Iterable[Shard]) -> None:
         """Record that a shard was read to its end, and its children."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.doctor.finding import Severity
 from kinesumer.admin.sampling import Presence, oldest_sequence_number, peek
 from kinesumer.admin.shard_reads import PacedReader, for_each_stream
+from kinesumer.admin.snapshot import read_known_snapshot, read_snapshot
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
 from kinesumer.errors import (
@@ -229,43 +229,43 @@ class Verification:
 
     async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Check all positions; return the report as JSON. Raises KinesumerError."""
-        found = await snapshot.take_known(store, self._app, self._table)
-        rows = {stream.arn: stream for stream in found.streams}
+        snapshot = await read_known_snapshot(store, self._app, self._table)
+        rows = {stream.arn: stream for stream in snapshot.streams}
 
         async def of_stream(arn: str, source: KinesisSource) -> None:
-            self._streams[arn] = await self._of_stream(rows[arn], found, source, store)
+            self._streams[arn] = await self._verify(rows[arn], snapshot, source, store)
 
         faults = await for_each_stream(clients, rows, of_stream, self._roles)
         for arn, error in faults.items():
             self._streams[arn] = _stream(arn, str(error), _severity(error))
         streams = [self._streams[arn] for arn in rows]
-        unreadable = [Severity.CRITICAL if found.corrupt else Severity.NOTE]
+        unreadable = [Severity.CRITICAL if snapshot.corrupt else Severity.NOTE]
         return {
             "version": VERSION,
             "app": self._app,
             "table": self._table,
             "worst": _name(max([_worst(each) for each in streams] + unreadable)),
             "streams": streams,
-            "problems": list(found.corrupt),
+            "problems": list(snapshot.corrupt),
         }
 
-    async def _of_stream(
+    async def _verify(
         self,
         stream: StreamRow,
-        found: Snapshot,
+        snapshot: Snapshot,
         source: KinesisSource,
         store: StateStore,
     ) -> dict[str, Any]:
         info = await source.describe()
         check_identity(stream, info)
-        rows = found.shards[stream.arn]
+        rows = snapshot.shards[stream.arn]
         listing = await source.list_shards()
         verdicts = await asyncio.gather(
             *(check_position(self._reader, source, row, listing, info) for row in rows)
         )
         shards = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
         problems = await self._lasting_contradictions(stream.arn, rows, listing, store)
-        return _stream(stream.arn, shards=shards, problems=problems)
+        return _stream(stream.arn, shards=shards, contradictions_=problems)
 
     async def _lasting_contradictions(
         self,
@@ -278,7 +278,7 @@ class Verification:
         if not problems:
             return []
         await asyncio.sleep(RECHECK_SECONDS)
-        later = (await snapshot.take(store, self._app)).shards.get(arn, [])
+        later = (await read_snapshot(store, self._app)).shards.get(arn, [])
         again = set(contradictions(later, listing))
         return [problem for problem in problems if problem in again]
 
@@ -293,7 +293,7 @@ def _stream(
     problem: str | None = None,
     severity: Severity = Severity.NOTE,
     shards: Sequence[dict[str, Any]] = (),
-    problems: Sequence[Contradiction] = (),
+    contradictions_: Sequence[Contradiction] = (),
 ) -> dict[str, Any]:
     return {
         "stream_arn": arn,
@@ -301,7 +301,8 @@ def _stream(
         "severity": _name(severity),
         "shards": list(shards),
         "contradictions": [
-            found._asdict() | {"severity": _name(found.severity)} for found in problems
+            each._asdict() | {"severity": _name(each.severity)}
+            for each in contradictions_
         ],
     }
 
@@ -319,8 +320,8 @@ def _shard(row: ShardRow, verdict: Verdict) -> dict[str, Any]:
 
 
 def _worst(stream: dict[str, Any]) -> Severity:
-    found = [stream, *stream["shards"], *stream["contradictions"]]
-    return max(Severity[each["severity"].upper()] for each in found)
+    items = [stream, *stream["shards"], *stream["contradictions"]]
+    return max(Severity[each["severity"].upper()] for each in items)
 
 
 def _name(severity: int) -> str:

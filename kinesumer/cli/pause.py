@@ -86,11 +86,11 @@ async def _pause(
 
 
 async def _resume(common: CommonOptions) -> tuple[PauseResult, Snapshot]:
-    from kinesumer.admin import snapshot
+    from kinesumer.admin.snapshot import read_snapshot
 
     async with common.operate() as (context, _):
         result = await pauses.resume(context, common.stream, common.shard)
-        return result, await snapshot.take(context.store, common.app)
+        return result, await read_snapshot(context.store, common.app)
 
 
 def _still_paused(result: PauseResult, snapshot: Snapshot) -> list[ShardRow]:

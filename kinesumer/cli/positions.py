@@ -121,12 +121,12 @@ def _mode(path: Path) -> int:
 
 
 async def _read(common: CommonOptions) -> Positions:
-    from kinesumer.admin import snapshot
+    from kinesumer.admin.snapshot import read_snapshot
     from kinesumer.migration.positions import of_group
     from kinesumer.wire.rows import timestamp_text
 
     async with common.connect() as (_, store):
-        rows = await snapshot.take(store, common.app)
+        rows = await read_snapshot(store, common.app)
     if rows.corrupt:
         raise KinesumerError("; ".join(rows.corrupt))
     if not rows.streams:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from kinesumer.admin import drain, seek, snapshot
+from kinesumer.admin import drain, seek
 from kinesumer.admin.arguments import (
     describe_count,
     describe_seek,
@@ -19,6 +19,7 @@ from kinesumer.admin.context import operator_context
 from kinesumer.admin.seek import SeekTarget, plan_seeks
 from kinesumer.admin.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
 from kinesumer.admin.shard_reads import PacedReader
+from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.admin.wait import still_held_in
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
@@ -105,25 +106,25 @@ class ActionHandler:
     async def _preview_seek(self, action: Seek) -> Preview:
         plans, reader = await self._plans(action), PacedReader(READ_INTERVAL_SECONDS)
         counts = await gather_or_cancel(count_seek(plan, reader) for plan in plans)
-        found = [
+        lines = [
             line
             for plan, count in zip(plans, counts, strict=True)
             for line in describe_seek(plan, count)
         ]
-        every = [count for each in counts for count in each.values()]
-        return Preview(found, describe_count(total(every)))
+        all_counts = [count for by_shard in counts for count in by_shard.values()]
+        return Preview(lines, describe_count(total(all_counts)))
 
     async def _lines(self, action: Pause | Resume | Drain | Undrain) -> list[str]:
         context = self._context
-        found = await snapshot.take(context.store, context.app)
+        snapshot = await read_snapshot(context.store, context.app)
         if isinstance(action, Drain | Undrain):
-            return _draining(action, found)
+            return _draining(action, snapshot)
         target, _, _ = await pauses.find_pause_target(
             context, action.stream, action.shard
         )
         if isinstance(action, Resume):
             return ["clients may read it again, unless another pause covers it"]
-        return _pausing(still_held_in(target)(found))
+        return _pausing(still_held_in(target)(snapshot))
 
     async def apply(self, action: Action) -> str:
         """Apply a change, and return its result in words. Raises KinesumerError."""
@@ -152,15 +153,15 @@ class ActionHandler:
         return await plan_seeks(self._context, self._clients, place, self._roles)
 
 
-def _draining(action: Drain | Undrain, found: Snapshot) -> list[str]:
-    members = {member.client_id: member for member in found.alive}
+def _draining(action: Drain | Undrain, snapshot: Snapshot) -> list[str]:
+    members = {member.client_id: member for member in snapshot.alive}
     if action.client not in members:
         raise ConfigurationError(
             f"no client {escape_unprintable(action.client)} is alive; reload the page"
         )
     if isinstance(action, Undrain):
         return ["the next plan assigns it a part of every stream again"]
-    count = found.owned[members[action.client].session]
+    count = snapshot.owned[members[action.client].session]
     return [
         f"its {shards_text(count)} move to the other clients",
         "it remains in the group without shards until it is undrained or restarted",

@@ -43,9 +43,9 @@ def _of_operators(arn: str, pairs: Pairs) -> Iterator[Event]:
     paused = [row for old, row in pairs if row.paused and not old.paused]
     resumed = [row for old, row in pairs if old.paused and not row.paused]
     seeked = [row for old, row in pairs if _went_back(old, row)]
-    for kind, found in (("paused", paused), ("resumed", resumed)):
-        if found:
-            yield _event(arn, kind, f"{_named(found)} {kind}")
+    for kind, changed in (("paused", paused), ("resumed", resumed)):
+        if changed:
+            yield _event(arn, kind, f"{_named(changed)} {kind}")
     if seeked:
         yield _event(arn, "sought", f"{_named(seeked)} seeked")
 
@@ -94,9 +94,9 @@ def _stuck(
     for row in rows:
         if row.key in after.stuck and row.key not in before.stuck:
             stuck[row.owner_id].append(row)
-    for owner, found in stuck.items():
+    for owner, shards in stuck.items():
         text = (
-            f"{_named(found)} stalled at {escape_unprintable(owner)}: behind, and no "
+            f"{_named(shards)} stalled at {escape_unprintable(owner)}: behind, and no "
             "progress for a minute"
         )
         yield _event(arn, "stalled", text, owner)

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 
-def build_bands(found: Snapshot, lags: Lags, rates: Mapping[str, float]) -> list[Band]:
+def build_bands(
+    snapshot: Snapshot, lags: Lags, rates: Mapping[str, float]
+) -> list[Band]:
     """Return the band of every stream, in the order of the stream rows."""
-    return [_band(stream, found, lags, rates) for stream in found.streams]
+    return [_band(stream, snapshot, lags, rates) for stream in snapshot.streams]
 
 
 def _band(
-    stream: StreamRow, found: Snapshot, lags: Lags, rates: Mapping[str, float]
+    stream: StreamRow, snapshot: Snapshot, lags: Lags, rates: Mapping[str, float]
 ) -> Band:
-    rows = found.shards[stream.arn]
+    rows = snapshot.shards[stream.arn]
     placed = assign_lanes(rows)
     behind = [lags.millis[row.key] for row in rows if row.key in lags.millis]
     return Band(
@@ -37,25 +39,25 @@ def _band(
         paused=stream.paused,
         pause_reason=stream.pause_reason,
         baseline=stream.baseline,
-        shards=[_shard(row, lane, found, lags) for row, lane in placed],
-        parts=_parts(stream.arn, found.alive),
-        states=dict(sorted(Counter(found.state(row) for row in rows).items())),
+        shards=[_shard(row, lane, snapshot, lags) for row, lane in placed],
+        parts=_parts(stream.arn, snapshot.alive),
+        states=dict(sorted(Counter(snapshot.state(row) for row in rows).items())),
         millis_behind=max(behind, default=None),
         records_per_second=rates.get(stream.arn),
         lag_problem=lags.problems.get(stream.arn),
     )
 
 
-def _shard(row: ShardRow, lane: int, found: Snapshot, lags: Lags) -> Shard:
-    pause = found.pause(row)
+def _shard(row: ShardRow, lane: int, snapshot: Snapshot, lags: Lags) -> Shard:
+    pause = snapshot.pause(row)
     return Shard(
         shard_id=row.key.shard_id,
         x=share(row.first_hash),
         width=share(row.last_hash - row.first_hash + 1),
         lane=lane,
-        state=found.state(row),
+        state=snapshot.state(row),
         owner=row.owner_id or None,
-        planned_owner=found.planned.get(row.key),
+        planned_owner=snapshot.planned.get(row.key),
         epoch=row.epoch,
         millis_behind=lags.millis.get(row.key),
         paused=pause.scope if pause else None,

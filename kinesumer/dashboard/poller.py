@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import Lags, read_lags
 from kinesumer.admin.observation import Observation, observe
-from kinesumer.admin.snapshot import Snapshot
+from kinesumer.admin.snapshot import Snapshot, read_snapshot
 from kinesumer.dashboard import events
 from kinesumer.dashboard.history import LagHistory
 from kinesumer.dashboard.throughput import Throughput
@@ -57,7 +56,7 @@ class FleetSource(Protocol):
         """Return all rows. Raises KinesumerError."""
         ...
 
-    async def measure(self, found: Snapshot) -> StreamMeasurements:
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
         """Measure lags and rates; the lags list the streams that can't be read."""
         ...
 
@@ -81,24 +80,24 @@ class StoreFleetSource:
 
     async def read(self) -> Snapshot:
         """Return all rows. Raises KinesumerError."""
-        return await snapshot.take(self._store, self._app)
+        return await read_snapshot(self._store, self._app)
 
-    async def measure(self, found: Snapshot) -> StreamMeasurements:
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
         """Measure lags and rates; the lags list the streams that can't be read."""
         lags, _ = await asyncio.gather(
-            read_lags(self._clients, found.shards, self._roles),
-            self._measure_rates(found),
+            read_lags(self._clients, snapshot.shards, self._roles),
+            self._measure_rates(snapshot),
         )
         return StreamMeasurements(lags, self._rates)
 
-    async def _measure_rates(self, found: Snapshot) -> None:
+    async def _measure_rates(self, snapshot: Snapshot) -> None:
         now = self._clock.now()
         if now - self._counted_at < COUNTING_SECONDS:
             return
         self._counted_at = now
         positions = {
             row.key: row.position
-            for page in found.shards.values()
+            for page in snapshot.shards.values()
             for row in page
             if row.position is not None
         }
@@ -201,45 +200,45 @@ class Poller:
             self._measuring = None
 
     def _interval_seconds(self) -> float:
-        found = self._observation.snapshot if self._observation else NO_ROWS
-        shards = sum(len(page) for page in found.shards.values())
+        snapshot = self._observation.snapshot if self._observation else NO_ROWS
+        shards = sum(len(page) for page in snapshot.shards.values())
         return max(MIN_INTERVAL_SECONDS, shards / SHARDS_PER_SECOND)
 
     async def _poll(self) -> bytes:
         error_text = None
         try:
-            found = await self._fleet.read()
+            snapshot = await self._fleet.read()
         except KinesumerError as error:
             error_text = escape_unprintable(str(error))
         else:
-            await self._measure(found)
-            self._observe(found)
+            await self._measure(snapshot)
+            self._observe(snapshot)
         return self._encode_state(error_text)
 
-    async def _measure(self, found: Snapshot) -> None:
+    async def _measure(self, snapshot: Snapshot) -> None:
         """Adopt finished measurements; measuring many shards may take several polls."""
         if self._measuring is None:
-            self._measuring = asyncio.create_task(self._fleet.measure(found))
+            self._measuring = asyncio.create_task(self._fleet.measure(snapshot))
         await asyncio.wait({self._measuring}, timeout=MEASURING_SECONDS)
         if self._measuring.done():
             self._measured = self._measuring.result()
             self._measuring = None
-            lags = self._stream_lags(found)
+            lags = self._stream_lags(snapshot)
             self._history.add(self._clock.wall(), lags, self._measured.rates)
 
-    def _stream_lags(self, found: Snapshot) -> dict[str, float]:
+    def _stream_lags(self, snapshot: Snapshot) -> dict[str, float]:
         millis = self._measured.lags.millis
         return {
             arn: max(known)
-            for arn, page in found.shards.items()
+            for arn, page in snapshot.shards.items()
             if (known := [millis[row.key] for row in page if row.key in millis])
         }
 
-    def _observe(self, found: Snapshot) -> None:
+    def _observe(self, snapshot: Snapshot) -> None:
         before = self._observation
         lags = self._measured.lags.millis
-        self._observation = observe(before, found, lags, self._clock.now())
-        ids = {member.client_id for member in found.alive}
+        self._observation = observe(before, snapshot, lags, self._clock.now())
+        ids = {member.client_id for member in snapshot.alive}
         self._slots = assign_slots(self._slots, ids)
         for event in events.find_events(before, self._observation) if before else ():
             self._event_count += 1

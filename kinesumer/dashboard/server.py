@@ -78,11 +78,11 @@ class File(NamedTuple):
 
 def page_files() -> dict[str, File]:
     """Return the files of the page by name, read from the package."""
-    found = {}
+    files = {}
     for file in resources.files("kinesumer.dashboard").joinpath("static").iterdir():
         suffix = file.name[file.name.rindex(".") :]
-        found[file.name] = File(file.read_bytes(), TYPES[suffix])
-    return found
+        files[file.name] = File(file.read_bytes(), TYPES[suffix])
+    return files
 
 
 class Server:

@@ -49,10 +49,10 @@ class ViewInput(NamedTuple):
 
 def build_state(info: DashboardInfo, view: ViewInput) -> State:
     """Return the page's model."""
-    found = view.observation.snapshot
-    streams = build_bands(found, view.lags, view.rates)
-    ages = {m.session: view.observation.age(m.session) for m in found.alive}
-    status = report(info.app, info.table, found, view.lags, ages)
+    snapshot = view.observation.snapshot
+    streams = build_bands(snapshot, view.lags, view.rates)
+    ages = {m.session: view.observation.age(m.session) for m in snapshot.alive}
+    status = report(info.app, info.table, snapshot, view.lags, ages)
     lags = _session_lags(view)
     return State(
         app=info.app,
@@ -61,13 +61,13 @@ def build_state(info: DashboardInfo, view: ViewInput) -> State:
         at=view.at,
         every_seconds=view.every_seconds,
         control=info.control,
-        leader=found.leader_id,
-        paused=found.group is not None and found.group.paused,
-        pause_reason=found.group.pause_reason if found.group else "",
+        leader=snapshot.leader_id,
+        paused=snapshot.group is not None and snapshot.group.paused,
+        pause_reason=snapshot.group.pause_reason if snapshot.group else "",
         problems=status["problems"],
         trouble=view.trouble,
         totals=_totals(streams, view),
-        members=[_member(member, view, lags) for member in found.alive],
+        members=[_member(member, view, lags) for member in snapshot.alive],
         streams=streams,
         events=list(view.events),
         history=view.history,

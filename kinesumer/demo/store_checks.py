@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin import snapshot
+from kinesumer.admin.snapshot import Snapshot, read_snapshot
 from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
-    from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore
@@ -18,7 +17,7 @@ class StoreChecker:
     """Reads snapshots, and keeps the latest one, the parents, and all regressions."""
 
     def __init__(self, store: StateStore, app: str) -> None:
-        self.latest = snapshot.Snapshot([], None, [], {})
+        self.latest = Snapshot([], None, [], {})
         self.parents: dict[ShardKey, frozenset[str]] = {}
         self.regressions: list[str] = []
         self.shards_of_killed: dict[str, set[ShardKey]] = {}
@@ -28,7 +27,7 @@ class StoreChecker:
 
     async def check(self) -> Snapshot:
         """Read all rows, and compare them with the previous ones."""
-        latest = await snapshot.take(self._store, self._app)
+        latest = await read_snapshot(self._store, self._app)
         for shards in latest.shards.values():
             for row in shards:
                 self._compare(row)

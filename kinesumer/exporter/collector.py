@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.lag import read_lags
 from kinesumer.admin.observation import observe, track_unchanged
+from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.errors import KinesumerError, TransientError
 from kinesumer.exporter.metrics import AppMetrics, AppReading, build_metrics
 
@@ -64,14 +64,14 @@ class AppReader:
 
     async def _read(self, clients: ClientFactory, store: StateStore) -> AppReading:
         began = self._clock.now()
-        found = await snapshot.take(store, self._app)
+        snapshot = await read_snapshot(store, self._app)
         now = self._clock.now()
         lags = None
         if self._lag:
-            lags = await read_lags(clients, found.shards, self._roles)
-        self._before = observe(self._before, found, lags.millis if lags else {}, now)
+            lags = await read_lags(clients, snapshot.shards, self._roles)
+        self._before = observe(self._before, snapshot, lags.millis if lags else {}, now)
         unconsumed = {
-            key: True for arn in found.shards for key in found.unconsumed(arn)
+            key: True for arn in snapshot.shards for key in snapshot.unconsumed(arn)
         }
         self._unconsumed = track_unchanged(self._unconsumed, unconsumed, now)
         since = {key: first for key, (_, first) in self._unconsumed.items()}

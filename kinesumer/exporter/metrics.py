@@ -168,24 +168,24 @@ def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
 
 def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
     observed = reading.observation
-    found = observed.snapshot
+    snapshot = observed.snapshot
     metrics.gauge("read_duration_seconds", reading.seconds, app)
     metrics.gauge("read_timestamp_seconds", reading.at, app)
-    metrics.gauge("unreadable_rows", len(found.corrupt), app)
-    if all(member.kind == CLIENT for member in found.alive):
-        metrics.gauge("leader_present", found.leader_id is not None, app)
+    metrics.gauge("unreadable_rows", len(snapshot.corrupt), app)
+    if all(member.kind == CLIENT for member in snapshot.alive):
+        metrics.gauge("leader_present", snapshot.leader_id is not None, app)
     states: Counter[str] = Counter()
-    for member in found.alive:
+    for member in snapshot.alive:
         state = observed.states(member)[0]
         # A newer version of the library may store states unknown to this one.
         states[state if state in MEMBER_STATES else "degraded"] += 1
         age = observed.age(member.session)
         metrics.gauge("heartbeat_age_seconds", age, app, member.client_id)
-        owned = found.owned[member.session]
+        owned = snapshot.owned[member.session]
         metrics.gauge("member_shards", owned, app, member.client_id)
     for name in MEMBER_STATES:
         metrics.gauge("members", states[name], app, name)
-    for stream in found.streams:
+    for stream in snapshot.streams:
         _add_stream(metrics, app, stream, reading)
 
 
@@ -193,15 +193,15 @@ def _add_stream(
     metrics: MetricSet, app: str, stream: StreamRow, reading: AppReading
 ) -> None:
     observed = reading.observation
-    found = observed.snapshot
-    rows = found.shards[stream.arn]
+    snapshot = observed.snapshot
+    rows = snapshot.shards[stream.arn]
     # The ARN was read from a row, so it may be malformed.
     region, account = [*stream.arn.split(":")[3:5], "", ""][:2]
     labels = app, stream_name(stream.arn), region, account
-    states = Counter(found.state(row) for row in rows)
+    states = Counter(snapshot.state(row) for row in rows)
     for name in SHARD_STATES:
         metrics.gauge("shards", states[name], *labels, name)
-    paused = sum(not row.ended and found.pause(row) is not None for row in rows)
+    paused = sum(not row.ended and snapshot.pause(row) is not None for row in rows)
     metrics.gauge("paused_shards", paused, *labels)
     unconsumed = reading.unconsumed_since
     since = [unconsumed[row.key] for row in rows if row.key in unconsumed]

@@ -23,14 +23,14 @@ CHECK = "hash space"
 
 def holes(parts: Iterable[Part]) -> list[Part]:
     """Return the ranges that no part covers, in order."""
-    found, following = [], 0
+    holes_, following = [], 0
     for first, last in sorted(parts):
         if first > following:
-            found.append((following, first - 1))
+            holes_.append((following, first - 1))
         following = max(following, last + 1)
     if following < HASH_KEYS:
-        found.append((following, HASH_KEYS - 1))
-    return found
+        holes_.append((following, HASH_KEYS - 1))
+    return holes_
 
 
 def uncovered_hash_keys(seen: AppObservation) -> Iterator[Finding]:
@@ -66,8 +66,8 @@ def _without_row(arn: str, seen: AppObservation) -> Iterator[Finding]:
         )
 
 
-def _rows(arn: str, found: Snapshot) -> list[Part]:
-    page = found.shards.get(arn, [])
+def _rows(arn: str, snapshot: Snapshot) -> list[Part]:
+    page = snapshot.shards.get(arn, [])
     return [(row.first_hash, row.last_hash) for row in page if not row.ended]
 
 
@@ -100,9 +100,9 @@ def _overlaps(parts: list[Part]) -> list[int]:
     return [b for (_, a), (b, _) in pairwise(sorted(parts)) if b <= a]
 
 
-def _planned(arn: str, found: Snapshot) -> list[Part] | None:
+def _planned(arn: str, snapshot: Snapshot) -> list[Part] | None:
     """Return the planned ranges of a stream; None while a client waits for a plan."""
-    members = [m for m in found.alive if arn in m.streams]
+    members = [m for m in snapshot.alive if arn in m.streams]
     assignable = [m for m in members if not m.drained and m.state == "up"]
     if not assignable or any(member.range is None for member in assignable):
         return None

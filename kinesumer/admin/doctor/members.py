@@ -119,16 +119,16 @@ def _of(member: MemberRow, ages: Mapping[str, float]) -> Iterator[Finding]:
 
 def operator_pauses(seen: AppObservation) -> Iterator[Finding]:
     """Yield the pauses of operators, during which lags grow."""
-    found = seen.second
+    snapshot = seen.second
     advice = "kinesumer resume, before retention runs out"
-    if found.group is not None and found.group.paused:
-        text = f"all streams are paused{_reason(found.group.pause_reason)}"
+    if snapshot.group is not None and snapshot.group.paused:
+        text = f"all streams are paused{_reason(snapshot.group.pause_reason)}"
         yield Finding(CHECK, Severity.NOTE, f"app {seen.app}", text, advice)
-    for stream in found.streams:
+    for stream in snapshot.streams:
         if stream.paused:
             text = f"is paused{_reason(stream.pause_reason)}"
             yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
-        rows = [r for r in found.shards[stream.arn] if r.paused and not r.ended]
+        rows = [r for r in snapshot.shards[stream.arn] if r.paused and not r.ended]
         if rows:
             names = abbreviate(row.key.shard_id for row in rows)
             text = f"paused: {names}{_reason(rows[0].pause_reason)}"

@@ -92,19 +92,19 @@ class StreamObserver:
         self._reader = PacedReader(READ_INTERVAL_SECONDS)
         self.failed: list[Probe] = []
 
-    async def sample_lags(self, found: Snapshot) -> dict[str, LagSamples]:
+    async def sample_lags(self, snapshot: Snapshot) -> dict[str, LagSamples]:
         """Return how far the rows' positions are behind, by stream."""
         lags: dict[str, LagSamples] = {}
 
         async def sample_stream(arn: str, source: KinesisSource) -> None:
             clock = ServiceClock((await source.describe()).now)
-            lags[arn] = await self._lags(arn, source, found, clock)
+            lags[arn] = await self._lags(arn, source, snapshot, clock)
 
-        await self._for_each_stream(found, sample_stream)
+        await self._for_each_stream(snapshot, sample_stream)
         return lags
 
     async def observe(
-        self, found: Snapshot, before: Mapping[str, LagSamples]
+        self, snapshot: Snapshot, before: Mapping[str, LagSamples]
     ) -> dict[str, StreamObservation]:
         """Sample the lags again, and read the listing, positions and arrivals."""
         streams: dict[str, StreamObservation] = {}
@@ -113,8 +113,8 @@ class StreamObserver:
             info = await source.describe()
             listing = await source.list_shards()
             clock = ServiceClock(info.now)
-            lags = await self._lags(arn, source, found, clock)
-            rows = [row for row in found.shards[arn] if not row.ended]
+            lags = await self._lags(arn, source, snapshot, clock)
+            rows = [row for row in snapshot.shards[arn] if not row.ended]
             verdicts = await asyncio.gather(
                 *(
                     verify.check_position(self._reader, source, row, listing, info)
@@ -140,18 +140,20 @@ class StreamObserver:
                 {key.shard_id: n for key, n in throttled if key.stream_arn == arn},
             )
 
-        await self._for_each_stream(found, observe_stream)
+        await self._for_each_stream(snapshot, observe_stream)
         return streams
 
-    async def _for_each_stream(self, found: Snapshot, work: Work) -> None:
-        arns = [stream.arn for stream in found.streams if stream.arn in self._readable]
+    async def _for_each_stream(self, snapshot: Snapshot, work: Work) -> None:
+        arns = [
+            stream.arn for stream in snapshot.streams if stream.arn in self._readable
+        ]
         errors = await for_each_stream(self._clients, arns, work, self._roles)
         self.failed += [Probe("kinesis", arn, error) for arn, error in errors.items()]
 
     async def _lags(
-        self, arn: str, source: KinesisSource, found: Snapshot, clock: ServiceClock
+        self, arn: str, source: KinesisSource, snapshot: Snapshot, clock: ServiceClock
     ) -> LagSamples:
-        rows = [row for row in found.shards[arn] if not row.ended]
+        rows = [row for row in snapshot.shards[arn] if not row.ended]
         samples = await asyncio.gather(
             *(
                 ShardSampler(self._reader, source, row.key, clock).lag(row)

@@ -178,8 +178,8 @@ def _waiting(
         )
 
 
-def _ended(arn: str, found: Snapshot) -> dict[str, bool]:
-    return {row.key.shard_id: row.ended for row in found.shards.get(arn, [])}
+def _ended(arn: str, snapshot: Snapshot) -> dict[str, bool]:
+    return {row.key.shard_id: row.ended for row in snapshot.shards.get(arn, [])}
 
 
 def _can_start(row: ShardRow, ended: dict[str, bool]) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.doctor import (
     capacity,
     clock_skew,
@@ -20,6 +19,7 @@ from kinesumer.admin.doctor import (
 from kinesumer.admin.doctor.observation import AppObservation, StreamObserver
 from kinesumer.admin.doctor.permission_probe import ProbeLog, probe_stream, probe_table
 from kinesumer.admin.observation import HeartbeatObserver
+from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import live_go_clients
@@ -169,7 +169,7 @@ async def _observe(
 ) -> AppObservation:
     """Observe an app and its streams twice."""
     began = time.monotonic()
-    first = await snapshot.take_known(store, app, options.table)
+    first = await read_known_snapshot(store, app, options.table)
     arns = [stream.arn for stream in first.streams]
     named = list(dict.fromkeys([*arns, *options.streams]))
     parse_rows = await _probe_streams(clients, options, named, probes)
@@ -178,7 +178,7 @@ async def _observe(
     heartbeats = HeartbeatObserver(app)
     await heartbeats.watch(store, first)
     await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
-    second = await snapshot.take_known(store, app, options.table)
+    second = await read_known_snapshot(store, app, options.table)
     seconds = time.monotonic() - began
     ages = await heartbeats.watch(store, second)
     observed = await streams.observe(second, lags)

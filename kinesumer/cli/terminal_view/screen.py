@@ -13,8 +13,8 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.lag import Lags
+from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.cli.terminal_view.drawing import Frame, draw
 from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
 from kinesumer.dashboard.model import State
@@ -51,7 +51,7 @@ async def watch(common: CommonOptions, roles: Roles) -> None:
     """
     app, table = common.app, common.table
     async with common.connect() as (clients, store):
-        await snapshot.take_known(store, app, table)
+        await read_known_snapshot(store, app, table)
         clock = SystemClock()
         fleet_type = StoreFleetSource if common.lag else StoredRowsOnly
         fleet = fleet_type(app, clients, store, clock, roles)

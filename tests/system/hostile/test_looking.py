@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.admin.distribution import report as distribution
 from kinesumer.admin.doctor import runner
 from kinesumer.admin.doctor.observation import AppObservation as Examined
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.observation import observe
-from kinesumer.admin.snapshot import Snapshot
+from kinesumer.admin.snapshot import Snapshot, read_snapshot
 from kinesumer.admin.status import report
 from kinesumer.dashboard.events import find_events
 from kinesumer.dashboard.layout import assign_lanes
@@ -61,10 +60,10 @@ async def looked_at(world: World, seed: int) -> None:
     await world.until(lambda: sum(len(c.held) for c in clients) == 5)
     for client in clients:
         client.kill()
-    before = await snapshot.take(world.table, APP)
+    before = await read_snapshot(world.table, APP)
     for _ in range(chance.choice([1, 3, 10, 30])):
         meddle(world, chance) if chance.random() < 0.8 else misplace(world, chance)
-    after = await snapshot.take(world.table, APP)
+    after = await read_snapshot(world.table, APP)
     look(before, after)
     look(after, before)
     look(after, after)

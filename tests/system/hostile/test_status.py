@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.lag import Lags
-from kinesumer.admin.snapshot import Snapshot
+from kinesumer.admin.snapshot import Snapshot, read_snapshot
 from kinesumer.admin.status import report
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
@@ -28,7 +27,7 @@ __all__ = ["aws", "environment", "run"]
 
 async def told(world: World) -> dict[str, Any]:
     """Return what status tells, as it comes out of JSON."""
-    found = await snapshot.take(world.table, APP)
+    found = await read_snapshot(world.table, APP)
     told: dict[str, Any] = json.loads(
         json.dumps(report(APP, "table", found, Lags({}, {}), {}))
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin import snapshot
 from kinesumer.admin.lag import Lags
+from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.admin.status import report
 from kinesumer.coordination import pauses
 from kinesumer.errors import (
@@ -39,7 +39,7 @@ def row(world: World, shard_id: str = P) -> ShardRow:
 
 
 async def status(world: World) -> dict[str, Any]:
-    found = await snapshot.take(world.table, APP)
+    found = await read_snapshot(world.table, APP)
     return report(APP, "table-1", found, Lags({}, {}), {})
 
 
