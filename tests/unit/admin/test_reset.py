@@ -239,7 +239,9 @@ async def test_a_reset_that_was_interrupted_is_finished_by_the_next(
     await world.until(lambda: any(w.delete for w in store.sent))
     resets.cancel()
     assert left(world)
-    with pytest.raises(GroupBusyError, match="if it was interrupted, run it again"):
+    with pytest.raises(
+        GroupBusyError, match="if that command was interrupted, run it again"
+    ):
         await check_group(world.context("c2"), None)
     await reset.require_idle(context, with_go=False)
     await reset.reset(context, with_go=False)
