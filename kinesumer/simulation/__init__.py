@@ -1,1 +1,1 @@
-"""A group of clients in virtual time, with faults."""
+"""Simulate a group of clients in virtual time, with faults."""

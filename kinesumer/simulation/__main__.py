@@ -46,31 +46,31 @@ NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM)]
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
 @click.option(
     "--faults",
-    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [what the scenario says]",
+    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [by the shape]",
 )
 @click.option(
     "--replay",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Repeat the run in this file, and show its events.",
+    help="Repeat the run in this file and show its events.",
 )
-@click.option("--count", default=1, show_default=True, help="How many seeds.")
+@click.option("--count", default=1, show_default=True, help="Number of seeds.")
 @click.option(
     "--shape",
     "scenario",
     default="plain",
     show_default=True,
     type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
-    help="What else the group is like; each: all in turns; drawn: from the seed.",
+    help="Kind of group. each: all in turns. drawn: from the seed.",
 )
 @click.option(
     "--shrink/--no-shrink",
     default=True,
     show_default=True,
-    help="Look for the shortest run that shows a violation.",
+    help="Search the shortest run that shows a violation.",
 )
-@click.option("--jobs", default=1, show_default=True, help="Processes to run in.")
-@click.option("--quiet", is_flag=True, help="Only violations and the summary.")
+@click.option("--jobs", default=1, show_default=True, help="Number of processes.")
+@click.option("--quiet", is_flag=True, help="Print only violations and the summary.")
 @click.option(
     "--campaign",
     type=click.Path(file_okay=False, path_type=Path),
@@ -91,7 +91,7 @@ def main(
     quiet: bool,
     campaign: Path | None,
 ) -> None:
-    """Simulate groups of clients while everything goes wrong, and checker them."""
+    """Simulate groups of clients under faults, and check the protocol's invariants."""
     reduce_logging()
     if file is not None:
         _replay(file)
@@ -101,7 +101,7 @@ def main(
     known = campaign_results.entries if campaign_results else {}
     runs = (
         _run(
-            _sized(scenario_for(scenario, number), members, shards),
+            _resize(scenario_for(scenario, number), members, shards),
             number,
             minutes,
             faults,
@@ -125,7 +125,7 @@ def main(
         sys.exit(1)
 
 
-def _sized(
+def _resize(
     scenario: Scenario, members: int | None, shards: tuple[int, ...]
 ) -> Scenario:
     if members is not None:
@@ -164,7 +164,7 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
     run = outcome.run
     click.echo(f"seed {run.seed} ({run.scenario.name}): {outcome.violation}")
     if shrink:
-        click.echo(f"looking for a shorter run than its {len(run.faults)} faults …")
+        click.echo(f"searching a shorter run than its {len(run.faults)} faults …")
         outcome = Shrinker(outcome).shrink()
     file = directory / f"violation-{run.seed}.json"
     replay.save(outcome.run, file)
@@ -174,7 +174,7 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
 
 def _show(outcome: Outcome) -> None:
     run = outcome.run
-    click.echo(f"group      {_different(run.scenario)}; seed {run.seed}")
+    click.echo(f"group      {_describe(run.scenario)}; seed {run.seed}")
     for fault in run.faults:
         click.echo(
             f"fault      {fault.at:.3f} s: {fault.kind}, {fault.duration_seconds:.1f} s"
@@ -184,8 +184,8 @@ def _show(outcome: Outcome) -> None:
     click.echo(f"VIOLATION  {outcome.violation or 'none'}")
 
 
-def _different(scenario: Scenario) -> str:
-    """Say what a scenario is like, but for what it shares with all others."""
+def _describe(scenario: Scenario) -> str:
+    """Return the fields of a scenario that differ from the default."""
     given = asdict(scenario)
     plain = asdict(NAMED[0])
     sizes = ("members", "shards")
@@ -195,7 +195,7 @@ def _different(scenario: Scenario) -> str:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are walked in the order of their hashes.
+        # The order of sets of strings depends on the hash seed.
         again = [sys.executable, "-m", "kinesumer.simulation", *sys.argv[1:]]
         chosen = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, again, chosen)  # noqa: S606  this very program

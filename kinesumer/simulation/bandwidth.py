@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Transfer:
-    """One answer on its way."""
+    """An answer in transit."""
 
     __slots__ = ("arrived", "is_over", "size")
 
@@ -21,7 +21,7 @@ class Transfer:
         self.size = size
         self.arrived = arrived
         self.is_over = False
-        """Whether it has arrived, or nobody waits for it any more."""
+        """Whether it has arrived, or the client has closed the connection."""
 
 
 class SharedLink:
@@ -33,21 +33,21 @@ class SharedLink:
     def __init__(self, loop: VirtualLoop, bytes_per_second: float = 0.0) -> None:
         self.bytes_per_second = bytes_per_second
         self.bytes_in_flight = 0
-        """Sizes of all answers that are on their way."""
+        """Size of all answers in transit."""
         self.changed: Callable[[], None] = _nothing
-        """HandlerClient when another answer is on its way."""
+        """Called when another answer is in transit."""
         self._loop = loop
         self._under_way: list[tuple[float, int, Transfer]] = []
-        """By the share at whose end each arrives."""
+        """Ordered by the share at which each transfer is complete."""
         self._active = 0
         self._share = 0.0
-        """Bytes that a transfer would have got which were under way all the time."""
+        """Bytes that a transfer has received if it has run since the start."""
         self._shared_at = 0.0
         self._ties = count()
         self._plans = 0
 
     def carry(self, size: int, arrived: Callable[[], None]) -> Transfer:
-        """Begin to carry an answer; ``arrived`` is called when all of it is there."""
+        """Begin to carry an answer, and call ``arrived`` when it is complete."""
         self._count_up()
         transfer = Transfer(size, arrived)
         end = self._share + size
@@ -59,14 +59,14 @@ class SharedLink:
         return transfer
 
     def drop(self, transfer: Transfer) -> None:
-        """Carry an answer no further: the client has closed the connection."""
+        """Stop carrying an answer, since the client has closed the connection."""
         if not transfer.is_over:
             self._count_up()
             self._end(transfer)
             self._plan()
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """Let the link carry so much from now on (0: there is no limit)."""
+        """Set the bandwidth from now on (0: no limit)."""
         self._count_up()
         self.bytes_per_second = bytes_per_second
         self._plan()
@@ -83,7 +83,7 @@ class SharedLink:
         self.bytes_in_flight -= transfer.size
 
     def _plan(self) -> None:
-        """Set a timer for the next arrival; earlier timers are void."""
+        """Set a timer for the next arrival, in place of earlier timers."""
         while self._under_way and self._under_way[0][2].is_over:
             heapq.heappop(self._under_way)
         self._plans += 1

@@ -1,4 +1,4 @@
-"""A client process of a simulation: the real engine, and user code that misbehaves."""
+"""A simulated client process: the real engine, and user code with faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """A process that consumes until it is asked to leave or is killed."""
+    """A process that consumes until it leaves or is killed."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Process:
         self.machine = world.loop.machine(client_id, rate)
         self.heartbeat_thread = self.machine.thread("heart")
         self.store = self._linked_store()
-        """Its calls are made on the heart's thread."""
+        """Its calls run on the heartbeat thread."""
         self.kinesis_network = NetworkConditions()
         if not world.faults_ended:
             self.kinesis_network.set(skew=world.scenario.skew_seconds)
@@ -62,7 +62,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs (or is frozen)."""
+        """Whether it runs or is frozen."""
         return self.machine.alive and not self.task.done()
 
     @property
@@ -73,12 +73,12 @@ class Process:
     # --- what happens to it ---
 
     def kill(self) -> None:
-        """SIGKILL, after a few more callbacks of one of the threads."""
+        """Kill the process (SIGKILL) after a few more callbacks of one thread."""
         thread = self.random.choice((self.machine, self.heartbeat_thread))
         thread.after_steps(self.random.randrange(8), self.machine.kill)
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
-        """SIGSTOP, after a few more callbacks of one of the threads."""
+        """Stop the process (SIGSTOP) after a few more callbacks of one thread."""
         thread = self.random.choice((self.machine, self.heartbeat_thread))
         thread.after_steps(
             self.random.randrange(8),
@@ -96,7 +96,7 @@ class Process:
             machine.set_rate(rate)
 
     def end_faults(self) -> None:
-        """Let everything be well with it: networks, user code, threads."""
+        """End the faults of its networks, user code, and threads."""
         self.store.network.clear()
         self.kinesis_network.clear()
         self.line.set_rate(self.world.scenario.link_bytes_per_second)
@@ -106,13 +106,13 @@ class Process:
         )
 
     def block(self, seconds: float) -> None:
-        """UserCode code blocks the client's event loop."""
+        """Block the client's event loop, as user code may do."""
         self.machine.after_steps(
             self.random.randrange(8), lambda: self.machine.block(seconds)
         )
 
     def leave(self) -> None:
-        """SIGTERM: leave in good order."""
+        """Leave the group (SIGTERM)."""
         self.leaving = True
         if self.group is not None:
             self._in_background(self.group.leave)
@@ -245,7 +245,7 @@ class Process:
                 self._unacked.append(record)
 
     async def _each_batch_of(self, records: Records) -> None:
-        """Let some tasks iterate over batches; the first failure ends them all."""
+        """Iterate over batches in several tasks; the first failure ends all of them."""
         if self.world.scenario.tasks == 1:
             await self._each_batch(records)
             return
@@ -278,14 +278,14 @@ class Process:
                 self._unacked += batch.records
 
     def _mark_all(self, group: GroupConsumer) -> None:
-        """Finish what is in hand: nothing more comes."""
+        """Ack all records that are left."""
         for record in self._unacked:
             self.world.checker.done(record)
             group.ack(record)
         self._unacked.clear()
 
     async def _mark(self, group: GroupConsumer) -> None:
-        """Finish what is in hand in any order (``commit="manual"``)."""
+        """Ack records in any order (``commit="manual"``)."""
         checker, draw = self.world.checker, self.random
         while True:
             await asyncio.sleep(draw.random())

@@ -15,7 +15,7 @@ _KEYS = ("pk", "sk")
 
 
 def holds(condition: Condition, row: Row | None) -> bool:
-    """Tell whether a condition holds for a row (None: there is no such row)."""
+    """Return whether a condition holds for a row (None: the row doesn't exist)."""
     stored = _NO_ROW if row is None else row
     if isinstance(condition, Compare):
         return _test(condition, stored)

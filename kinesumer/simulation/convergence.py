@@ -1,4 +1,4 @@
-"""What must hold once the faults have stopped: plan, ownership, every record done."""
+"""Checks after the faults: plan, ownership, and that every record is done."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ def check_settled(sim: Simulation) -> None:
     check_plan(sim)
     for name in sim.streams:
         _check_done(sim, name)
-    raise_first(sim)
+    raise_violation(sim)
 
 
 def check_plan(sim: Simulation) -> None:
     """Check I12 and L2 for a group without faults. Raises ViolationError."""
     members = _check_members(sim)
-    raise_first(sim)
+    raise_violation(sim)
     _check_sizes(sim, members)
     for name in sim.streams:
         ranges = _ranges(sim, name, members)
         _check_tiling(sim, name, ranges)
         _check_owners(sim, name, ranges)
-    raise_first(sim)
+    raise_violation(sim)
 
 
 def settling_state(sim: Simulation) -> object:
-    """Return what changes while a group settles: plan, owners, ends and what is read
-    before them."""
+    """Return what changes while a group settles: plan, owners, ends, and progress."""
     shards = (
         (row["sk"], row.get("owner"), row["ended"], closed and row_position(row))
         for name in sim.streams
@@ -55,14 +54,14 @@ def settling_state(sim: Simulation) -> object:
     return [row["plan_version"] for row in plans], list(shards)
 
 
-def raise_first(sim: Simulation) -> None:
+def raise_violation(sim: Simulation) -> None:
     """Raise the first violation, if there is one. Raises ViolationError."""
     if sim.loop.halted is not None:
         raise sim.loop.halted
 
 
 def _check_members(sim: Simulation) -> dict[str, tuple[Process, Row]]:
-    """Live processes and live member rows must be the same (L2)."""
+    """Check that live processes and live member rows agree (L2)."""
     rows = {
         str(row["sk"]): row
         for row in sim.store.rows(f"member#{sim.scenario.app}")
@@ -99,28 +98,28 @@ def _ranges(
     return sorted(found)
 
 
-def _is_asked(sim: Simulation, name: str) -> bool:
+def _is_consumed(sim: Simulation, name: str) -> bool:
     return any(name in process.streams for process in sim.living)
 
 
 def _check_tiling(
     sim: Simulation, name: str, ranges: list[tuple[Interval, str]]
 ) -> None:
-    """Ranges tile the hash space; with ``range`` a member has one of a stream (I12)."""
+    """Check that ranges tile the hash space, one per member with ``range`` (I12)."""
     expected = 0
     for (first, last), session in ranges:
         if first != expected:
             sim.checker.fail("I12", f"{name}: {session} begins at {first:x}")
         expected = last + 1
-    if expected != HASH_KEYS and _is_asked(sim, name):
-        sim.checker.fail("I12", f"{name}: nobody has {expected:x} and up")
+    if expected != HASH_KEYS and _is_consumed(sim, name):
+        sim.checker.fail("I12", f"{name}: no member has {expected:x} and up")
     sessions = [session for _, session in ranges]
     if sim.config.assignor == "range" and len(sessions) != len({*sessions}):
-        sim.checker.fail("I12", f"{name}: somebody's range isn't contiguous")
+        sim.checker.fail("I12", f"{name}: a member's range isn't contiguous")
 
 
 def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> None:
-    """Sizes are as even as can be when planned, and a move pays before a tenth (I12).
+    """Check that members have equal numbers of shards, within a tenth (I12).
 
     Reshards change sizes and no plan; the leader makes another where a share is more
     than one shard and a tenth off.
@@ -143,7 +142,7 @@ def _check_sizes(sim: Simulation, members: dict[str, tuple[Process, Row]]) -> No
 def _check_labels(
     sim: Simulation, rows: list[Row], opened: dict[str, list[int]]
 ) -> None:
-    """Where all ask for the same, members with one label have their share (I12)."""
+    """Check the share of each label, if all members consume the same (I12)."""
     labels = Counter(str(row.get("label", "")) for row in rows)
     sizes = Counter[str]()
     for row in rows:
@@ -157,7 +156,7 @@ def _check_labels(
 
 
 def _size(row: Row, opened: dict[str, list[int]]) -> int:
-    """Return how many open shards lie in the range that a row holds."""
+    """Return the number of open shards in the range of a row."""
     return sum(
         first <= place <= last
         for arn, first, last in parse_ranges(row)
@@ -192,12 +191,12 @@ def _even_sizes(
 def _check_owners(
     sim: Simulation, name: str, ranges: list[tuple[Interval, str]]
 ) -> None:
-    """Each open shard belongs to whom the plan gives it (L2)."""
+    """Check that the member in the plan owns each open shard (L2)."""
     arn = sim.arn(name)
     for shard in sim.kinesis.stream(name).shards.values():
         trace = sim.checker.shards[arn, shard.shard.shard_id]
         row = trace.row
-        if not _is_asked(sim, name):
+        if not _is_consumed(sim, name):
             continue
         if shard.closed:
             if row is not None and not row["ended"] and not _has_expired(trace):
@@ -215,18 +214,18 @@ def _check_owners(
             )
 
 
-def waiting(sim: Simulation) -> int:
-    """Return how many records from the first undone one of each shard on there are."""
+def count_waiting(sim: Simulation) -> int:
+    """Return the number of records from the first undone one of each shard on."""
     return sum(undone(sim, name) for name in sim.streams)
 
 
 def undone(sim: Simulation, name: str) -> int:
-    """Return how many records from the first undone one on a stream has."""
+    """Return the number of records that ``count_waiting`` counts in one stream."""
     return sum(len(trace.log) - first for trace, first in _undone(sim, name))
 
 
 def _check_done(sim: Simulation, name: str) -> None:
-    """Every record from the start on is done, or has expired (L3, L6)."""
+    """Check that every record from the start on is done or has expired (L3, L6)."""
     for trace, first in _undone(sim, name):
         sim.checker.fail(
             "L3",
@@ -236,8 +235,8 @@ def _check_done(sim: Simulation, name: str) -> None:
 
 
 def _undone(sim: Simulation, name: str) -> Iterator[tuple[ShardTrace, int]]:
-    """Yield the shards with a record that isn't done, and which one is the first."""
-    if not _is_asked(sim, name):
+    """Yield each shard with records to do, and the index of the first."""
+    if not _is_consumed(sim, name):
         return
     arn = sim.arn(name)
     key = "stream#" + arn

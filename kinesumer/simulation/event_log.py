@@ -1,4 +1,4 @@
-"""The last events of a simulation, as a person reads them."""
+"""Format the last events of a simulation for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST = 60
 
 
 def format_events(events: Iterable[Event], last: int = LAST) -> list[str]:
-    """Return the last events in words; of the heartbeats each client's last one."""
+    """Return the last events as lines, with only the last heartbeat of each client."""
     lines: list[str] = []
     beating: set[object] = set()
     for at, kind, who, what in reversed([*events]):

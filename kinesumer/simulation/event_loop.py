@@ -1,4 +1,4 @@
-"""An event loop without real time, in which many machines live and any may die.
+"""An event loop in virtual time, whose machines can be frozen or killed.
 
 Time jumps to the next timer. Whatever is ready runs in an order drawn from a seeded
 generator, machine by machine: within one machine callbacks keep their order, as asyncio
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SPIN_LIMIT = 100_000
-"""Callbacks at one moment after which something must be spinning."""
+"""More callbacks than this at one time mean an endless loop."""
 
 
 TICK = 1e-6
-"""Timers may be so early, and are so long at least: clocks are sums of floats."""
+"""Tolerance and minimum length of timers, since clocks are sums of floats."""
 
 
 class SpinningError(Exception):
-    """Callbacks follow each other without any time passing."""
+    """Callbacks run in an endless loop, and time stands still."""
 
 
 class Task(asyncio.Task[T]):
-    """A task that knows its machine, and hashes alike in every run."""
+    """A task with its machine, and a hash that is the same in every run."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Task(asyncio.Task[T]):
         self.coro = coro
         super().__init__(coro, loop=loop, name=name, context=context)
 
-    # Sets of tasks (TaskGroup has one) are walked in the order of their hashes.
+    # The order of sets of tasks, as in TaskGroup, depends on their hashes.
     def __hash__(self) -> int:
         return self.number
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. ``real`` is the one true time, which only it and the checker know."""
+    """The loop. Only it and the checker know ``real``, the true time."""
 
     _running = False
 
@@ -66,10 +66,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.real = 0.0
         self.steps = 0
         self.halted: BaseException | None = None
-        """Set from anywhere: the run ends with it."""
+        """If this is set, the run ends with it."""
         self.random = random
         self.failures: list[dict[str, Any]] = []
-        """What callbacks and tasks raised that nobody was there to take."""
+        """Contexts of exceptions that no code handled."""
         self.services = Machine(self, "services")
         self._runnable: list[Machine] = []
         self._timers: list[tuple[float, int, Handle]] = []
@@ -83,7 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # --- running ---
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end on the services' machine, and clean up."""
+        """Run a coroutine on the services' machine until it ends."""
         before = asyncio._get_running_loop()
         self._running = True
         asyncio._set_running_loop(self)
@@ -157,13 +157,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._runnable.append(machine)
 
     def make_runnable(self, machine: Machine) -> None:
-        """Let a machine run again."""
+        """Let a machine run its callbacks again."""
         if machine.queue and not machine.is_runnable:
             machine.is_runnable = True
             self._runnable.append(machine)
 
     def make_idle(self, machine: Machine) -> None:
-        """Let nothing of a machine run until it is is_runnable again."""
+        """Run nothing of a machine until it is made runnable."""
         if machine.is_runnable:
             machine.is_runnable = False
             self._runnable.remove(machine)
@@ -182,7 +182,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        """Run a callback on its context's machine, once it is its turn."""
+        """Run a callback on its context's machine when its turn comes."""
         if context is None:
             context = copy_context()
         machine = context.get(MACHINE, self.services)
@@ -209,7 +209,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         machine = context.get(MACHINE, self.services)
         handle = Handle(callback, args, context, machine)
         handle.due = machine.timers_now() + delay
-        # Less than a tick might not move a float on: it would never be due.
+        # A shorter delay may not change the float: the timer would never be due.
         self._schedule(handle, self.real + max(TICK, delay / machine.rate))
         return handle
 
@@ -236,7 +236,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def current(self) -> Machine:
-        """The machine whose callback runs just now."""
+        """The machine whose callback is running."""
         return self._current
 
     def time(self) -> float:
@@ -266,21 +266,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Tell whether ``run`` is at work."""
+        """Return whether ``run`` is running."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Tell whether there is nothing to close: it holds no resources."""
+        """Return True unless ``run`` is running, since the loop holds no resources."""
         return not self._running
 
     def run_in_executor(
         self, executor: object, func: object, *args: object
     ) -> NoReturn:
-        """Refuse: threads know no virtual time."""
+        """Raise NotImplementedError, since threads don't run in virtual time."""
         raise NotImplementedError("no threads in virtual time")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what nobody handled."""
+        """Record an exception that no code handled."""
         self.failures.append(context)
 
     call_exception_handler = default_exception_handler
@@ -298,7 +298,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.create_task(main, context=context)
 
     def abandon_tasks(self, machine: Machine) -> None:
-        """Keep a killed machine's tasks from cleaning up after themselves."""
+        """Keep a killed machine's tasks from running their cleanup code."""
         for task in asyncio.all_tasks(self):
             if isinstance(task, Task) and task.machine is machine:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -318,7 +318,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _close(coro: Any) -> None:
-    """Unwind a coroutine whatever its cleanup code says; nothing listens any more."""
+    """Close a coroutine, and ignore the errors of its cleanup code."""
     for _ in range(50):
         try:
             coro.close()

@@ -1,4 +1,4 @@
-"""Every fault of the protocol's list: what happens, and to whom."""
+"""Faults of processes, networks, Kinesis, user code, and operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRIFT = 0.05
 
 
 class FaultInjector:
-    """One fault: what it draws is its own, so that others may be left out."""
+    """Injects one fault. Its own random numbers let others be left out."""
 
     def __init__(self, sim: Simulation, draw: int) -> None:
         self.sim = sim
@@ -51,9 +51,9 @@ class FaultInjector:
     # --- processes ---
 
     def crash(self, duration_seconds: float) -> None:
-        """Kill a process; start another after a while, with the same id or a new one.
+        """Kill a process and later start another, with the same id or a new one.
 
-        The first by id is the leader more often than not: it dies every other time.
+        The first by id is often the leader, so it is killed every other time.
         """
         victim = self._victim()
         if victim is None:
@@ -69,26 +69,26 @@ class FaultInjector:
             victim.freeze(duration_seconds)
 
     def suspend(self, duration_seconds: float) -> None:
-        """Put a computer to sleep: timers stand still, the clock doesn't."""
+        """Put a computer to sleep: its timers stop, but its clock goes on."""
         if victim := self._victim():
             victim.freeze(duration_seconds, suspend=True)
 
     def jump(self, _lasts: float) -> None:
-        """Set a computer's wall clock by an hour."""
+        """Set a computer's wall clock one hour forward or back."""
         if victim := self._victim():
             victim.set_wall_clock(self.random.choice((-3600, 3600)))
 
     def drift(self, duration_seconds: float) -> None:
-        """Let a computer's clocks run up to a twentieth faster or slower."""
+        """Let a computer's clocks run up to 5 % faster or slower."""
         if victim := self._victim():
             before = victim.machine.rate
             victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
             self._later(duration_seconds, victim.set_clock_rate, before)
 
     def leader_flap(self, duration_seconds: float) -> None:
-        """Stop whoever leads for about a lease, several times: leaders come and go.
+        """Stop the leader for about a lease, several times.
 
-        The one that wakes up still thinks that it leads: there are two.
+        A stopped leader that goes on believes that it still leads.
         """
         if victim := self._leader():
             victim.freeze(6 + 6 * self.random.random())
@@ -101,18 +101,18 @@ class FaultInjector:
         return next((p for p in self.sim.living if p.client_id in leading), None)
 
     def leave(self, duration_seconds: float) -> None:
-        """Stop a process in good order; another joins after a while."""
+        """Let a process leave, and later start another."""
         if victim := self._victim():
             victim.leave()
             self._later(duration_seconds, self._restart, victim, None)
 
     def join(self, duration_seconds: float) -> None:
-        """Start one more process, which leaves after a while."""
+        """Start one more process, which leaves later."""
         if len(self.sim.living) < 2 * self.sim.scenario.members:
             self._later(duration_seconds + 1, self.sim.start_process().leave)
 
     def deploy(self, _lasts: float) -> None:
-        """Replace every process, one after the other, by one with other streams."""
+        """Replace each process in turn by one with other streams."""
         for index, process in enumerate(self.sim.living):
             self._later(3 * index, process.leave)
             self._later(3 * index + 4 * self.random.random(), self._next, process)
@@ -123,7 +123,7 @@ class FaultInjector:
             self.sim.start_process(None, streams)
 
     def refresh(self, _lasts: float) -> None:
-        """Change what one process consumes."""
+        """Change the streams of one process."""
         if victim := self._victim():
             victim.refresh(self._some_streams())
 
@@ -156,68 +156,68 @@ class FaultInjector:
         self._set_network(duration_seconds, *sources, **rates)
 
     def store_cut(self, duration_seconds: float) -> None:
-        """Cut one process off the store."""
+        """Disconnect one process from the store."""
         self._store_of_one(duration_seconds, lost=1.0)
 
     def store_mute(self, duration_seconds: float) -> None:
-        """One way only: the store gets requests and applies them, no answer returns."""
+        """Lose the store's answers to one process; requests are applied."""
         self._store_of_one(duration_seconds, unanswered=1.0)
 
     def kinesis_cut(self, duration_seconds: float) -> None:
-        """Cut one process off Kinesis."""
+        """Disconnect one process from Kinesis."""
         self._kinesis_of_one(duration_seconds, lost=1.0)
 
     def kinesis_mute(self, duration_seconds: float) -> None:
-        """One way only: Kinesis gets requests and counts them, no answer returns."""
+        """Lose Kinesis's answers to one process; requests count."""
         self._kinesis_of_one(duration_seconds, unanswered=1.0)
 
     def both_cut(self, duration_seconds: float) -> None:
-        """Cut one process off everything."""
+        """Disconnect one process from the store and Kinesis."""
         if victim := self._victim():
             self._set_network(
                 duration_seconds, victim.store.network, victim.kinesis_network, lost=1.0
             )
 
     def store_down(self, duration_seconds: float) -> None:
-        """The store answers nobody."""
+        """Disconnect all processes from the store."""
         self._store_of_all(duration_seconds, lost=1.0)
 
     def throttle(self, duration_seconds: float) -> None:
-        """The store throttles everybody, Kinesis one."""
+        """Throttle all processes in the store, and one in Kinesis."""
         self._kinesis_of_one(duration_seconds, throttled=0.5)
         self._store_of_all(duration_seconds, throttled=self.random.random())
 
     def errors(self, duration_seconds: float) -> None:
-        """Half of the answers are 500s."""
+        """Answer half of the requests of one process with status 500."""
         self._store_of_one(duration_seconds, failing=0.5)
         self._kinesis_of_one(duration_seconds, failing=0.5)
 
     def timeouts(self, duration_seconds: float) -> None:
-        """A third of the requests get lost: they time out."""
+        """Lose a third of the requests of one process."""
         self._store_of_one(duration_seconds, lost=0.33)
         self._kinesis_of_one(duration_seconds, lost=0.33)
 
     def unanswered(self, duration_seconds: float) -> None:
-        """Half of the answers are lost after the write was applied."""
+        """Lose half of the store's answers to one process after applying the write."""
         self._store_of_one(duration_seconds, unanswered=0.5)
 
     def flaky(self, duration_seconds: float) -> None:
-        """Requests are lost, late, repeated; answers are lost."""
+        """Lose, delay and repeat requests of one process, and lose answers."""
         rates = {"lost": 0.1, "unanswered": 0.15, "late": 0.15, "twice": 0.2}
         self._store_of_one(
             duration_seconds, latency=0.2 * self.random.random(), **rates
         )
 
     def late(self, duration_seconds: float) -> None:
-        """Requests that seem lost arrive up to a minute later."""
+        """Delay requests that timed out by up to a minute."""
         self._store_of_one(duration_seconds, late=0.7)
 
     def twice(self, duration_seconds: float) -> None:
-        """Requests arrive again, up to a minute later."""
+        """Repeat requests up to a minute later."""
         self._store_of_one(duration_seconds, twice=1.0)
 
     def edge(self, duration_seconds: float) -> None:
-        """Stop a process for about as long as a lease, while requests run late."""
+        """Stop a process for about a lease, while requests of others are late."""
         if victim := self._victim():
             victim.freeze(6 + 8 * self.random.random())
         for process in self.sim.living:
@@ -227,25 +227,25 @@ class FaultInjector:
                 )
 
     def slow_net(self, duration_seconds: float) -> None:
-        """The store takes seconds to answer."""
+        """Let the store take seconds to answer."""
         self._store_of_one(duration_seconds, latency=3 * self.random.random())
 
     def stale(self, duration_seconds: float) -> None:
-        """Eventually consistent reads of table and index are seconds old."""
+        """Return old rows in eventually consistent reads."""
         self._store_of_all(duration_seconds, stale=0.7)
 
     # --- Kinesis ---
 
     def iterators(self, duration_seconds: float) -> None:
-        """Iterators expire soon."""
+        """Let iterators expire early."""
         self._kinesis_of_all(duration_seconds, expired=0.1)
 
     def short_pages(self, duration_seconds: float) -> None:
-        """Pages hold fewer records than there are."""
+        """Return pages with fewer records than there are."""
         self._kinesis_of_all(duration_seconds, short=0.5)
 
     def listing(self, duration_seconds: float) -> None:
-        """Listings of shards are cut off."""
+        """Return incomplete lists of shards."""
         self._kinesis_of_all(duration_seconds, cut_off=0.5)
 
     def split(self, _lasts: float) -> None:
@@ -267,7 +267,7 @@ class FaultInjector:
             self.sim.merge(name, low.shard_id, high.shard_id)
 
     def chain(self, duration_seconds: float) -> None:
-        """Reshard again and again, with crashes between."""
+        """Split and merge several times, with crashes between."""
         for index in range(self.random.randrange(2, 6)):
             at = index * self.random.random() * 3
             self._later(
@@ -277,29 +277,29 @@ class FaultInjector:
             self._later(3 * self.random.random(), self.crash, duration_seconds)
 
     def expire(self, _lasts: float) -> None:
-        """Retention passes what is older than a few seconds, whole parents too."""
+        """Expire all but the last seconds of a stream, including whole parents."""
         name = self.random.choice(self.sim.streams)
         self.sim.expire(name, 5 + 60 * self.random.random())
 
     # --- user code ---
 
     def slow(self, duration_seconds: float) -> None:
-        """UserCode code takes up to a second for a record, now and then a minute."""
+        """Let user code take up to a second per record, and sometimes a minute."""
         if victim := self._victim():
             victim.user_code.slow_until = self.sim.loop.real + duration_seconds
 
     def block(self, duration_seconds: float) -> None:
-        """UserCode code blocks the event loop; the heart has a thread of its own."""
+        """Let user code block the event loop, but not the heartbeat thread."""
         if victim := self._victim():
             victim.block(duration_seconds)
 
     def fail(self, _lasts: float) -> None:
-        """UserCode code raises."""
+        """Let user code raise."""
         if victim := self._victim():
             victim.user_code.failures_left = self.random.randrange(1, 4)
 
     def hang(self, duration_seconds: float) -> None:
-        """UserCode code is stuck with a record."""
+        """Let user code hang."""
         if victim := self._victim():
             victim.user_code.hang()
             self._later(duration_seconds, victim.user_code.unhang)
@@ -307,17 +307,19 @@ class FaultInjector:
     # --- operators ---
 
     def pause(self, duration_seconds: float) -> None:
-        """Pause a shard, a stream or all, and resume it after a while."""
+        """Pause a shard, a stream or everything, and resume it later."""
         target = self._target()
-        self._order("pause", lambda o: pauses.pause(o.context, *target, "trial"))
+        self._start_operator(
+            "pause", lambda o: pauses.pause(o.context, *target, "trial")
+        )
         self._later(duration_seconds, self._resume, target)
 
     def resume(self, _lasts: float) -> None:
-        """Resume all that is paused."""
-        self._order("resume", Operator.resume)
+        """Resume everything that is paused."""
+        self._start_operator("resume", Operator.resume)
 
     def _resume(self, target: tuple[str | None, str | None]) -> None:
-        self._order("resume", lambda o: pauses.resume(o.context, *target))
+        self._start_operator("resume", lambda o: pauses.resume(o.context, *target))
 
     def _target(self) -> tuple[str | None, str | None]:
         if self.random.random() < 0.2:
@@ -328,14 +330,14 @@ class FaultInjector:
         return name, self._shard(name)
 
     def _shard(self, name: str) -> str:
-        """Draw an open shard, or now and then any that Kinesis has."""
+        """Return an open shard, or sometimes a closed one."""
         stream = self.sim.kinesis.stream(name)
         if self.random.random() < 0.3:
             return self.random.choice(list(stream.shards))
         return self.random.choice(stream.open).shard.shard_id
 
     def drain(self, duration_seconds: float) -> None:
-        """Drain a client, now and then the last one; undo that after a while."""
+        """Drain a client, sometimes the last one, and undo that later."""
         if victim := self._victim():
             even_last = self.random.random() < 0.2
             self._drain(victim.client_id, undo=False, even_last=even_last)
@@ -343,26 +345,26 @@ class FaultInjector:
 
     def undrain(self, _lasts: float) -> None:
         """Undo all drains."""
-        self._order("undrain", Operator.undrain)
+        self._start_operator("undrain", Operator.undrain)
 
     def _drain(
         self, client_id: str, *, undo: bool = True, even_last: bool = False
     ) -> None:
-        self._order(
+        self._start_operator(
             f"{'undo' if undo else 'drain'} {client_id}",
             lambda o: drain.drain(o.context, client_id, undo=undo, even_last=even_last),
         )
 
     def seek(self, _lasts: float) -> None:
-        """Have a stream or one of its shards read on from elsewhere."""
+        """Seek a stream or one of its shards."""
         name = self.random.choice(self.sim.streams)
         shard_id = None
         if self.random.random() < 0.6:
             shard_id = self._shard(name)
-        to = self._somewhere(name, shard_id)
-        self._order(f"seek {to}", lambda o: o.seek(name, to, shard_id))
+        to = self._draw_position(name, shard_id)
+        self._start_operator(f"seek {to}", lambda o: o.seek(name, to, shard_id))
 
-    def _somewhere(self, name: str, shard_id: str | None) -> Position | Start:
+    def _draw_position(self, name: str, shard_id: str | None) -> Position | Start:
         if shard_id is not None and self.random.random() < 0.5:
             log = self.sim.checker.shards[self.sim.arn(name), shard_id].log
             if log:
@@ -378,9 +380,8 @@ class FaultInjector:
             )
         )
 
-    def _order(self, what: str, work: Work) -> None:
-        """Have an operator do something; now and then it is killed, or stopped for up
-        to a minute, in the middle."""
+    def _start_operator(self, what: str, work: Work) -> None:
+        """Start an operator's command, and sometimes kill or stop it in the middle."""
         operator = Operator(self.sim, self.sim.operators, what, work)
         if self.random.random() < 0.2:
             operator.die_after(self.random.randrange(60))

@@ -1,4 +1,4 @@
-"""What happens to a group at rest when all faults are over, and what it owes then.
+"""The last phase of a run: one more fault for a group at rest, and its checks.
 
 Each run ends with one of these, so that liveness (L1, L4, L5), cost (I13) and the
 faults that nobody survives are checked behind every history of faults.
@@ -35,16 +35,16 @@ SLOWEST_CLOCK = 0.95
 LATENCY_CALM_SECONDS = 60.0
 LATENCY_SECONDS = 60.0
 MAX_LATENCY_SECONDS = 0.6
-"""With each app that consumes a stream, from a record's arrival to user code."""
+"""Longest time from arrival to user code, for each app that consumes the stream."""
 
 
 async def nothing(sim: Simulation) -> None:
-    """Let the group go on."""
+    """Leave the group alone."""
     await asyncio.sleep(1)
 
 
 async def takeover(sim: Simulation) -> None:
-    """Kill a client, or the leader: its shards are delivered again in time (L1)."""
+    """Kill a client, and check that its shards are delivered again in time (L1)."""
     flowing = _flow(sim)
     await asyncio.sleep(1)
     lead = _leader(sim)
@@ -77,7 +77,7 @@ async def takeover(sim: Simulation) -> None:
 
 
 async def reshard(sim: Simulation) -> None:
-    """Split and merge: children deliver soon after their last parent's end (L4)."""
+    """Reshard, and check that children are delivered soon after their parents (L4)."""
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
@@ -114,7 +114,7 @@ def _reshard(sim: Simulation) -> Iterator[tuple[str, ShardTrace]]:
 
 
 async def outage(sim: Simulation) -> None:
-    """Take the whole store away: no session is fenced for it (L5)."""
+    """Disconnect the store from all, and check that no session is fenced (L5)."""
     dead, takeovers = len(sim.checker.dead), sim.checker.takeovers
     seconds = 5 + 115 * sim.random.random() ** 2
     sim.checker.note("outage at rest", "store", f"{seconds:.1f} s")
@@ -129,7 +129,7 @@ async def outage(sim: Simulation) -> None:
 
 
 async def cost(sim: Simulation) -> None:
-    """Measure two minutes of rest: writes cost what the protocol says (I13)."""
+    """Check that two minutes at rest cost as many writes as the protocol says (I13)."""
     sim.producing = False  # so much that commits would come early
     flowing = _flow(sim, 2.0)
     await asyncio.sleep(30)
@@ -146,7 +146,7 @@ async def cost(sim: Simulation) -> None:
 
 
 async def latency(sim: Simulation) -> None:
-    """Let records come for a minute: each app has almost all of them soon (L14)."""
+    """Check that each app receives 99 % of the records of a minute soon (L14)."""
     flowing = _flow(sim, 1.0)
     await asyncio.sleep(LATENCY_CALM_SECONDS)
     for app in sim.apps:
@@ -200,7 +200,7 @@ async def table_deleted(sim: Simulation) -> None:
 
 
 async def table_recreated(sim: Simulation) -> None:
-    """Delete the table, and make an empty one."""
+    """Delete the table and create an empty one."""
     replace = sim.store.create_table
     await _check_all_end(sim, lambda: replace("table-2"), StateStoreRecreatedError)
 
@@ -216,7 +216,7 @@ async def table_restored(sim: Simulation) -> None:
 
 
 async def stream_recreated(sim: Simulation) -> None:
-    """Delete a stream that everybody consumes, and make another of its name."""
+    """Delete a stream and create another with its name."""
     name = sim.streams[0]
 
     def recreate() -> None:

@@ -1,4 +1,4 @@
-"""UserCode code that a simulated client calls by ``run()``, and its dead letters."""
+"""The handlers that a simulated client passes to ``run()``, and its dead letters."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kinesumer.simulation.world import World
 
 RETRIES = RetryPolicy(max_attempts=2)
-"""Few, so that records become dead letters, too."""
+"""Few attempts, so that some records become dead letters."""
 REJECTED_SHARE = 0.3
-"""Share of the letters that aren't stored at once."""
+"""Share of the dead letters that the target rejects."""
 
 
 class HandlerClient:
-    """The handlers and the letters of one ``run()``: tells the checker what is done."""
+    """The handlers and dead letters of one ``run()``, which report to the checker."""
 
     def __init__(
         self, world: World, user_code: FaultyUserCode, machine: Machine, random: Random
@@ -38,7 +38,7 @@ class HandlerClient:
         self._checker = world.checker
         self._seen: set[tuple[Fence, Position]] = set()
         self._failed: dict[str, Record] = {}
-        """Records that failed, by the ids that their letters have."""
+        """Records that failed, by stream, shard and sequence number."""
         scenario = world.scenario
         options = read_run_options(
             self.batch if scenario.batches else self.record,
@@ -65,14 +65,14 @@ class HandlerClient:
         await self._handle(batch.records, batch)
 
     async def put(self, letter: DeadLetter) -> None:
-        """Store a letter, or don't."""
+        """Store a dead letter, or raise DeadLettersUnavailableError."""
         if self._random.random() < REJECTED_SHARE:
             raise DeadLettersUnavailableError("not now")
         self._checker.note("dead letter", self._machine.name, letter.sequence_number)
         self._checker.done(self._failed.pop(_place(letter)))
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing."""
 
     async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
         for record in records:

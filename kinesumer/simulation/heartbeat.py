@@ -1,4 +1,4 @@
-"""A heart on a thread of its own, in virtual time."""
+"""A heartbeat thread in virtual time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class SimulatedHeartbeatThread:
-    """Runs a heart on a machine's second thread: it beats while the first is blocked.
+    """Sends heartbeats on a machine's second thread, while the first may be blocked.
 
-    Whatever passes between the two arrives later, as between real threads.
+    Calls between the threads arrive later, as between real threads.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class SimulatedHeartbeatThread:
         self._place.run(MACHINE.set, thread)
 
     def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
-        """Start the heart; ``notify`` is called on the machine that calls this."""
+        """Start the heartbeats, and call ``notify`` on the caller's machine."""
         loop, home = self._thread.loop, copy_context()
 
         def pass_on(event: Event) -> None:
@@ -47,12 +47,12 @@ class SimulatedHeartbeatThread:
         self._task = loop.create_task(self._heart.run(), context=self._place)
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
-        """Change something of the heart, on its thread."""
+        """Change the heartbeater, on its thread."""
         if self._heart is not None:
             self._thread.loop.call_soon(change, self._heart, context=self._place)
 
     async def stop(self) -> None:
-        """Stop the heart; no beat is sent after this returns."""
+        """Stop the heartbeats; none is sent after this returns."""
         if self._task is not None:
             self._thread.loop.call_soon(self._task.cancel, context=self._place)
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""Faults of limits: narrow links, backlogs, blocked loops, busy tables and streams."""
+"""Faults at limits: narrow links, backlogs, blocked loops, busy tables and streams."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from kinesumer.simulation.memory_kinesis import MemorySource
 
 NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
-"""What a narrow link carries; any of it brings a page of 10 MB within 30 s."""
+"""Bandwidth of a narrow link; the lowest one carries 10 MB within 30 s."""
 MAX_BLOCKED_SECONDS = 8.0
 FOREIGN_READS_PER_SECOND = (1, 4)
 SKEW_SECONDS = 0.5
 SPARE_UNITS = (1.5, 4.0)
-"""How many times the write units of a calm group a busy table takes."""
+"""Write units that a busy table accepts, as a multiple of what a group at rest uses."""
 PAGE_RECORDS = 10_000
 
 
 class LimitFaultInjector(FaultInjector):
-    """One fault of a limit."""
+    """Injects one fault at a limit."""
 
     def kinesis_down(self, duration_seconds: float) -> None:
-        """Kinesis answers nobody, and takes records: there is a backlog then."""
+        """Disconnect all clients from Kinesis, so that a backlog grows."""
         self._kinesis_of_all(duration_seconds, lost=1.0)
 
     def narrow(self, duration_seconds: float) -> None:
-        """A client's network carries little: its answers take many seconds."""
+        """Narrow a client's link, so that answers take many seconds."""
         if victim := self._victim():
             rate = self.random.randrange(*NARROW_BYTES_PER_SECOND)
             victim.line.set_rate(rate)
@@ -39,14 +39,14 @@ class LimitFaultInjector(FaultInjector):
             self._later(duration_seconds, victim.line.set_rate, usual)
 
     def block_each(self, duration_seconds: float) -> None:
-        """UserCode code blocks the event loop for seconds with each record."""
+        """Let user code block the event loop for seconds with each record."""
         if victim := self._victim():
             victim.user_code.block_each(
                 MAX_BLOCKED_SECONDS * self.random.random(), duration_seconds
             )
 
     def foreign(self, duration_seconds: float) -> None:
-        """Another consumer reads a stream's shards, and never backs off."""
+        """Let another consumer read a stream's shards without backing off."""
         name = self.random.choice(self.sim.streams)
         reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
         ForeignConsumer(
@@ -54,7 +54,7 @@ class LimitFaultInjector(FaultInjector):
         ).read()
 
     def busy_table(self, duration_seconds: float) -> None:
-        """The table takes hardly more writes than the calm group needs."""
+        """Limit the table's writes to little more than a group at rest needs."""
         sim, usual = self.sim, self.sim.scenario.table_units_per_second
         shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
         beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
@@ -67,7 +67,7 @@ class LimitFaultInjector(FaultInjector):
         self._later(duration_seconds, end)
 
     def skew(self, duration_seconds: float) -> None:
-        """The clocks of Kinesis's servers, and one client's, are half a second off."""
+        """Set the clocks of Kinesis and of one client wrong by half a second."""
         self._kinesis_of_all(duration_seconds, skew=SKEW_SECONDS)
         if victim := self._victim():
             off = SKEW_SECONDS * (2 * self.random.random() - 1)
@@ -87,7 +87,7 @@ class ForeignConsumer:
         self._source: MemorySource = fault.sim.kinesis.source(name)
 
     def read(self) -> None:
-        """Read each open shard once, and again after a while."""
+        """Read each open shard once, and schedule the next read."""
         sim = self._fault.sim
         if sim.faults_ended or sim.loop.real >= self._until:
             return

@@ -1,4 +1,4 @@
-"""A machine of the simulation: a process with clocks of its own, and its callbacks."""
+"""A simulated machine: a process with its own clocks and callbacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
 EPOCH = 1_800_000_000.0
-"""What the services' clocks say at the start of a simulation."""
+"""The services' wall clock at the start of a simulation."""
 
 
 class Scheduler(Protocol):
@@ -49,7 +49,7 @@ class Scheduler(Protocol):
 
 
 class Machine:
-    """A process on a computer of its own: its clocks, and what it has to run."""
+    """A process on its own computer, with clocks and a queue of callbacks."""
 
     def __init__(self, loop: Scheduler, name: str, rate: float = 1.0) -> None:
         self.loop = loop
@@ -57,7 +57,7 @@ class Machine:
         self.rate = rate
         """Seconds that its clocks count in one real second."""
         self._ahead = 0.0
-        """What its clocks have gained by running at other rates before."""
+        """Seconds that its clocks gained at earlier rates."""
         self.wall_offset = 0.0
         self.alive = True
         self.queue: deque[Handle] = deque()
@@ -66,10 +66,10 @@ class Machine:
         self.suspended = 0.0
         """Seconds that timers missed while the computer slept."""
         self.steps_left = -1
-        """Callbacks to run before ``then`` happens (-1: nothing is to happen)."""
+        """Callbacks to run before ``after_steps_action`` (-1: none is set)."""
         self.after_steps_action: Callable[[], None] | None = None
         self.threads: list[Machine] = []
-        """Its process's other threads: they share its clocks and its fate."""
+        """Other threads of its process, with the same clocks and the same end."""
 
     def thread(self, name: str) -> Machine:
         """Return another thread of the same process, with an event loop of its own."""
@@ -95,7 +95,7 @@ class Machine:
         self.rate = rate
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
-        """Run nothing for a time; in suspend timers don't count either."""
+        """Run nothing for a time; with ``suspend``, timers stop too."""
         self.block(seconds, suspend=suspend)
         for thread in self.threads:
             thread.block(seconds, suspend=suspend)
@@ -114,7 +114,7 @@ class Machine:
 
     @types.coroutine
     def busy(self, seconds: float) -> Generator[None, None, None]:
-        """Have the current task block this thread: no other task runs meanwhile.
+        """Let the current task block this thread, so that no other task runs.
 
         The task goes on before everything that has become due by then.
         """
@@ -130,16 +130,16 @@ class Machine:
             self.queue.appendleft(step)
 
     def is_blocked_past(self, due: float) -> bool:
-        """Tell whether it is blocked, and a timer will be past due when it goes on."""
+        """Return whether it is blocked until after a timer is due."""
         late = self.frozen_until - self.loop.real
         return late > 0 and self.timers_now() + late * self.rate > due
 
     def after_steps(self, steps: int, then: Callable[[], None]) -> None:
-        """Do something between two callbacks: after so many more have run."""
+        """Call ``then`` after this many more callbacks."""
         self.steps_left, self.after_steps_action = steps, then
 
     def kill(self) -> None:
-        """End at once: nothing of it ever runs again, no ``finally`` either."""
+        """End at once: none of its code runs again, not even ``finally`` blocks."""
         for thread in self.threads:
             thread.kill()
         self.alive = False

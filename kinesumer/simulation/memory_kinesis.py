@@ -1,4 +1,4 @@
-"""Kinesis in memory: streams that split, merge, expire and limit reads."""
+"""Kinesis in memory: streams that split, merge, expire records, and limit reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Both ports as one machine reaches them: over a network that delays, loses, repeats.
+"""Both ports behind a network that delays, loses and repeats calls.
 
-A request travels, is carried out by the service, and its answer travels back. The
-machine may be frozen or dead meanwhile; the service doesn't care.
+The service carries out a request even if the machine is frozen or dead
+when the answer arrives.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0
-"""How long a client waits for a page to arrive, as the real one does …"""
+"""How long a client waits for a page …"""
 STORE_ANSWER_SECONDS = 5.0
-"""… and for an answer of the store."""
+"""… and for the store's answer."""
 SLOW_SECONDS = 0.5
-"""A network that takes longer excuses a client that is late."""
+"""A network that is slower excuses a client that is late."""
 LATE_SECONDS = 60.0
-"""How late a delayed or repeated request may be carried out."""
+"""The longest delay of a late or repeated request."""
 STALE_SECONDS = 5.0
-"""How old an eventually consistent read may be."""
+"""The greatest age of an eventually consistent read."""
 
 
 @dataclass
 class NetworkConditions:
-    """What the network between one machine and one service does just now.
+    """The faults of the network between one machine and one service.
 
     Rates are probabilities per request; those up to ``failing`` exclude each other, and
     the first ones win.
@@ -64,33 +64,33 @@ class NetworkConditions:
     lost: float = 0.0
     """The request never arrives: a timeout."""
     unanswered: float = 0.0
-    """It is carried out, the answer never arrives: a timeout."""
+    """It is carried out, but the answer never arrives: a timeout."""
     late: float = 0.0
-    """A timeout, and it is carried out up to a minute later."""
+    """A timeout, but it is carried out up to a minute later."""
     twice: float = 0.0
     """Carried out and answered, and once more up to a minute later."""
     throttled: float = 0.0
     failing: float = 0.0
     """Answered with a 500; every third was carried out."""
     stale: float = 0.0
-    """Of eventually consistent reads: how many are old."""
+    """Share of eventually consistent reads that are old."""
     expired: float = 0.0
-    """Of iterators: how many have expired."""
+    """Share of iterators that have expired."""
     short: float = 0.0
-    """Of pages: how many hold a few records only."""
+    """Share of pages that hold only a few records."""
     cut_off: float = 0.0
-    """Of listings: how many lack shards."""
+    """Share of shard lists that are incomplete."""
     skew: float = 0.0
-    """How many seconds the clocks of Kinesis's servers are off at most."""
+    """Greatest error of the clocks of Kinesis's servers, in seconds."""
 
     def __post_init__(self) -> None:
-        """Start with a calm forecast."""
+        """Begin without faults."""
         self.last_disturbed_at = -math.inf
         """When a request was last lost, or slow."""
         self.update()
 
     def update(self) -> None:
-        """Take in changed rates."""
+        """Derive the sums from changed rates."""
         self.bad = (
             self.lost
             + self.unanswered
@@ -110,7 +110,7 @@ class NetworkConditions:
         self.update()
 
     def clear(self, *names: str) -> None:
-        """Make it a calm day again, or some rates of it (all if none is named)."""
+        """Reset the named rates, or all of them."""
         for each in fields(self):
             if not names or each.name in names:
                 setattr(self, each.name, each.default)
@@ -118,24 +118,24 @@ class NetworkConditions:
 
 
 class WriteObserver(Protocol):
-    """Who wants to know of writes: the checker."""
+    """Observes writes: the checker."""
 
     def sent(self, machine: Machine, write: Write) -> None:
-        """A machine tries a write."""
+        """Check a write that a machine sends."""
 
     def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
-        """A write's answer reached its machine."""
+        """Observe that a write's answer reached its machine."""
 
     def writes(self, machine: Machine) -> None:
-        """The next write that the store carries out is this machine's."""
+        """Observe that the store's next write is this machine's."""
 
 
 class MachineDeadError(RuntimeError):
-    """A killed machine's cleanup code asked for something; nobody answers."""
+    """Cleanup code of a killed machine made a call."""
 
 
 class Link:
-    """One machine's way to one service; ``thread`` waits for its answers."""
+    """One machine's link to one service. ``thread`` waits for the answers."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Link:
         self._throttled, self._unavailable = throttled, unavailable
 
     async def call(self, act: Callable[[], T]) -> T:
-        """Have the service do something; return or raise what it answers."""
+        """Send a request; return or raise the service's answer."""
         machine, network = self.machine, self.network
         if not machine.alive:
             raise MachineDeadError(machine.name)
@@ -165,15 +165,15 @@ class Link:
         due = self._thread.timers_now() + self._answer_seconds
         if network.is_disturbed:
             network.last_disturbed_at = loop.real
-        if not network.bad or (fate := draw()) >= network.bad:
+        if not network.bad or (choice := draw()) >= network.bad:
             loop.at_real(there, self._serve, act, future, due)
         else:
-            self._inject_failure(fate, there, act, future, due)
+            self._inject_failure(choice, there, act, future, due)
         return await future
 
     def _inject_failure(
         self,
-        fate: float,
+        choice: float,
         there: float,
         act: Callable[[], T],
         future: asyncio.Future[T],
@@ -182,23 +182,23 @@ class Link:
         network, loop, draw = self.network, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
         later = there + LATE_SECONDS * draw()
-        if (fate := fate - network.lost) < 0:
+        if (choice := choice - network.lost) < 0:
             self._fail_at(timeout, future, "timed out")
-        elif (fate := fate - network.unanswered) < 0:
-            loop.at_real(there, _silently, act)
+        elif (choice := choice - network.unanswered) < 0:
+            loop.at_real(there, _ignore_error, act)
             self._fail_at(timeout, future, "timed out, unanswered")
-        elif (fate := fate - network.late) < 0:
-            loop.at_real(later, _silently, act)
+        elif (choice := choice - network.late) < 0:
+            loop.at_real(later, _ignore_error, act)
             self._fail_at(timeout, future, "timed out, late")
-        elif (fate := fate - network.twice) < 0:
+        elif (choice := choice - network.twice) < 0:
             loop.at_real(there, self._serve, act, future, due)
-            loop.at_real(later, _silently, act)
-        elif (fate := fate - network.throttled) < 0:
+            loop.at_real(later, _ignore_error, act)
+        elif (choice := choice - network.throttled) < 0:
             error = self._throttled("throttled")
             loop.at_real(there + network.latency, _answer, future, None, error)
         else:
             if draw() < 0.33:
-                loop.at_real(there, _silently, act)
+                loop.at_real(there, _ignore_error, act)
             self._fail_at(there + network.latency, future, "internal error")
 
     def _serve(
@@ -212,18 +212,18 @@ class Link:
             error = caught
         loop = self.machine.loop
         back = loop.real + self.network.latency * (0.2 + self.random.random())
-        loop.at_real(back, self._take, future, due, result, error)
+        loop.at_real(back, self._deliver, future, due, result, error)
 
-    def _take(
+    def _deliver(
         self,
         future: asyncio.Future[T],
         due: float,
         result: T | None,
         error: KinesumerError | None = None,
     ) -> None:
-        """Take an answer in, unless its time is over before the thread sees it."""
+        """Deliver an answer, unless it times out before the thread runs."""
         if self._thread.is_blocked_past(due):
-            error = self._unavailable("timed out, nobody took the answer in")
+            error = self._unavailable("timed out before the answer was read")
         _answer(future, result, error)
 
     def _fail_at(self, when: float, future: asyncio.Future[T], why: str) -> None:
@@ -241,7 +241,7 @@ def _answer(
         future.set_exception(error)
 
 
-def _silently(act: Callable[[], object]) -> None:
+def _ignore_error(act: Callable[[], object]) -> None:
     try:
         act()
     except KinesumerError:
@@ -273,7 +273,7 @@ class LinkedStore(Link):
         self._observer = observer
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
-        """Return one row; an old one now and then unless it must be consistent."""
+        """Return one row, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
         return await self.call(
             lambda: self._store.get_now(key, consistent=consistent, age=age)
@@ -282,7 +282,7 @@ class LinkedStore(Link):
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
     ) -> list[Row]:
-        """Return rows; old ones now and then unless they must be consistent."""
+        """Return rows, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
         return await self.call(
             lambda: self._store.query_now(
@@ -331,21 +331,21 @@ class LinkedSource(Link):
         network: NetworkConditions,
         line: SharedLink | None = None,
     ) -> None:
-        # A blocked thread takes in what has come: time-outs wait for that.
+        # A blocked thread reads its answers before its timeouts fire.
         super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
         self.network = network
         self._source = source
         self._line = line
 
     async def describe(self) -> StreamInfo:
-        """Return the stream, as a server knows it whose clock may be off."""
+        """Return the stream, with the time of a server whose clock may be wrong."""
         info = await self.call(self._source.describe_now)
         if self.network.skew:
             info = info._replace(now=info.now + self._skew())
         return info
 
     async def list_shards(self) -> Sequence[Shard]:
-        """Return the shards; now and then not all of them."""
+        """Return the shards, sometimes not all of them."""
         shards = await self.call(self._source.list_shards_now)
         if self.random.random() < self.network.cut_off:
             return shards[: self.random.randrange(len(shards))]
@@ -365,7 +365,7 @@ class LinkedSource(Link):
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return a page; now and then a short one, or none."""
+        """Return a page, sometimes a short one. Raises ExpiredIteratorError."""
         network = self.network
         if network.expired and self.random.random() < network.expired:
             raise ExpiredIteratorError("the iterator has expired")
@@ -379,7 +379,7 @@ class LinkedSource(Link):
         return page
 
     async def _carry(self, line: SharedLink, page: Page) -> None:
-        """Bring a page over the line. Raises SlowAnswerError if that takes too long."""
+        """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
         future: asyncio.Future[None] = self.machine.loop.create_future()
         transfer = line.carry(
             page.wire_bytes, lambda: _answer(future, None, error=None)
@@ -398,10 +398,10 @@ class LinkedSource(Link):
     def _serve(
         self, act: Callable[[], T], future: asyncio.Future[T], due: float
     ) -> None:
-        # Reads need no way back of their own: what they read changes nothing.
+        # A read needs no delay for its answer, since it changes nothing.
         try:
             result = act()
         except KinesumerError as error:
-            self._take(future, due, None, error)
+            self._deliver(future, due, None, error)
         else:
-            self._take(future, due, result)
+            self._deliver(future, due, result)

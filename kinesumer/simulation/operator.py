@@ -1,4 +1,4 @@
-"""An operator at a terminal of its own: pauses, drains and seeks, now and then half."""
+"""Commands of operators: pause, drain and seek, sometimes interrupted."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 AGAIN_SECONDS = 10.0
-"""A drained client whose session is dead just now comes back drained."""
+"""A drained client whose session has died registers again as drained."""
 
 
 class Operator:
-    """One command of an operator, on a machine that may die in the middle of it."""
+    """One command of an operator, on a machine that may be killed."""
 
     def __init__(
         self, world: World, operators: list[Operator], what: str, work: Work
@@ -56,20 +56,20 @@ class Operator:
         self.task = world.loop.spawn(self.machine, self._run(work))
 
     def die_after(self, steps: int) -> None:
-        """Be killed after so many callbacks."""
+        """Kill the machine after this many callbacks."""
         self.machine.after_steps(steps, self.machine.kill)
 
     def stop_after(self, steps: int, seconds: float) -> None:
-        """Be stopped after so many callbacks, and go on later with what it has read."""
+        """Stop the machine for a time after this many callbacks."""
         self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
 
     @property
     def busy(self) -> bool:
-        """Whether it is at its command; not if it was killed."""
+        """Whether its command is running."""
         return self.machine.alive and not self.task.done()
 
     def end_faults(self) -> None:
-        """Let its network be well, and nobody kill it."""
+        """End the faults of its network and machine."""
         self.store.network.clear()
         self.machine.after_steps_action = None
 
@@ -86,13 +86,13 @@ class Operator:
     # --- commands -------------------------------------------------------------------
 
     async def seek(self, name: str, to: Position | Start, shard_id: str | None) -> None:
-        """Do what ``kinesumer seek`` does."""
+        """Seek as ``kinesumer seek`` does."""
         stream = await self._open(name)
         planned = await seek.plan_seek(self.context, stream, to, shard_id)
         await seek.seek(self.context, planned)
 
     async def undo_all(self) -> None:
-        """Take back what was ordered, once nobody orders anything any more."""
+        """Undo pauses and drains when all other operators are done."""
         while any(other.busy for other in self._operators if other is not self):
             await asyncio.sleep(1)
         await self.resume()
@@ -103,7 +103,7 @@ class Operator:
             await self.undrain()
 
     async def resume(self) -> None:
-        """Resume all that is paused."""
+        """Resume everything that is paused."""
         context, app = self.context, self.world.scenario.app
         for row in self.world.store.rows(f"group#{app}"):
             if row.get("paused"):
@@ -122,7 +122,7 @@ class Operator:
             if row.get("drained") and row.get("dead") is not True:
                 try:
                     await drain.drain(self.context, str(row["sk"]), undo=True)
-                except KinesumerError as error:  # it has died meanwhile
+                except KinesumerError as error:  # the client has died
                     self.world.checker.note("refused", self.name, str(error))
 
     async def _open(self, name: str) -> OpenStream:

@@ -1,4 +1,4 @@
-"""A run in a file, so that what it showed can be shown again."""
+"""Runs in files, so that a violation can be repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def save(run: Run, path: Path) -> None:
 
 
 def load(path: Path) -> Run:
-    """Read a run from a file. Raises ValueError if it holds none."""
+    """Return the run in a file. Raises ValueError if the file is invalid."""
     try:
         run = msgspec.json.decode(path.read_bytes(), type=Run)
     except msgspec.DecodeError as error:

@@ -17,7 +17,7 @@ RUNS, SUMMARY = "runs.jsonl", "summary.json"
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What is kept of a run."""
+    """The result of a run, as a line in the file."""
 
     seed: int
     scenario: str
@@ -35,7 +35,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 def result_of(outcome: Outcome) -> RunResult:
-    """Return what is kept of a run."""
+    """Return the result of a run."""
     run = outcome.run
     return RunResult(
         run.seed,
@@ -55,7 +55,7 @@ def result_of(outcome: Outcome) -> RunResult:
 
 
 class CampaignResults:
-    """The runs of a directory: what has been done is not done again."""
+    """The results in a directory, so that no seed is run again."""
 
     def __init__(self, directory: Path) -> None:
         self.entries: dict[int, RunResult] = {}
@@ -63,7 +63,7 @@ class CampaignResults:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / RUNS
         text = path.read_bytes() if path.exists() else b""
-        # A run that was cut off while its line was written is done again.
+        # Drop an incomplete last line, so that its run is repeated.
         whole = text[: text.rfind(b"\n") + 1]
         for line in whole.splitlines():
             entry = msgspec.json.decode(line, type=RunResult)
@@ -71,7 +71,7 @@ class CampaignResults:
         path.write_bytes(whole)
 
     def add(self, outcome: Outcome) -> None:
-        """Write a run down."""
+        """Add the result of a run."""
         entry = result_of(outcome)
         self.entries[entry.seed] = entry
         with (self._directory / RUNS).open("ab") as lines:
@@ -117,7 +117,7 @@ def totals_of(entries: Iterable[RunResult]) -> dict[str, Any]:
 
 
 def summary(entries: Iterable[RunResult]) -> str:
-    """Return what many runs did, in a line."""
+    """Return the totals of runs in a line."""
     total = totals_of(entries)
     cpu = max(1, total["cpu_seconds"])
     return (

@@ -1,4 +1,4 @@
-"""One seed, one run, one outcome: faults, then rest, an ending, and the accounts."""
+"""Run one seed: faults, then rest, a final phase, and the last checks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from kinesumer.simulation.convergence import (
     check_plan,
     check_settled,
-    raise_first,
+    count_waiting,
+    raise_violation,
     settling_state,
-    waiting,
 )
 from kinesumer.simulation.event_log import format_events
 from kinesumer.simulation.event_loop import SpinningError
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kinesumer.simulation.schedule import Rate
 
 SETTLE_SECONDS = 60.0
-"""After the faults: ownership must equal the plan by then (L2) …"""
+"""Time after the faults within which ownership must match the plan (L2) …"""
 MAX_SETTLE_CHECKS = 9
-"""… or, while it still changes from one look to the next, two minutes later."""
+"""… with this many more checks while ownership still changes."""
 FINISH_SECONDS = 15.0
 """After the last record: every record must be done by then, or soon after another such
 time in which some were (L3)."""
@@ -44,19 +44,19 @@ time in which some were (L3)."""
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a simulation depends on."""
+    """Everything that determines a simulation."""
 
     scenario: Scenario
     seed: int
     minutes: float
-    """With faults; then comes a time to settle, and the ending."""
+    """Minutes with faults; then come a time to settle and the final phase."""
     faults: tuple[Fault, ...]
     ending: str = "nothing"
 
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     run: Run
     simulated: float = 0.0
@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The outcome in a line."""
+        """The outcome as a line."""
         run = self.run
         return (
             f"seed {run.seed} {run.scenario.name}: {self.faults.total()} faults, "
@@ -87,24 +87,24 @@ class Outcome:
 def draw_run(
     scenario: Scenario, seed: int, minutes: float, rates: Sequence[Rate]
 ) -> Run:
-    """Draw what goes wrong in a run, and how it ends."""
+    """Draw the faults and the final phase of a run."""
     draw = random.Random(f"{seed} {scenario.name} schedule")
     faults = draw_faults(rates, 60 * minutes, draw)
     fatal = [rate.kind for rate in rates if rate.kind in FATAL]
-    # What nobody survives shows less of the faults before than a time at rest.
+    # Checks at rest find more than a fault that ends all clients.
     endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
     if scenario.commit == "manual":
-        # It has no bound there: user code commits when it likes.
+        # User code commits at any time, so that the cost has no bound.
         endings = [name for name in endings if name != "cost"]
     if scenario.apps > 1:
-        # Only one of the apps expects to end with its stream.
+        # Only the first app expects to end when a stream is recreated.
         others = [name for name in AT_REST if name in endings]
         endings = [*LATENCY] * len(others) + others
     return Run(scenario, seed, minutes, faults, draw.choice(endings))
 
 
 def draw_dense_run(seed: int, *, minutes: float = 10.0) -> Run:
-    """Return a run in which everything goes wrong; scenarios take turns."""
+    """Return a run with all kinds of faults; scenarios take turns."""
     scenario = scenario_for(EACH, seed)
     return draw_run(scenario, seed, minutes, parse_rates("all"))
 
@@ -119,7 +119,7 @@ def reduce_logging() -> None:
 
 
 def execute_run(run: Run) -> Outcome:
-    """Simulate one run; a violation is part of the outcome, not raised."""
+    """Simulate one run. A violation is part of the outcome, and isn't raised."""
     sim = Simulation(run.scenario, run.seed)
     outcome = Outcome(run)
     try:
@@ -134,7 +134,7 @@ def execute_run(run: Run) -> Outcome:
 
 
 def play(sim: Simulation, outcome: Outcome) -> None:
-    """Play a run to its end, and fill in what came of it. Raises ViolationError."""
+    """Simulate a run and fill in its outcome. Raises ViolationError."""
     started = time.process_time()
     monitors = [LivenessMonitor(app) for app in sim.apps]
     try:
@@ -184,15 +184,17 @@ async def _play(
     for monitor in monitors:
         check_settled(monitor.sim)
         await monitor.check_at_rest()
-    raise_first(sim)
+    raise_violation(sim)
     if run.ending in FATAL:
         outcome.faults[run.ending] += 1
         await FATAL[run.ending](sim)
 
 
 async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
-    """Let plan and ownership come to rest: a reshard may be found late, and a backlog
-    before a shard's end takes its time."""
+    """Wait until plan and ownership have settled.
+
+    A reshard may be noticed late, and a backlog delays a shard's end.
+    """
     allowed = max(monitor.backlog_seconds() for monitor in monitors)
     await asyncio.sleep(max(SETTLE_SECONDS, allowed))
     for monitor in monitors:
@@ -206,9 +208,9 @@ async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
 
 
 async def _finish(sim: Simulation) -> None:
-    """Let the clients do what is left, for as long as it gets less."""
+    """Wait while the number of records that aren't done gets less."""
     before = math.inf
     await asyncio.sleep(FINISH_SECONDS)
-    while 0 < (left := sum(waiting(app) for app in sim.apps)) < before:
+    while 0 < (left := sum(count_waiting(app) for app in sim.apps)) < before:
         before = left
         await asyncio.sleep(FINISH_SECONDS)

@@ -1,4 +1,4 @@
-"""Groups to simulate: some by name, others drawn from a seed."""
+"""The groups that can be simulated: named ones, and ones drawn from a seed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FAULTS_PER_MINUTE = 6.0
 """Faults of all kinds together."""
 SMALL_RECORD_BYTES = 20
 DRAWN, EACH, LIMITS = "drawn", "each", "limits"
-"""Not one scenario: another for each seed; those below in turns; those with limits."""
+"""Names for several scenarios: drawn from the seed, each in turn, or with limits."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a simulated group looks like."""
+    """A group to simulate."""
 
     name: str = "plain"
     members: int = 3
@@ -97,7 +97,7 @@ CALM = Scenario(
     min_read_interval_seconds=5.0,
     faults_per_minute=1 / 360,
 )
-"""As in reality: a fault every six hours, little traffic; for simulated weeks."""
+"""A fault every six hours and little traffic, for simulated weeks."""
 LIMITED = (
     Scenario(
         "link",
@@ -174,13 +174,13 @@ LIMITED = (
         faults="skew:1,seek:4,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
     ),
 )
-"""Groups at the limits of links, tables, streams, processes and clocks."""
+"""Groups at limits of links, tables, streams, processes and clocks."""
 SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
 """Most drawn groups are small, since large ones take a hundred times as long: up to
 which draw, members from … to, shards from … to."""
 SLOW_FROM_SHARDS = 30
 LIMITED_SHARE = 0.4
-"""Of the drawn groups, how many have a limit."""
+"""Share of the drawn groups that have a limit."""
 
 
 def scenario_for(name: str, seed: int) -> Scenario:
@@ -233,7 +233,7 @@ def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
     match draw.choice(("link", "tasks", "apps", "table", "idle", "clocks")):
         case "link":
             size = draw.choice((20_000, 100_000))
-            # A client may have to carry everything, a few times faster than it comes.
+            # One client may have to read all records, faster than they arrive.
             return replace(
                 scenario,
                 record_bytes=size,
@@ -258,12 +258,12 @@ def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:
-    """Draw a size: as many small ones as large ones, in orders of magnitude."""
+    """Draw a size with a logarithmic distribution."""
     return round(least * math.pow(most / least, draw.random()))
 
 
 def _streams(draw: random.Random, total: int) -> tuple[int, ...]:
-    """Share shards out to one to four streams."""
+    """Distribute shards to one to four streams."""
     cuts = draw.sample(range(1, total), min(total - 1, draw.choice((0, 0, 1, 2, 3))))
     ends = [0, *sorted(cuts), total]
     return tuple(high - low for low, high in pairwise(ends))

@@ -1,4 +1,4 @@
-"""Which fault happens when: drawn from a seed, or read from a file, and then fixed."""
+"""The schedule of faults, drawn from a seed or read from a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ALL = (*KINDS, *FATAL)
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong."""
+    """A fault at a time."""
 
     at: float
     """Seconds since the simulation's start."""
     kind: str
     duration_seconds: float
     draw: int
-    """Seeds whatever else is drawn for it: whom it hits, how hard."""
+    """Seed of its own random numbers, such as the process that it hits."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
 def draw_faults(
     rates: Iterable[Rate], seconds: float, random: random.Random
 ) -> tuple[Fault, ...]:
-    """Draw what goes wrong in a time; the last fault is over by its end."""
+    """Draw the faults of a time span; all of them end within it."""
     rates = [rate for rate in rates if rate.kind not in FATAL]
     weights = [rate.per_minute for rate in rates]
     if not rates:
@@ -92,7 +92,7 @@ def draw_faults(
     faults: list[Fault] = []
     while (at := at + 2 * mean * random.random()) < seconds:
         (rate,) = random.choices(rates, weights)
-        # Mostly a few seconds, now and then a minute.
+        # Most faults take a few seconds, some a minute.
         duration_seconds = min(rate.seconds * random.random() ** 2, seconds - at)
         draw = random.getrandbits(32)
         faults.append(Fault(round(at, 3), rate.kind, round(duration_seconds, 3), draw))

@@ -1,4 +1,4 @@
-"""From a run that violates a predicate to the shortest one that still does."""
+"""Find the shortest run that still violates a predicate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RUNS = 200
 
 
 class Shrinker:
-    """Tries smaller runs; keeps those that violate the same predicate.
+    """Tries smaller runs, and keeps those that violate the same predicate.
 
     First faults are left out, in halves, quarters, and so on (delta debugging), then
     the time gets shorter, the faults and the group.
@@ -55,7 +55,7 @@ class Shrinker:
         return True
 
     def _drop_what_came_later(self) -> None:
-        """Leave out what never happened: a violation ends its run."""
+        """Leave out the faults that were due after the violation."""
         run, end = self.best.run, self.best.simulated
         faults = tuple(fault for fault in run.faults if fault.at <= end)
         if end < 60 * run.minutes:
@@ -63,7 +63,7 @@ class Shrinker:
         self._fails(replace(run, faults=faults))
 
     def _drop_faults(self) -> None:
-        """Delta debugging (ddmin, complements only)."""
+        """Leave out faults by delta debugging (ddmin, complements only)."""
         parts = 2
         while (faults := self.best.run.faults) and parts <= 2 * len(faults):
             size = max(1, len(faults) // parts)
@@ -87,7 +87,7 @@ def _shorter_times(run: Run) -> Iterator[Run]:
         yield replace(run, minutes=round(run.minutes * share, 3))
     if run.ending != "nothing":
         yield replace(run, ending="nothing")
-    # Everything sooner, the group as it is by then.
+    # All faults sooner, while the group is still starting.
     for share in (0.5, 0.8):
         faults = tuple(replace(f, at=round(f.at * share, 3)) for f in run.faults)
         yield replace(run, faults=faults, minutes=run.minutes * share)

@@ -50,13 +50,13 @@ class Simulation(World):
 
     @property
     def living(self) -> list[Process]:
-        """Processes that run."""
+        """The processes that are alive."""
         return [process for process in self.processes if process.alive]
 
     def start_process(
         self, client_id: str | None = None, streams: tuple[str, ...] | None = None
     ) -> Process:
-        """Start a process on a machine of its own."""
+        """Start a process on its own machine."""
         if client_id is None:
             client_id = f"client-{next(self._names)}"
         drift = self.scenario.drift * (2 * self.random.random() - 1)
@@ -71,14 +71,14 @@ class Simulation(World):
         return process
 
     async def start_all(self) -> None:
-        """Start the processes of the scenario, together or one after the other."""
+        """Start the processes of the scenario, together or in turn."""
         for _ in range(self.scenario.members):
             self.start_process()
             if not self.scenario.together:
                 await asyncio.sleep(2 * self.random.random())
 
     def end_faults(self) -> None:
-        """Stop every fault: the network heals, user code recovers."""
+        """End all faults of networks, user code and operators."""
         self.faults_ended = True
         self.store.write_units_per_second = None
         for process in self.processes:

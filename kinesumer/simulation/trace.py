@@ -1,4 +1,4 @@
-"""What really happened to each shard: its log, its owners, what was delivered and done.
+"""The true history of each shard: its records, its owners, and their progress.
 
 Built from writes, deliveries and done marks only, without the library's own code.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.simulation.machine import Machine
 
 RecordPosition = tuple[int, str, int]
-"""A record's place in its shard, comparable: length, sequence number, part."""
+"""A record's sortable position in its shard: length, number, sub-sequence number."""
 WHOLE = 1 << 53
 
 
@@ -34,7 +34,7 @@ def row_position(row: Row | None) -> RecordPosition | None:
 
 @dataclass
 class Ownership:
-    """One epoch of a shard: who had it, from where, how far."""
+    """One epoch of a shard: its owner, first record, and progress."""
 
     epoch: int
     session: str
@@ -45,8 +45,8 @@ class Ownership:
     started_at: float | None = None
     """When its first record was delivered."""
     ended_at: float | None = None
-    """When the owner gave the shard up, or another took it."""
-    given_up: bool = False
+    """When the owner released the shard, or another session took it."""
+    released: bool = False
     """Its owner has tried to release or end the shard."""
     cursors: dict[str | None, int] = field(default_factory=dict)
     """Index after the last one delivered, by partition key if only keys have order."""
@@ -55,7 +55,7 @@ class Ownership:
     """Every index from ``first`` to this one (exclusive) is done."""
 
     def mark(self, index: int) -> None:
-        """Note one record as done in this epoch."""
+        """Record that a record was done in this epoch."""
         self.done.add(index)
         while self.done_until in self.done:
             self.done.remove(self.done_until)
@@ -63,7 +63,7 @@ class Ownership:
 
 
 class ShardTrace:
-    """One shard's truth."""
+    """The true history of one shard."""
 
     def __init__(self, shard_id: str, parents: tuple[str, ...]) -> None:
         self.shard_id = shard_id
@@ -74,26 +74,26 @@ class ShardTrace:
         self.done = bytearray()
         self.delivered = bytearray()
         self.done_until = 0
-        """Every index before this one is done, expired, or before the start."""
+        """All records before this index are done, expired, or before the start."""
         self.expired = 0
         self.ownerships: dict[int, Ownership] = {}
         self.row: Row | None = None
         self.forgotten = False
-        """Kinesis doesn't list it any more."""
+        """Whether Kinesis no longer lists it."""
         self.pruned = False
         self.ended_at: float | None = None
         """When its end was stored."""
         self.seek_index: int | None = None
-        """Index that the last seek went to, if there was one."""
+        """Index that the last seek moved to, if there was one."""
         self.seeked_epoch = 0
-        """What is delivered and done in epochs before doesn't count."""
+        """Deliveries and acks in earlier epochs don't count."""
         self.seeked: dict[str, int] = {}
-        """Each operator's last seek: seeks of all shards are counted."""
+        """The number of each operator's last seek, counted over all shards."""
         self.reopened: tuple[str, int] = ("", 0)
-        """The last seek that undid its end, and whose it was."""
+        """The operator and number of the last seek that undid the shard's end."""
 
     def seek(self, first: int, epoch: int, operator: str, place: int) -> None:
-        """Note that an operator had it read on from an index, in no session's epoch."""
+        """Record a seek to an index, which begins an epoch without an owner."""
         self.seek_index, self.seeked_epoch = first, epoch
         self.seeked[operator] = place
         self.done_until = first
@@ -102,7 +102,7 @@ class ShardTrace:
             marks[first:] = bytes(len(marks) - first)
 
     def append(self, sequence_number: str, sub: int | None, arrived: float) -> None:
-        """Note a record that was produced."""
+        """Add a record that was produced."""
         self.index[sequence_number, sub] = len(self.log)
         self.log.append(record_position(sequence_number, sub))
         self.arrivals.append(arrived)
@@ -110,7 +110,7 @@ class ShardTrace:
         self.delivered.append(0)
 
     def expire(self, before: float) -> None:
-        """Note that records older than a time are gone."""
+        """Record that records older than a time have expired."""
         self.expired = max(self.expired, bisect_left(self.arrivals, before))
 
     def through(self, place: RecordPosition) -> int:
@@ -145,7 +145,7 @@ class ShardTrace:
         return None if found < 0 else found
 
     def may_precede(self, parent: ShardTrace) -> bool:
-        """Tell whether it may be read though an operator has opened its parent again.
+        """Return whether it may be read although an operator has reopened its parent.
 
         That operator's seek is still to reach it, whatever others did to it meanwhile.
         """
@@ -153,7 +153,7 @@ class ShardTrace:
         return self.seeked.get(operator, 0) < place
 
     def mark(self, index: int, epoch: int) -> None:
-        """Note that user code has done a record."""
+        """Record that user code has done a record."""
         if epoch < self.seeked_epoch:
             return
         self.done[index] = 1

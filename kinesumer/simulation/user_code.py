@@ -21,7 +21,7 @@ class UserError(Exception):
 
 
 class FaultyUserCode:
-    """Runs the user's handler, if there is one, after the faults that are due."""
+    """Applies the faults that are due, and calls the user's handler."""
 
     def __init__(self, world: World, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
@@ -40,7 +40,7 @@ class FaultyUserCode:
         self._hanging = self._hanging or asyncio.Event()
 
     def unhang(self) -> None:
-        """Let a call that hangs go on."""
+        """Let a call that hangs continue."""
         if self._hanging is not None:
             self._hanging.set()
             self._hanging = None
@@ -98,7 +98,7 @@ class FaultyUserCode:
         await asyncio.sleep(60 * draw() if draw() < 0.03 else draw())
 
     async def _block_at(self, count: int) -> None:
-        """Block the loop with each record; nothing else runs between them."""
+        """Block the loop with each record, without a break between them."""
         loop = self._machine.loop
         for _ in range(count):
             if loop.real < self._blocks_until:

@@ -35,11 +35,11 @@ DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class UserCode:
-    """UserCode code that simulated clients call with each record."""
+    """A user's handler that simulated clients call with each record."""
 
     handler: Handler
     data: Callable[[int], bytes] | None = None
-    """Makes the nth record's data."""
+    """Returns the nth record's data."""
     restarts_after: tuple[type[Exception], ...] = ()
     """Errors of the handler after which its process starts again."""
 
@@ -117,16 +117,16 @@ class World:
 
     @property
     def auto(self) -> bool:
-        """Whether asking for the next record marks the one before as done."""
+        """Whether a request for the next record acks the one before."""
         return self.config.commit == "auto"
 
     @property
     def retention_seconds(self) -> float:
-        """How long the streams say that they keep records."""
+        """The retention that the streams report."""
         return self.scenario.retention_seconds or DAY_SECONDS
 
     def report_crash(self, name: str, error: BaseException) -> None:
-        """A process ended with an error that nobody expects."""
+        """Report a process that ended with an unexpected error."""
         import traceback
 
         text = "".join(traceback.format_exception(error))
@@ -147,7 +147,7 @@ class World:
     def put(
         self, name: str, hash_key: int | None = None, data: bytes | None = None
     ) -> None:
-        """Produce one record, by default anywhere in the hash space."""
+        """Produce one record, at a random hash key by default."""
         if hash_key is None:
             hash_key = self.random.getrandbits(128) % HASH_KEYS
             if self.scenario.idle and self.loop.real > BUSY_SECONDS:
@@ -212,7 +212,7 @@ class World:
         return child
 
     def expire(self, name: str, seconds: float) -> None:
-        """Let everything older than so many seconds expire."""
+        """Expire all records older than a number of seconds."""
         before = self.kinesis.clock.wall() - seconds
         self.kinesis.expire(name, before)
         is_runnable = self.kinesis.stream(name).shards

@@ -1,1 +1,1 @@
-"""What tests of consumers need: both ports in memory, virtual time, faults."""
+"""Tools for tests of consumers."""

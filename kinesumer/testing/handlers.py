@@ -1,4 +1,4 @@
-"""Your handler, run by a simulated group of clients while everything goes wrong."""
+"""Test a handler in a simulated group of clients with faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PLAIN = Scenario()
 AT_REST = ("L", "I12", "I13")
-"""How the predicates begin that are checked when all faults are over."""
+"""Prefixes of the predicates that are checked after the faults."""
 
 
 def simulate_handler(
@@ -64,13 +64,17 @@ def simulate_handler(
     try:
         play(sim, outcome)
     except BaseException as error:
-        story = "\n".join(["What happened before:", *format_events(sim.checker.events)])
+        events = "\n".join(
+            ["Events before the error:", *format_events(sim.checker.events)]
+        )
         late = sim.late_failure
         if late is not None and _is_at_rest(error):
-            late.add_note("It came also when all faults were over, so nothing settled.")
-            late.add_note(story)
+            late.add_note(
+                "The error also occurred after all faults, so the group never settled."
+            )
+            late.add_note(events)
             raise late from error
-        error.add_note(story)
+        error.add_note(events)
         raise
     return outcome
 

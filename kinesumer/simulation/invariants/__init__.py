@@ -1,1 +1,1 @@
-"""The rules that a simulation checks at each write and each delivery."""
+"""The invariants that a simulation checks at each write and each delivery."""

@@ -50,13 +50,13 @@ class InvariantChecker:
         self.redelivered = 0
         self.delivered_count = 0
         self.is_disabled = False
-        """The world was changed behind everybody's back: nothing is checked now."""
+        """Set while a fatal fault changes the table: nothing is checked then."""
         self.writer: Machine | None = None
-        """Whose write is being applied."""
+        """The machine whose write is being applied."""
         self.is_by_key = False
-        """Only records of one partition key follow each other."""
+        """Whether only records of one partition key have an order."""
         self.delays: list[float] | None = None
-        """How long after their arrival records were delivered, if anybody asks."""
+        """Seconds from arrival to delivery of each record, if they are measured."""
         self.seeks = Seeks(self)
         self.pauses = Pauses(self)
         membership = Membership(self, assignor, self.pauses)
@@ -73,18 +73,18 @@ class InvariantChecker:
         return self.loop.real
 
     def fail(self, predicate: str, message: str) -> None:
-        """Report a violation: the loop stops with it."""
+        """Report a violation. It ends the run."""
         if self.loop.halted is None and not self.is_disabled:
             self.loop.halted = ViolationError(predicate, message, self.loop.real)
 
     def note(self, kind: str, who: object, what: object = "") -> None:
-        """Remember an event, to be shown if a predicate fails soon."""
+        """Record an event, to be shown with a violation."""
         self.events.append((self.loop.real, kind, who, what))
 
     # --- what is produced and expires ---
 
     def opened(self, arn: str, shard_id: str, parents: tuple[str, ...]) -> None:
-        """A shard was opened."""
+        """Add a shard that was opened."""
         self.shards[arn, shard_id] = ShardTrace(shard_id, parents)
 
     def produced(
@@ -94,13 +94,13 @@ class InvariantChecker:
         places: Iterable[tuple[str, int | None]],
         arrived: float,
     ) -> None:
-        """UserCode records were put into a shard."""
+        """Add records that were put into a shard."""
         trace = self.shards[arn, shard_id]
         for sequence_number, sub in places:
             trace.append(sequence_number, sub, arrived)
 
     def expired(self, arn: str, before: float, is_runnable: Container[str]) -> None:
-        """Retention has passed a time; these shards are left."""
+        """Expire records before a time, and shards that are no longer listed."""
         for (stream, shard_id), trace in self.shards.items():
             if stream == arn:
                 trace.expire(before)
@@ -109,24 +109,24 @@ class InvariantChecker:
     # --- what members do (faults.WriteObserver) ---
 
     def writes(self, machine: Machine) -> None:
-        """The next applied write is this machine's."""
+        """Attribute the next write that the store applies to this machine."""
         self.writer = machine
 
     def sent(self, machine: Machine, write: Write) -> None:
-        """A machine tries a write."""
+        """Check a write that a machine sends."""
         kind = write.key.pk.partition("#")[0]
         if kind == "member" and not write.delete:
             self.leases.sent(machine, write)
         elif kind == "shard" and "owner" in write.remove:
-            self._check_given_up(machine, write)
+            self._check_release(machine, write)
 
     def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
-        """An answer reached its machine."""
+        """Record an answer that reached its machine."""
         if self.loop.halted is None:
             self.leases.answered(machine, write, written)
 
     def delivered(self, machine: Machine, record: Record) -> None:
-        """A record was handed to user code, just now."""
+        """Check a record that user code is given."""
         if self.is_disabled:
             return
         self.delivered_count += 1
@@ -157,13 +157,13 @@ class InvariantChecker:
             )
         ownership.cursors[key] = index + 1
         if epoch < trace.seeked_epoch:
-            return  # it was handed out before the seek was noticed
+            return  # it was delivered before the client noticed the seek
         if trace.delivered[index]:
             self.redelivered += 1
         trace.delivered[index] = 1
 
     def done(self, record: Record) -> None:
-        """UserCode code has done a record."""
+        """Record that user code has done a record."""
         if self.is_disabled:
             return
         trace = self.shards[record.fence.shard]
@@ -183,7 +183,7 @@ class InvariantChecker:
                 f"{-left:.3f} s after its last moment",
             )
         row = trace.row or _NO_ROW
-        # A seek raises the epoch; until somebody claims that, nobody else delivers.
+        # A seek raises the epoch. The owner may deliver until that epoch is claimed.
         if row.get("owner") != session or max(trace.ownerships) != ownership.epoch:
             self.fail(
                 "I3",
@@ -207,8 +207,8 @@ class InvariantChecker:
     def _has_expired(self, trace: ShardTrace) -> bool:
         return trace.expired == len(trace.log)
 
-    def _check_given_up(self, machine: Machine, write: Write) -> None:
-        """What a session did before it gives a shard up isn't done again (I10)."""
+    def _check_release(self, machine: Machine, write: Write) -> None:
+        """Check that a session releases a shard with all its progress (I10)."""
         trace = self._trace(write)
         if trace is None or trace.row is None:
             return
@@ -220,25 +220,25 @@ class InvariantChecker:
             or ownership.machine is not machine
         ):
             return
-        if _epochs_named(write) - {ownership.epoch}:
-            return  # a late try for an epoch before: it is refused
-        if ownership.given_up:
-            return  # a repeated try: more may be done by now
-        ownership.given_up = True
+        if _required_epochs(write) - {ownership.epoch}:
+            return  # a late attempt for an earlier epoch, which the store rejects
+        if ownership.released:
+            return  # a repeated attempt: more records may be done by now
+        ownership.released = True
         after = {**trace.row, **write.set}
         for name in write.remove:
             after.pop(name, None)
         if trace.first_of(after) < ownership.done_until:
             self.fail(
                 "I10",
-                f"{machine.name} gives {trace.shard_id} up at record "
+                f"{machine.name} releases {trace.shard_id} at record "
                 f"{trace.first_of(after)}, but {ownership.done_until} are done",
             )
 
     # --- what the store applies ---
 
     def applied(self, write: Write, before: Row | None, after: Row | None) -> None:
-        """A write was applied (hook for MemoryStore.on_write)."""
+        """Check a write that the store applied (a hook for MemoryStore.on_write)."""
         if self.is_disabled:
             return
         self.note("write", self.writer and self.writer.name, write)
@@ -254,7 +254,7 @@ class InvariantChecker:
     def _shard_write(self, write: Write, before: Row | None, after: Row | None) -> None:
         trace = self._trace(write)
         if trace is None:
-            self.fail("I8", f"a row for a shard that never was: {write.key}")
+            self.fail("I8", f"a row for an unknown shard: {write.key}")
             return
         trace.row = after
         if after is None:
@@ -274,7 +274,7 @@ class InvariantChecker:
             return
         self._check_forward(trace, before, after)
         if self.loop.halted is not None:
-            return  # what follows from it would only hide it
+            return  # later violations would hide the first one
         if after["epoch"] != before["epoch"]:
             self._claimed(trace, before, after)
         else:
@@ -306,8 +306,10 @@ class InvariantChecker:
             return
         owner = str(before.get("owner", ""))
         if not owner or self.leases.machines.get(owner) is not self.writer:
-            writer = self.writer.name if self.writer else "nobody"
-            self.fail("I5", f"{writer} changes {trace.shard_id} of {owner or 'nobody'}")
+            writer = self.writer.name if self.writer else "an unknown machine"
+            self.fail(
+                "I5", f"{writer} changes {trace.shard_id} of {owner or 'no owner'}"
+            )
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
         ownership = trace.ownerships.get(require_int(before["epoch"]))
@@ -343,7 +345,7 @@ class InvariantChecker:
         trace.ownerships[epoch] = Ownership(
             epoch, session, self.writer, first, now, done_until=first
         )
-        # What has expired since it was delivered isn't delivered again.
+        # Records that expired after their delivery aren't delivered again.
         repeats = sum(trace.delivered[max(first, trace.expired) :])
         self.takeovers += taken
         self.handovers += not previous and epoch > 1
@@ -366,7 +368,7 @@ class InvariantChecker:
             )
 
 
-def _epochs_named(write: Write) -> set[Value]:
+def _required_epochs(write: Write) -> set[Value]:
     """Return the epoch that a write's condition asks for, if it does."""
     parts = write.condition.parts if isinstance(write.condition, AllOf) else ()
     tests = [part for part in parts if isinstance(part, Compare)]

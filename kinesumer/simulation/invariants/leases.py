@@ -1,4 +1,4 @@
-"""Until when each session may deliver: what its machine sent, what was answered."""
+"""The leases of sessions: until when each session may deliver."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-6
 SAFE_LEASE_SHARE = 0.75
-"""Share of its lease for which a session may deliver after a beat it sent."""
+"""Share of its lease for which a session may deliver after it sent a heartbeat."""
 
 
 class SessionLeases:
-    """Counted from the first try of each beat that was answered.
+    """Leases that begin with the first attempt of each answered heartbeat.
 
     A session's clock is its computer's, true and whatever the client makes of it.
     """
@@ -27,27 +27,27 @@ class SessionLeases:
         """The machine that registered each session."""
         self._until: dict[str, float] = {}
         self._first_sent: dict[str, dict[int, float]] = {}
-        """By session and beat, until its answer arrives."""
+        """First attempt of each heartbeat without an answer, by session."""
         self._answered: dict[str, int] = {}
 
     def remaining_seconds(self, session: str) -> float:
-        """Return for how many seconds of its own a session may still deliver."""
+        """Return the seconds, by its own clock, that a session may still deliver."""
         machine = self.machines.get(session)
         if machine is None:
             return 0.0
         return self._until[session] - machine.now()
 
     def sent(self, machine: Machine, write: Write) -> None:
-        """A machine tries to write a member row."""
-        session = str(write.set.get("session") or named_session(write.condition))
+        """Record that a machine sends a write of a member row."""
+        session = str(write.set.get("session") or _required_session(write.condition))
         now = machine.now()
         if "session" in write.set:
             self.machines[session] = machine
-            # Tried again, it is permitted from the first try on.
+            # A repeated registration extends nothing: the first attempt counts.
             if session not in self._until:
                 self._extend(session, now, write.set["lease_ms"])
         elif write.set.get("dead") is True:
-            # Whoever declares itself dead gives its shards up before.
+            # A session that declares itself dead has released its shards.
             if self.machines.get(session) is machine:
                 self._until[session] = min(self._until[session], now)
         elif "beat" in write.set:
@@ -56,7 +56,7 @@ class SessionLeases:
                 self._first_sent.setdefault(session, {}).setdefault(beat, now)
 
     def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
-        """An answer reached its machine: a beat's extends what it may do."""
+        """Extend the lease when a heartbeat's answer reaches its machine."""
         if not written.applied or written.row is None or "beat" not in write.set:
             return
         session = str(written.row["session"])
@@ -75,9 +75,9 @@ class SessionLeases:
 
 
 def require_int(value: Value | None) -> int:
-    """Return an attribute that is a number."""
+    """Return an integer attribute. Raises TypeError."""
     if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"the attribute must be an integer, not {value!r}")
     return value
 
 
@@ -88,10 +88,10 @@ def plan_id(row: Row) -> tuple[int, int]:
     )
 
 
-def named_session(condition: Condition) -> str:
+def _required_session(condition: Condition) -> str:
     """Return the session that a write's condition names."""
     if isinstance(condition, Compare):
         is_session = condition.attribute == "session" and condition.op == "="
         return str(condition.value) if is_session else ""
     parts = condition.parts if isinstance(condition, AllOf) else ()
-    return next(filter(None, map(named_session, parts)), "")
+    return next(filter(None, map(_required_session, parts)), "")

@@ -1,7 +1,7 @@
-"""What the checker says of time and room: backlogs, idle shards, memory, false alarms.
+"""Liveness checks: backlogs, unowned shards, memory, and false alarms.
 
 Each predicate here is about one app's clients, while faults go on or soon after them.
-What a client can't help excuses it: lost requests, and processes that are stopped.
+A fault excuses a client: a lost request, or a process that is stopped.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from kinesumer.simulation.trace import ShardTrace
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""What one page takes while it is read: 10 MB of data, and what it is decoded from."""
+"""Memory of one page while it is read: 10 MB of data and its encoded form."""
 CHECK_INTERVAL_SECONDS = 5.0
 DISTURBANCE_SECONDS = 30.0
-"""What was lost or stopped so long ago excuses nothing any more."""
+"""A fault that ended earlier than this excuses nothing."""
 DEGRADED_CAUSE_SECONDS = 120.0
-"""So long ago a client may have failed to reach Kinesis that calls itself degraded."""
+"""A degraded client has failed to reach Kinesis within this time."""
 UNOWNED_SECONDS = 45.0
-"""A shard is owned again so soon, while clients can claim it."""
+"""A shard is owned again within this time, if clients can claim it."""
 BACKLOG_SECONDS = 60.0
-"""What is in the streams when all faults are over is done so soon …"""
+"""Records in the streams at the end of the faults are done within this time …"""
 BACKLOG_TIMES = 3.0
-"""… and so many times what the links, and the shards' 2 MB/s, need for it."""
+"""… plus this many times what the links and the shards' 2 MB/s need."""
 SHARD_BYTES_PER_SECOND = 2_000_000
 HARMLESS_FAULTS = {"join", "leave"}
-"""Nothing is delivered twice where no other kinds of faults are."""
+"""With these faults alone, no record is delivered twice."""
 SAMPLES = 80
 LOST = "lost to retention"
-"""What clients log where records may be lost …"""
+"""Text that clients log if records may be lost …"""
 WHOLE = ("nothing came after it", "was read to its end")
-"""… and where they know that none are."""
+"""… and texts if no record is lost."""
 PROOF_SECONDS = 10.0
-"""A tip that retention is so close to needs not prove anything any more."""
+"""A tip proves nothing when retention is this close to it."""
 
 
 class LivenessMonitor:
-    """Watches one app's clients; the first broken promise ends the run."""
+    """Watches the clients of one app. The first violation ends the run."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.is_on = sim.user is None
-        """Not where user code is somebody's own, and takes the time that it takes."""
+        """False with a user's own handler, which may take any time."""
         self._faults_are_harmless = False
         self._unowned_since: dict[tuple[str, str], float] = {}
         self._disturbed_at = 0.0
@@ -67,7 +67,7 @@ class LivenessMonitor:
         self._watcher: asyncio.Task[None] | None = None
 
     def begin(self, faults: Sequence[Fault]) -> None:
-        """Watch from now on, while these faults happen."""
+        """Begin to watch, while these faults happen."""
         if self.is_on:
             self._faults_are_harmless = {
                 fault.kind for fault in faults
@@ -90,7 +90,7 @@ class LivenessMonitor:
         process.line.changed = partial(self.check_memory, process)
 
     def check_memory(self, process: Process) -> None:
-        """What a client holds and has asked for keeps within its budget (L8)."""
+        """Check that a client keeps within its memory budget (L8)."""
         group = process.group
         if group is None or not self.is_on:
             return
@@ -104,23 +104,23 @@ class LivenessMonitor:
             )
 
     async def check_at_rest(self) -> None:
-        """Check what must hold where nothing is read any more, and all is done."""
+        """Check what must hold when all records are done."""
         if self.is_on:
-            await self._check_given_back()
+            await self._check_memory_released()
 
-    async def _check_given_back(self) -> None:
-        """Where nothing is read and all is done, no memory is held (L8)."""
+    async def _check_memory_released(self) -> None:
+        """Check that no memory is held when all records are done (L8)."""
         held = {p.name: p.group.buffer for p in self.sim.living if p.group is not None}
         for _ in range(SAMPLES):
             held = {name: buffer for name, buffer in held.items() if buffer.used}
             await asyncio.sleep(0.1 + self.sim.random.random() / 3)
         for name, buffer in held.items():
-            self._fail("L8", f"{name} holds {buffer.used} bytes of nothing for ever")
+            self._fail("L8", f"{name} never releases {buffer.used} bytes")
 
     # --- backlogs ---
 
     def backlog_seconds(self) -> float:
-        """Return how soon what is in the streams now must be done."""
+        """Return the seconds within which the records in the streams must be done."""
         if not self.is_on:
             return 0.0
         scenario = self.sim.scenario
@@ -141,7 +141,7 @@ class LivenessMonitor:
         )
 
     def check_backlog(self) -> None:
-        """All that was in the streams then is done by now (L7)."""
+        """Check that the records of ``backlog_seconds`` are done (L7)."""
         asked = {self.sim.arn(n) for p in self.sim.living for n in p.streams}
         for key, due in self._due.items():
             if key[0] not in asked:
@@ -156,7 +156,7 @@ class LivenessMonitor:
     # --- owners ---
 
     def _note_disturbances(self) -> None:
-        """Note when a client could last not be expected to claim anything."""
+        """Record the last time at which clients could not claim shards."""
         sim, now = self.sim, self.sim.loop.real
         for process in sim.processes:
             frozen = process.heartbeat_thread.frozen_until
@@ -165,14 +165,14 @@ class LivenessMonitor:
                 process.kinesis_network.last_disturbed_at,
             )
             self._disturbed_at = max(self._disturbed_at, min(frozen, now), met)
-            # What waits for a single call that blocks for long is promised no sooner.
+            # A call that blocks for longer than this excuses its client.
             if process.machine.frozen_until - now > MAX_BLOCKED_SECONDS:
                 self._disturbed_at = now
         if self._is_ordered_otherwise() or not sim.living:
             self._disturbed_at = now
 
     def _is_ordered_otherwise(self) -> bool:
-        """Tell whether an operator is at work, or has paused or drained something."""
+        """Return whether an operator is running, or has paused or drained something."""
         sim = self.sim
         if (
             any(operator.busy for operator in sim.operators)
@@ -183,7 +183,7 @@ class LivenessMonitor:
         return any(row.get("drained") for row in members)
 
     def _check_owners(self) -> None:
-        """A shard that nobody owns is claimed soon (L9)."""
+        """Check that a shard without an owner is claimed soon (L9)."""
         sim, now = self.sim, self.sim.loop.real
         unowned = {}
         for name in sim.streams:
@@ -198,12 +198,15 @@ class LivenessMonitor:
                 if not row.get("owner"):
                     unowned[key] = self._unowned_since.get(key, now)
         self._unowned_since = unowned
-        patience = UNOWNED_SECONDS
+        limit_seconds = UNOWNED_SECONDS
         if units := sim.store.write_units_per_second:
-            patience += 2 * sum(sim.scenario.shards) / units
+            limit_seconds += 2 * sum(sim.scenario.shards) / units
         for (_, shard_id), since in unowned.items():
-            if now - max(since, self._disturbed_at + DISTURBANCE_SECONDS) > patience:
-                self._fail("L9", f"nobody has owned {shard_id} since {since:.1f} s")
+            if (
+                now - max(since, self._disturbed_at + DISTURBANCE_SECONDS)
+                > limit_seconds
+            ):
+                self._fail("L9", f"{shard_id} has had no owner since {since:.1f} s")
 
     # --- false alarms ---
 
@@ -220,7 +223,7 @@ class LivenessMonitor:
             self._check_death(process, str(after["session"]), self.sim.checker.writer)
 
     def _check_degraded(self, process: Process) -> None:
-        """A client that calls itself degraded has failed to reach Kinesis (L10)."""
+        """Check that a degraded client has failed to reach Kinesis (L10)."""
         if (
             process.kinesis_network.last_disturbed_at
             < self.sim.loop.real - DEGRADED_CAUSE_SECONDS
@@ -230,7 +233,7 @@ class LivenessMonitor:
     def _check_death(
         self, process: Process, session: str, writer: Machine | None
     ) -> None:
-        """Others declare a client dead only if something kept it from beating (L11)."""
+        """Check that a client that others declare dead had a fault (L11)."""
         now, group = self.sim.loop.real, process.group
         if writer is process.machine or not process.alive:
             return
@@ -244,25 +247,27 @@ class LivenessMonitor:
             self._fail("L11", f"{process.name} is declared dead without cause")
 
     def check_repeats(self) -> None:
-        """In peace nothing is delivered twice (L12)."""
+        """Check that no record is delivered twice with harmless faults (L12)."""
         again = self.sim.checker.redelivered
         if self.is_on and self._faults_are_harmless and again:
-            self._fail("L12", f"{again} records are delivered again in peace")
+            self._fail(
+                "L12", f"{again} records are delivered again with harmless faults"
+            )
 
     def lost(self, shard_id: str, stream: str) -> None:
-        """A client warns of a loss only if its shard's row does not disprove it (L13).
+        """Check that a shard's row doesn't disprove a logged loss (L13).
 
-        The row of a quiet shard does: it tells up to when all was read.
+        The row of an idle shard does: it says until when all records were read.
         """
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if not self._has_lost(stream, trace) and self._is_proven_whole(trace):
             self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
 
     def whole(self, shard_id: str, stream: str) -> None:
-        """A client calls a shard whole only if nothing of it was lost (L13)."""
+        """Check that no record was lost if a client logs so (L13)."""
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if self._has_lost(stream, trace):
-            self._fail("L13", f"records of {shard_id} were lost in silence")
+            self._fail("L13", f"records of {shard_id} were lost without a warning")
 
     def _has_lost(self, stream: str, trace: ShardTrace) -> bool:
         first = self._first_due(self.sim.arn(stream), trace)
@@ -291,7 +296,7 @@ class LivenessMonitor:
 
 
 class LossLogHandler(logging.Handler):
-    """Tells the simulation that a client runs in what it logs of losses."""
+    """Passes the losses that clients log to their monitors."""
 
     def __init__(self, monitors: Sequence[LivenessMonitor]) -> None:
         super().__init__(logging.INFO)
@@ -299,7 +304,7 @@ class LossLogHandler(logging.Handler):
         self._level = logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in what was logged."""
+        """Pass a logged loss to the client's monitor."""
         shard_id = getattr(record, "shard_id", None)
         if shard_id is None:
             return

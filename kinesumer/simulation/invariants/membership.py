@@ -43,7 +43,7 @@ class Plans:
         self._parts: dict[tuple[int, int], list[tuple[Part, object]]] = {}
 
     def assigned(self, row: Row) -> None:
-        """A member was given its part of a plan."""
+        """Check a member's part of a plan."""
         plan, given = plan_id(row), parse_ranges(row)
         if self._assignor == "range" and len(given) > len({arn for arn, *_ in given}):
             self._fail(plan, row["sk"], "has a range that isn't contiguous")
@@ -71,7 +71,7 @@ class Membership:
         """The session of each leader epoch."""
 
     def member_write(self, write: Write, before: Row | None, after: Row | None) -> None:
-        """A member's row was written."""
+        """Check a write to a member's row."""
         checker = self._checker
         if before is not None:
             self._check_dead_stays(before, after)
@@ -86,7 +86,7 @@ class Membership:
             checker.dead.setdefault(session, checker.now)
         elif session in checker.dead:
             checker.fail(
-                "I7", f"session {session} of {after['sk']} rises from the dead"
+                "I7", f"session {session} of {after['sk']} lives again after its death"
             )
         if before is not None and "plan_version" in write.set:
             self._check_plan(before, after)
@@ -94,7 +94,7 @@ class Membership:
             self._check_beat(session, before, after)
 
     def _check_death(self, session: str) -> None:
-        """Others may declare a session dead only when its last moment has passed."""
+        """Check that others declare a session dead only after its lease (I6)."""
         checker = self._checker
         early = checker.leases.remaining_seconds(session)
         if not self._writes_for(session) and early > TOLERANCE:
@@ -105,9 +105,9 @@ class Membership:
             )
 
     def _check_beat(self, session: str, before: Row, after: Row) -> None:
-        """Only a session itself counts its beats, and only forward.
+        """Check that only a session itself counts its heartbeats, and only forward.
 
-        An observer takes a beat that it saw before for one that hasn't changed.
+        Otherwise an observer may mistake a new heartbeat for an old one.
         """
         if session != before["session"]:
             return
@@ -140,12 +140,14 @@ class Membership:
                 checker.fail("I7", f"{before['sk']} is deleted alive")
         elif after["session"] == before["session"]:
             if was_dead and after.get("dead") is not True:
-                checker.fail("I7", f"session {before['session']} rises from the dead")
+                checker.fail(
+                    "I7", f"session {before['session']} lives again after its death"
+                )
         elif not was_dead:
             checker.fail("I7", f"{before['sk']} is replaced alive")
 
     def leader_write(self, write: Write, before: Row | None, after: Row | None) -> None:
-        """The leader's row was written."""
+        """Check a write to the leader's row."""
         checker = self._checker
         if after is None:
             checker.fail("I11", "the leader row is deleted")

@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 class Pauses:
-    """Checks I14 at each claim. Who began before a pause may not have met it yet."""
+    """Checks I14 at each claim, by sessions that began after a pause."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
         self._began: dict[str, float] = {}
         """When each session was registered."""
         self._since: dict[str, float] = {}
-        """Since when what is paused is so: streams by ARN, all by an empty one."""
+        """When each pause began, by stream ARN; "" stands for all streams."""
 
     @property
     def is_any(self) -> bool:
-        """Whether a stream, or all of them, are paused."""
+        """Whether any stream, or the whole app, is paused."""
         return bool(self._since)
 
     def registered(self, session: str) -> None:
-        """A session began."""
+        """Record that a session began."""
         self._began[session] = self._checker.now
 
     def group_write(
         self, _write: Write, _before: Row | None, after: Row | None
     ) -> None:
-        """The row of the group or of a stream was written."""
+        """Record the pauses in a row of the group or of a stream."""
         if after is None:
             return
         arn = str(after["sk"]).partition("#")[2]
@@ -47,7 +47,7 @@ class Pauses:
             self._since.pop(arn, None)
 
     def check_claim(self, before: Row, session: str) -> None:
-        """A shard was claimed."""
+        """Check that a claimed shard isn't paused."""
         name = f"{before['sk']} is claimed by {session}"
         if before.get("paused") is True:
             self._checker.fail("I14", f"{name}, but paused")
@@ -58,7 +58,7 @@ class Pauses:
 
 
 class Seeks:
-    """Checks I1 and I4 for seeks, and remembers in which order shards were seeked."""
+    """Checks I1 and I4 for seeks, and records the order of seeks."""
 
     def __init__(self, checker: Checker) -> None:
         self.operators: set[Machine] = set()
@@ -66,22 +66,24 @@ class Seeks:
         self._numbers = count(1)
 
     def created(self, trace: ShardTrace, row: Row) -> None:
-        """A row was created: an operator's begins where its seek says."""
+        """Record where a shard begins whose row an operator created."""
         writer = self._checker.writer
         if writer is not None and writer in self.operators:
             first, epoch = trace.first_of(row), require_int(row["epoch"])
             trace.seek(first, epoch, writer.name, next(self._numbers))
 
     def is_seek(self, write: Write) -> bool:
-        """Tell whether a write to a shard's row moves its position by an order."""
+        """Return whether a write to a shard's row is a seek."""
         return "epoch" in write.set and "claim" in write.remove
 
     def seeked(self, trace: ShardTrace, before: Row, after: Row) -> None:
         """Check a write by which an operator moved a shard's position."""
         checker, epoch = self._checker, require_int(after["epoch"])
-        operator = checker.writer.name if checker.writer else "nobody"
+        operator = checker.writer.name if checker.writer else "an unknown machine"
         if checker.writer not in self.operators:
-            checker.fail("I1", f"{operator}, no operator, seeks {trace.shard_id}")
+            checker.fail(
+                "I1", f"{operator} seeks {trace.shard_id} and is not an operator"
+            )
         if epoch != require_int(before["epoch"]) + 1:
             checker.fail("I4", f"{trace.shard_id}: epoch {epoch} is seeked out of turn")
         if after.get("owner") != before.get("owner"):

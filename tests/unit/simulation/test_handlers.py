@@ -1,4 +1,4 @@
-"""A user's handler in a simulation: its errors end it, with the story before them."""
+"""A user's handler in a simulation: its errors end it, with the events before them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -
             scenario=SMALL,
             data=lambda number: b"%d" % number,
         )
-    (story,) = caught.value.__notes__
-    assert "fault: crash" in story
-    assert "declares client-" in story
+    (events,) = caught.value.__notes__
+    assert "fault: crash" in events
+    assert "declares client-" in events
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -87,7 +87,7 @@ def test_a_handler_that_never_stops_failing_is_not_taken_for_the_librarys_fault(
             scenario=Scenario(members=2, shards=(2,), records_per_second=6),
             restarts_after=(OSError,),
         )
-    assert "when all faults were over" in caught.value.__notes__[0]
+    assert "after all faults" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("concurrency", [0, 2])

@@ -16,7 +16,7 @@ from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Write
 from kinesumer.runtime.failure_log import logger
 from kinesumer.simulation.bandwidth import SharedLink
-from kinesumer.simulation.convergence import raise_first
+from kinesumer.simulation.convergence import raise_violation
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.final_phases import latency
 from kinesumer.simulation.invariants.base import ViolationError
@@ -166,7 +166,7 @@ def settle(upset: Upset, scenario: Scenario = SCENARIO) -> None:
             sim.put("stream-0")
         await asyncio.sleep(30)
         await upset(sim, monitor)
-        raise_first(sim)
+        raise_violation(sim)
 
     sim = Simulation(scenario, seed=1)
     monitor = LivenessMonitor(sim)
@@ -223,7 +223,7 @@ def test_l8_memory_that_is_never_given_back() -> None:
         group.buffer.used += 1
         await monitor.check_at_rest()
 
-    with pytest.raises(ViolationError, match=r"L8 .* 1 bytes of nothing"):
+    with pytest.raises(ViolationError, match=r"L8 .* never releases 1 bytes"):
         settle(leak)
 
 
@@ -235,7 +235,7 @@ def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
 
     monkeypatch.setattr(LeaseCoordinator, "_claim", never)
-    with pytest.raises(ViolationError, match=r"L9 .* nobody has owned"):
+    with pytest.raises(ViolationError, match=r"L9 .* has had no owner"):
         settle(wait)
 
 
@@ -349,7 +349,7 @@ def test_l13_a_loss_in_silence(message: str) -> None:
         sim.expire("stream-0", 0.0)
         await sim.loop.spawn(sim.processes[0].machine, say())
 
-    with pytest.raises(ViolationError, match=r"L13.*in silence"):
+    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
         settle(expire, replace(SCENARIO, retention_seconds=120.0))
 
 

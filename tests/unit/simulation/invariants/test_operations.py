@@ -89,7 +89,7 @@ def test_the_owner_may_deliver_until_somebody_claims_the_epoch_after_a_seek(
 def test_i1_a_client_that_seeks(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
     seek(trace, 2, by="client")
-    trace.violates("I1", "no operator")
+    trace.violates("I1", "is not an operator")
 
 
 def test_i4_a_seek_that_leaves_an_epoch_out(trace: Trace) -> None:

@@ -37,16 +37,16 @@ def test_i6_a_beat_that_goes_back(trace: Trace) -> None:
     trace.violates("I6", "goes back from 2 to 1")
 
 
-def test_i7_a_session_that_rises_from_the_dead(trace: Trace) -> None:
+def test_i7_a_session_that_lives_again(trace: Trace) -> None:
     trace.leave("A", "a")
     trace.member(trace.a, "a", "A", {"dead": False})
-    trace.violates("I7", "rises")
+    trace.violates("I7", "lives again")
 
 
 def test_i7_a_dead_session_that_registers_again(trace: Trace) -> None:
     trace.leave("A", "a")
     trace.register(trace.a, "A")
-    trace.violates("I7", "rises")
+    trace.violates("I7", "lives again")
 
 
 def test_i7_a_live_session_that_is_replaced(trace: Trace) -> None:
