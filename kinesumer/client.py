@@ -1,4 +1,4 @@
-"""The user's face: one client of one app."""
+"""The public client."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class _ClientStart:
-    """What ``consume()`` or ``run()`` asked for; calling it starts the client once."""
+    """The arguments of ``consume()`` or ``run()``; a call of it starts the client."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class _ClientStart:
 class Kinesumer:
     """A client that consumes streams together with all others of its app.
 
-    ``app`` names the group, ``table`` the state store in ``region`` (by default the
-    session's). ``client_id`` is unique among live processes; a static one (a pod's
-    name) lets a restarted process take its old place. ``session`` is an aioboto3 or an
-    aiobotocore session; by default one of its own, with credentials, region and
-    endpoints from the standard chain and variables.
+    ``app`` names the group. ``table`` is the state store in ``region``, by default the
+    session's region. ``client_id`` must be unique among live processes. With a static
+    one, such as a pod's name, a restarted process gets its former shards. ``session``
+    is an aioboto3 or aiobotocore session; by default the client creates one from the
+    standard chain.
 
     Raises ConfigurationError for names that can't be stored.
     """
@@ -106,7 +106,7 @@ class Kinesumer:
         self._group: GroupConsumer | None = None
         self._records: Records | None = None
         self._start: _ClientStart | None = None
-        """What consume() or run() asked for last."""
+        """The last call of consume() or run()."""
         self._starting: asyncio.Task[None] | None = None
         self._telemetry: OpenTelemetry | None = None
         self._entered = False
@@ -155,11 +155,11 @@ class Kinesumer:
     ) -> Records:
         """Return the records of streams: names, ARNs or ``Stream`` objects.
 
-        ``start`` says where the group begins with a stream that it has no positions
-        for. Nothing happens before the first record is asked for: then it raises
+        ``start`` is where the group begins with a stream that it has no positions for.
+        The client starts when the first record is requested. That request raises
         StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
-        and their kind. To ask again is to try again. Raises ConfigurationError for what
-        can't be consumed.
+        and the like; the next request tries again. Raises ConfigurationError if an
+        argument can't be used.
         """
         checked = self._check(streams, start)
         acks_by_asking = self.config.commit == "auto"
@@ -184,19 +184,22 @@ class Kinesumer:
     ) -> None:
         """Call ``handler`` with each record or batch, until the client leaves.
 
-        Its first parameter's annotation, ``Record`` or ``Batch``, says which one, or
-        ``batch`` does. Plain functions run in threads. A record is done when the call
-        has returned; one that can't be handled, after ``retries`` and after a failing
-        batch was parted to find it, goes to ``dead_letters`` (``file:PATH``,
-        ``sqs:URL``, ``kinesis:STREAM``, ``s3://BUCKET/PREFIX``, or an async function of
-        a DeadLetter), or stops its shard or the client, as ``on_failure`` says (by
-        default "dead-letter" if there is a target, else "stop-client").
-        ``concurrency`` is how many calls run at a time within one shard; the records of
-        one partition key keep their order. ``traceparent`` says where a producer's W3C
-        trace stands: a path into JSON, or a function of the record.
+        ``batch``, or the annotation of the handler's first parameter (``Record`` or
+        ``Batch``), selects which. Plain functions run in threads. A record is done when
+        the call has returned.
 
-        Raises HandlerFailedError, DeadLetterNotStoredError, what ``consume()`` raises,
-        and ConfigurationError for what can't work.
+        A record that still fails after ``retries`` goes to ``dead_letters``:
+        ``file:PATH``, ``sqs:URL``, ``kinesis:STREAM``, ``s3://BUCKET/PREFIX``, or an
+        async function of a DeadLetter. ``on_failure`` may stop the shard or the client
+        instead. Its default is "dead-letter" if there is a target, else "stop-client".
+        A failing batch is bisected to find the record.
+
+        ``concurrency`` is the number of calls at a time within one shard; the records
+        of one partition key keep their order. ``traceparent`` locates a producer's W3C
+        trace context: a path into JSON, or a function of the record.
+
+        Raises HandlerFailedError, DeadLetterNotStoredError, and what ``consume()``
+        raises.
         """
         from kinesumer.handlers.options import read_run_options
         from kinesumer.handlers.runner import HandlerRunner
@@ -285,13 +288,13 @@ class Kinesumer:
     async def commit(self) -> None:
         """Store what is done, and return when it is stored.
 
-        Raises ShardsLostError naming shards whose positions couldn't be stored because
-        other clients own them by now.
+        Raises ShardsLostError, which names the shards whose positions couldn't be
+        stored because other clients own them by now.
         """
         await self._running().commit()
 
     async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on, in place of the ones before."""
+        """Consume these streams from now on, in place of the former ones."""
         group = self._running()
         if self._starting is not None:
             await asyncio.shield(self._starting)
@@ -301,29 +304,29 @@ class Kinesumer:
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
     ) -> None:
-        """Have no client of the app consume a shard, a stream or all, until resumed.
+        """Pause a shard, a stream or everything for all clients of the app.
 
         ``stream`` is a name or an ARN, ``shard`` the id of one of its shards. Returns
-        when it is stored: the owners finish what is in user code, and release the
-        shards. It outlives restarts of all clients. ``reason`` is shown to people.
-        Raises ConfigurationError for what the app doesn't know.
+        when the pause is stored. Each owner waits for user code, then releases the
+        shard. The pause lasts until ``resume()``, also over restarts of all clients.
+        ``reason`` is shown to operators. Raises ConfigurationError for a stream or
+        shard that the app doesn't know.
         """
-
         await pauses.pause(self._running().context, stream, shard, reason)
 
     async def resume(self, stream: str | None = None, shard: str | None = None) -> None:
-        """End the pause of a shard, a stream or all, and no other one.
+        """End the pause of a shard, a stream or everything, and no other pause.
 
-        Raises ConfigurationError for what the app doesn't know.
+        Raises ConfigurationError for a stream or shard that the app doesn't know.
         """
-
         await pauses.resume(self._running().context, stream, shard)
 
     async def leave(self) -> None:
-        """Hand all shards over while still consuming, then end the iteration.
+        """Hand over all shards while still consuming, then end the iteration.
 
-        Call it from a signal handler's task or beside the loop: the others take over
-        with a gap of well under a second, where leaving the block alone costs some.
+        Call it from a task beside the loop, such as a signal handler's. Other clients
+        take over within well under a second. Leaving the block without this call costs
+        some seconds.
         """
         self._is_leaving = True
         if self._group is not None and self._group.session is not None:
@@ -407,7 +410,7 @@ class Kinesumer:
         await self._group.stop(wait_for_user=self._is_in_use())
 
     def _is_in_use(self) -> bool:
-        """Tell whether a task other than this one may have records in its hands."""
+        """Return whether a task other than the current one may have records."""
         task = asyncio.current_task()
         if self._start is None:
             return False

@@ -1,4 +1,4 @@
-"""One frozen configuration, refused at the edge if it can't work."""
+"""How a client behaves: one frozen object, checked when it is created."""
 
 from __future__ import annotations
 
@@ -12,59 +12,60 @@ MAX_CONNECTIONS = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """How a client behaves. All times are seconds.
+    """How a client behaves. All times are in seconds.
 
-    Raises ConfigurationError if a value can't work.
+    Raises ConfigurationError for a value that cannot work.
     """
 
     heartbeat_interval_seconds: float = 2.0
-    """Time between two heartbeats (H)."""
+    """Time between two heartbeats."""
     lease_duration_seconds: float = 8.0
-    """An unchanged heartbeat is fenced after this (L, at least 3 H); its holder stops
-    delivering after three quarters of it."""
+    """A client whose heartbeat hasn't changed for this long is fenced. It must be at
+    least three heartbeat intervals. The client itself stops delivering after three
+    quarters of it."""
     leader_interval_seconds: float = 1.0
-    """How often the leader looks at the members (P)."""
+    """How often the leader reads the members' rows."""
     rebalance_delay_seconds: float = 2.0
-    """Joins within this time of each other make one plan."""
+    """Clients that join within this time of each other cause one rebalance."""
     listing_interval_seconds: float = 30.0
     """How often the leader lists the shards."""
     commit: Literal["auto", "manual"] = "auto"
-    """``auto``: asking for the next record marks the one before as done.
-    ``manual``: only ``client.ack()`` does."""
+    """``auto``: asking for the next record acknowledges the one before.
+    ``manual``: only ``client.ack()`` acknowledges a record."""
     commit_interval_seconds: float = 5.0
-    """How often finished positions are stored with ``commit="auto"``; less often where
-    a stream has more than 4,000 active shards."""
+    """How often positions are committed; less often if a stream has more than 4,000
+    active shards."""
     max_uncommitted_records: int = 100_000
-    """Delivered records per shard that may be without a stored position: the most that
-    a crash can repeat."""
+    """Maximum number of delivered records per shard without a stored position. A crash
+    repeats at most these."""
     drain_timeout_seconds: float = 30.0
-    """How long a hand-over or a stop waits for what is in user code."""
+    """How long a release or a stop waits for user code."""
     max_processing_seconds: float = 300.0
-    """A handler, or a read that is never answered, without progress for this long loses
-    the client's shards to other clients; so does a loop over records that was cancelled
-    while it waited, and isn't begun again."""
+    """Give up the client's shards if user code or a read makes no progress for this
+    long. The same holds for a loop over records that was cancelled while it waited and
+    was not started again."""
     buffer_bytes: int = 64 * 1024 * 1024
-    """Memory for fetched records, over all shards: answers on their way, and what waits
-    or is in user code's hands. One page (16 MiB) may come on top of it. It should be no
-    less than a page."""
+    """Memory for fetched records of all shards: requests under way, queued records and
+    records in user code. One page (16 MiB) may come on top of it. Choose at least one
+    page."""
     max_records_per_read: int = 10_000
-    """Most records asked for in one read (1 to 10,000)."""
+    """Maximum number of records in one read (1 to 10,000)."""
     max_connections: int = MAX_CONNECTIONS
-    """Most connections for reading, over all streams. A shard needs one while a request
-    is under way: if all are in use, shards take turns, first come, first served."""
+    """Maximum number of connections for reading, over all streams. A shard needs one
+    while a request is under way. If all are in use, shards wait in order."""
     assignor: Literal["range", "sticky"] = "range"
-    """How shards are shared: strictly contiguous ranges, or few moves."""
+    """How shards are assigned: in contiguous ranges, or with few moves."""
     weight: int = 1
     """This client's share of the shards, relative to the others'."""
     label: str = ""
-    """The zone or cluster that the client runs in, such as ``us-east-1a``: plans give
-    the clients of each label their fair share together. At most 128 characters that can
-    be printed; without one, a client counts to those without."""
+    """The zone or cluster that the client runs in, such as ``us-east-1a``. Each label's
+    clients together get their fair share of the shards. Clients without a label form a
+    group of their own. At most 128 printable characters."""
     unreachable_after_seconds: float = 30.0
-    """Kinesis unreachable for this long: other clients are given the shards."""
+    """If Kinesis is unreachable for this long, other clients get the shards."""
 
     def __post_init__(self) -> None:
-        """Refuse what can't work."""
+        """Check the values. Raises ConfigurationError."""
         for name in _TIMES:
             _check(name, getattr(self, name), (int, float), MOST_SECONDS)
         for name in _COUNTS:
@@ -87,7 +88,8 @@ class Config:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
-                    f"{name}={getattr(self, name)!r} is none of {', '.join(choices)}"
+                    f"{name}={getattr(self, name)!r} must be one of "
+                    f"{', '.join(choices)}"
                 )
 
 
@@ -118,10 +120,10 @@ _CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}
 
 
 def _check(name: str, value: object, kinds: tuple[type, ...], most: float) -> None:
-    """Refuse what is no number, or none of use. Raises ConfigurationError."""
+    """Check the type and the range of a number. Raises ConfigurationError."""
     if type(value) not in kinds:
         kind = "a whole number" if kinds == (int,) else "a number"
-        raise ConfigurationError(f"{name}={value!r} is not {kind}")
+        raise ConfigurationError(f"{name}={value!r} must be {kind}")
     assert isinstance(value, int | float)
     if not (0 < value <= most or (value == 0 and name in _MAY_BE_0)):
         raise ConfigurationError(
@@ -130,11 +132,11 @@ def _check(name: str, value: object, kinds: tuple[type, ...], most: float) -> No
 
 
 def _check_label(label: object) -> None:
-    """Refuse what can't stand in a row and a report. Raises ConfigurationError."""
+    """Check that rows and reports can hold a label. Raises ConfigurationError."""
     if not isinstance(label, str) or not label.isprintable() or len(label) > MOST_LABEL:
         raise ConfigurationError(
-            f"label={label!r:.200} is no text of at most {MOST_LABEL} characters that "
-            "can be printed"
+            f"label={label!r:.200} must be text of at most {MOST_LABEL} printable "
+            "characters"
         )
 
 

@@ -1,4 +1,4 @@
-"""Every error of the library: one root, split by what the caller can do about it."""
+"""The errors of the library, by what the caller can do about them."""
 
 from typing import Literal
 
@@ -8,22 +8,22 @@ class KinesumerError(Exception):
 
 
 class ConfigurationError(KinesumerError, ValueError):
-    """What was asked for can't work as written: correct the call, option or value."""
+    """A call, an option or a value can't work as written: correct it."""
 
 
 class FatalError(KinesumerError):
-    """Consuming can't go on until somebody changes something outside this process."""
+    """Consuming can't continue until something outside this process is changed."""
 
 
 class TransientError(KinesumerError):
-    """A fault that passes: the library itself tries again; only ports raise it."""
+    """A fault that passes: the library tries again; only ports raise it."""
 
 
 # --- configuration and credentials -------------------------------------------------
 
 
 class CredentialsError(ConfigurationError):
-    """No credentials or no region were found in the standard chain."""
+    """The standard chain has no credentials or no region."""
 
 
 class AccessDeniedError(FatalError):
@@ -42,7 +42,7 @@ class AccessDeniedError(FatalError):
         super().__init__(f"access denied: {action} on {resource}{detail}; {todo}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let it be passed on between processes."""
+        """Support pickling: the arguments differ from ``args``."""
         what = self.action, self.resource, self.reason, self.advice
         return type(self), what, vars(self)
 
@@ -59,7 +59,7 @@ class StateStoreSchemaError(FatalError):
 
 
 class StateStoreRecreatedError(FatalError):
-    """The state store was deleted or made anew while the group was running."""
+    """The state store was deleted or created again while the group was running."""
 
 
 class CorruptRowError(FatalError):
@@ -74,15 +74,15 @@ class StreamMissingError(FatalError):
 
 
 class StreamRecreatedError(FatalError):
-    """A stream was deleted and made anew under the same name: positions are void."""
+    """A stream was deleted and created again: stored positions are void."""
 
 
 class InvalidPositionError(FatalError):
-    """Kinesis says that a position was never in the shard that it was stored for."""
+    """Kinesis never had a position in the shard that it is stored for."""
 
 
 class DataLossError(FatalError):
-    """Records still to be read are gone: retention or a deletion took them."""
+    """Retention or a deletion removed records that were not read yet."""
 
 
 class CorruptOffsetError(FatalError):
@@ -119,17 +119,17 @@ class GroupBusyError(FatalError):
 
 
 class CommitTimeoutError(KinesumerError, TimeoutError):
-    """The state store didn't take the last positions while the client was stopping.
+    """The state store didn't accept the last positions while the client was stopping.
 
-    Others deliver again what isn't stored, once this client's lease has run out.
+    Other clients repeat what isn't stored, once this client's lease has run out.
     """
 
 
 class ShardsLostError(KinesumerError):
-    """Positions couldn't be stored: other clients own these shards by now.
+    """Positions couldn't be stored, since other clients own these shards by now.
 
-    ``shards`` lists them as (stream ARN, shard id) pairs. Their records will be, or
-    were, delivered again by the new owners.
+    ``shards`` lists them as (stream ARN, shard id) pairs. The new owners deliver their
+    records again.
     """
 
     def __init__(self, shards: list[tuple[str, str]]) -> None:
@@ -138,7 +138,7 @@ class ShardsLostError(KinesumerError):
         super().__init__(f"no longer owned, so not committed: {names}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let it be passed on between processes."""
+        """Support pickling: the arguments differ from ``args``."""
         return type(self), (self.shards,), vars(self)
 
 
@@ -146,11 +146,11 @@ class ShardsLostError(KinesumerError):
 
 
 class StoreUnavailableError(TransientError):
-    """The state store didn't answer, or refused for now; a write may have happened."""
+    """The state store didn't answer, or is overloaded; a write may have happened."""
 
 
 class StoreThrottledError(StoreUnavailableError):
-    """The state store throttles; the write didn't happen."""
+    """The state store throttled a request; the write didn't happen."""
 
 
 class SourceUnavailableError(TransientError):
@@ -158,7 +158,7 @@ class SourceUnavailableError(TransientError):
 
 
 class SourceThrottledError(SourceUnavailableError):
-    """Kinesis throttles this shard or stream."""
+    """Kinesis throttled a request for this shard or stream."""
 
 
 class ShardThrottledError(SourceThrottledError):
@@ -189,9 +189,9 @@ class ShardMissingError(KinesumerError):
 
 
 class HandlerFailedError(KinesumerError):
-    """The handler given to ``run()`` raised at a record as often as it may be tried.
+    """The handler of ``run()`` raised for a record on each of its attempts.
 
-    ``__cause__`` is what it raised. The checkpoint stands before the record.
+    ``__cause__`` is what it raised. The checkpoint is before the record.
     """
 
 
@@ -199,19 +199,19 @@ class HandlerFailedError(KinesumerError):
 
 
 class DeadLettersUnavailableError(TransientError):
-    """A target of dead letters didn't answer, or refused for now."""
+    """A dead-letter target didn't answer, or is overloaded."""
 
 
 class DeadLetterTooLargeError(KinesumerError):
-    """A dead letter is larger than its target takes: choose a file or S3."""
+    """A dead letter is larger than its target accepts: use a file or S3."""
 
 
 class DeadLetterNotStoredError(KinesumerError):
-    """A record that no call could handle can't be stored as a dead letter either.
+    """Writing a failed record to the dead-letter target failed.
 
-    ``__cause__`` says why. The checkpoint stands before the record.
+    ``__cause__`` says why. The checkpoint is before the record.
     """
 
 
 class CorruptDeadLetterError(KinesumerError):
-    """What stands in a target of dead letters isn't one."""
+    """An entry of a dead-letter target isn't a dead letter."""

@@ -1,4 +1,4 @@
-"""The user's face without asyncio: the same client, on an event loop of its own."""
+"""The client for code without asyncio, on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class _Client(asynchronous.Kinesumer):
 class Kinesumer:
     """A client for code without asyncio: use it in ``with Kinesumer(...) as client:``.
 
-    Takes what ``kinesumer.Kinesumer`` takes, and raises the same errors. Its methods
-    may be called from any thread; the records are for one.
+    It has the arguments and the errors of ``kinesumer.Kinesumer``. Any thread may call
+    its methods. One thread at a time may iterate over the records.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Kinesumer:
     ) -> Records:
         """Return the records of streams: names, ARNs or ``Stream`` objects.
 
-        ``start`` says where the group begins with a stream that it has no positions
-        for. Nothing happens before the first record is asked for: then it raises
+        ``start`` is where the group begins with a stream that it has no positions for.
+        The client starts when the first record is requested. That request raises
         StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
-        and their kind. Raises ConfigurationError for what can't be consumed.
+        and the like. Raises ConfigurationError if an argument can't be used.
         """
         self._loop_thread.check_open()
         self._iterator = self._client.new_iterator(self._loop_thread, streams, start)
@@ -136,8 +136,8 @@ class Kinesumer:
     ) -> None:
         """Call ``handler`` with each record or batch, until the client leaves.
 
-        As ``kinesumer.Kinesumer.run()``. Plain functions run in threads of their own,
-        one per shard or more, not in the one that calls this.
+        The arguments are those of ``kinesumer.Kinesumer.run()``. Plain functions run in
+        threads of their own, one or more per shard, not in the calling thread.
         """
         running = partial(
             self._client.run,
@@ -155,7 +155,7 @@ class Kinesumer:
         self._loop_thread.call(running)
 
     def ack(self, record: Record) -> None:
-        """Mark a record as done, in any order, in any thread (``commit="manual"``).
+        """Acknowledge a record, in any order and thread (``commit="manual"``).
 
         The checkpoint is the end of the contiguous done prefix of its shard.
         """
@@ -169,13 +169,13 @@ class Kinesumer:
     def commit(self) -> None:
         """Store what is done, and return when it is stored.
 
-        Raises ShardsLostError naming shards whose positions couldn't be stored because
-        other clients own them by now.
+        Raises ShardsLostError, which names the shards whose positions couldn't be
+        stored because other clients own them by now.
         """
         self._loop_thread.call(self._client.commit)
 
     def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on, in place of the ones before."""
+        """Consume these streams from now on, in place of the former ones."""
         self._loop_thread.call(self._client.refresh, streams)
 
     def pause(

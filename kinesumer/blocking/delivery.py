@@ -67,9 +67,9 @@ class ThreadIterator:
 class Records:
     """What ``consume()`` returns: an iterator of records, or of ``batches()``.
 
-    It may be left and iterated again; asking for the next record marks the one before
-    as done (``commit="auto"``). One thread at a time: another one is refused for as
-    long as the first that asked lives.
+    It may be left and iterated again. With ``commit="auto"`` a request for the next
+    record acknowledges the one before. One thread may iterate, as long as it lives:
+    another thread gets ConfigurationError.
     """
 
     def __init__(self, iterator: ThreadIterator) -> None:
@@ -130,7 +130,7 @@ if TYPE_CHECKING:
 
 
 ACKS_SECONDS = 0.02
-"""Marks come over together, so often at most."""
+"""Acknowledgements are passed to the loop together, at most this often."""
 
 
 class ThreadDelivery(RecordDelivery):
@@ -220,10 +220,10 @@ class ThreadDelivery(RecordDelivery):
         return delivered
 
     def _check_alone(self, iteration: Iteration) -> None:
-        """Nothing: other threads are refused before they get here."""
+        """Do nothing: other threads get an error before they get here."""
 
     def _note(self, iteration: Iteration, task: UserTask | None) -> None:
-        """Nothing: it is a thread that asks, not the task of its call."""
+        """Do nothing: a thread iterates, not the task of its call."""
 
     async def _hold(self, owned: OwnedShard) -> bool:
         """Keep back the record that was just taken until the lease permits it."""
@@ -245,7 +245,7 @@ class ThreadDelivery(RecordDelivery):
         return True
 
     def _count_back(self, owned: OwnedShard) -> None:
-        """What was counted while the thread looked whether it may have it isn't its."""
+        """Take back what was counted before the thread was permitted to have it."""
         owned.reduce_delivered(self._current.offsets[0] + self._current.handed)
 
     # --- marks ----------------------------------------------------------------------

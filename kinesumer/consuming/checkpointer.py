@@ -1,4 +1,4 @@
-"""Stores positions: every interval, sooner where much is done, and on request."""
+"""Commit positions: at each interval, earlier where much is done, and on request."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Checkpointer:
 
 
 def is_stored(owned: OwnedShard, row: ShardRow | None, position: Position) -> bool:
-    """Tell from a refusing row whether the position is there all the same.
+    """Return whether the position is stored although the row rejected the write.
 
     It is if a try that seemed lost was applied, or if the shard was released meanwhile:
     what was written in our epoch is ours.

@@ -1,4 +1,4 @@
-"""A batch that was taken out of the buffer, and the loop over records that has it."""
+"""A batch taken from the buffer, and the loop over records that has it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Iteration:
         self._runs_in: UserTask | None = None
 
     def called(self, task: UserTask | None) -> None:
-        """Note the task that begins the loop, or asks by ``anext()``."""
+        """Record the task that begins the loop, or calls ``anext()``."""
         if task is not self._runs_in:
             self._runs_in = None
         self._called_by = task
 
     def runs(self, task: UserTask | None) -> None:
-        """Note the task in which a batch is taken.
+        """Record the task in which a batch is taken.
 
         It may be a helper that ends at once: ``asyncio.wait_for()`` of Python 3.11
         makes one for each call.
@@ -50,34 +50,34 @@ class Iteration:
 
     @property
     def task(self) -> UserTask | None:
-        """The task that has what was asked for, as far as it is known."""
+        """The task that has the requested record, as far as it is known."""
         task = self._runs_in
         return self._called_by if task is None or task.done() else task
 
     def is_of_task_of(self, other: Iteration | None) -> bool:
-        """Tell whether both are the same loop, or are asked by the same task."""
+        """Return whether both are the same loop, or belong to the same task."""
         if other is None or other is self:
             return other is self
         tasks = {self._called_by, self._runs_in} - {None}
         return not tasks.isdisjoint((other._called_by, other._runs_in))
 
     def renewed(self) -> Iteration:
-        """Return a loop of its own that the same task asks."""
+        """Return a new loop of the same task."""
         made = Iteration(self.what)
         made._called_by = self._called_by
         return made
 
 
 class DeliveredBatch:
-    """A batch, how far user code is in it, and since when.
+    """A batch, how much of it user code got, and when.
 
     ``offsets`` are the places of its records among all of the shard, from 0.
     """
 
     __slots__ = (
         "_count",
+        "_counted",
         "_held_back",
-        "_told",
         "ahead",
         "batch",
         "busy_since",
@@ -96,20 +96,20 @@ class DeliveredBatch:
         self.size = batch.size
         """Bytes that it takes in the buffer."""
         self.iteration: Iteration | None = None
-        """The loop that got the last of it; None before that."""
+        """The loop that got its last record; None before that."""
         self.busy_since: float | None = None
-        """Since when user code has had the record that it has; None if it waits."""
+        """When user code got the record that it has; None while it has none."""
         self.in_hand = 0
-        """Handed out, and the next one wasn't asked for yet."""
+        """Records handed out since the last request."""
         self.is_abandoned = False
         """The task that has it in hand has ended."""
         self.ahead: Iterator[Record] = iter(batch.records)
-        """The records to come; what it has left tells how far we are, so that nothing
-        needs to be counted per record."""
+        """The records to come. Its remaining length tells how many were handed out, so
+        that nothing is counted per record."""
         self._count = len(batch)
         self._held_back = 0
         """1 while a record taken from ``ahead`` isn't permitted yet."""
-        self._told = 0
+        self._counted = 0
 
     @property
     def handed(self) -> int:
@@ -118,16 +118,16 @@ class DeliveredBatch:
 
     @property
     def has_rest(self) -> bool:
-        """Tell whether some of it wasn't handed out yet."""
+        """Whether some of its records weren't handed out yet."""
         return self.handed < self._count
 
     @property
     def is_free(self) -> bool:
-        """Tell whether a loop may take what wasn't handed out yet."""
+        """Whether a loop may take the records that weren't handed out yet."""
         return not self.in_hand and self.has_rest
 
     def one_by_one(self) -> Iterator[Record]:
-        """Begin to hand the rest out one by one."""
+        """Begin to hand out the rest, one record at a time."""
         self.ahead = iter(self._rest())
         self._held_back, self.in_hand = 0, 1
         return self.ahead
@@ -154,11 +154,11 @@ class DeliveredBatch:
         self.busy_since = None
 
     def passed(self) -> None:
-        """Note that the next record or batch was asked for."""
+        """Record that the next record or batch was requested."""
         self.in_hand, self.busy_since, self.is_abandoned = 0, None, False
 
     def drop_rest(self) -> None:
-        """Let the loop that had it get nothing more of it."""
+        """Give its loop no more records."""
         deque(self.ahead, maxlen=0)
 
     def split(self) -> DeliveredBatch:
@@ -186,8 +186,7 @@ class DeliveredBatch:
         return part
 
     def orphaned(self) -> int:
-        """Return how many records that aren't done, of those that were handed out or
-        come before some that were, user code doesn't have."""
+        """Return how many undone records before ``handed_out`` no loop has."""
         stop, progress = self.handed, self.owned.progress
         first = stop - (self.in_hand if self.is_abandoned else 0)
         before, count = self.owned.handed_out, 0
@@ -198,7 +197,7 @@ class DeliveredBatch:
         return count
 
     def sync_progress(self, telemetry: Telemetry, *, marks: bool) -> None:
-        """Bring the owned shard up to date; ``marks``: what was asked past is done."""
+        """Update the owned shard; with ``marks`` all but what is in hand is done."""
         handed = self.handed
         if not handed:
             return
@@ -206,9 +205,9 @@ class DeliveredBatch:
         self.owned.set_delivered(last)
         if marks and handed > self.in_hand:
             self.owned.progress.done_through(last - self.in_hand)
-        if handed > self._told:
-            size = data_bytes(self.batch, self._told, handed)
-            new, self._told = handed - self._told, handed
+        if handed > self._counted:
+            size = data_bytes(self.batch, self._counted, handed)
+            new, self._counted = handed - self._counted, handed
             telemetry.count(RECORDS_PROCESSED, self.owned.key.stream_arn, new)
             telemetry.count(DATA_BYTES_PROCESSED, self.owned.key.stream_arn, size)
 

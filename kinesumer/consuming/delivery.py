@@ -1,6 +1,6 @@
-"""Hands records to user code: what ``consume()`` returns, and what is done of it.
+"""Deliver records to tasks that iterate, and keep track of what is done.
 
-A record is handed out only while the lease permits it, checked right before each one.
+The lease is checked right before each record.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.05
 YIELD_EVERY_SECONDS = 0.05
-"""User code that never awaits lets the event loop run this often all the same: else
-nothing is committed or handed over before the end of a batch."""
+"""How often the event loop's other tasks run, even if user code never awaits. Without
+this, nothing would be committed or released before the end of a batch."""
 YIELD_STEPS = 10
-"""Steps of the loop each time: enough to take in an answer and send what follows."""
+"""Steps of the loop each time: enough to receive an answer and send a request."""
 
 
 class RecordDelivery:
-    """The batches that user code is at, each with the loop that has it in hand.
+    """The batches that user code is processing, each with the loop that has it.
 
-    ``acks_by_asking``: asking for the next record marks all before as done, whoever
-    has it in hand, so that one task may ask. Else each loop has a batch of its own.
+    With ``acks_by_asking`` a request for the next record acknowledges all records
+    before it, so only one task may iterate. Otherwise each loop has its own batch.
     """
 
     _shares_loop = True
-    """User code runs on the event loop, too."""
+    """Whether user code runs on the event loop."""
 
     def __init__(self, clock: Clock, *, acks_by_asking: bool) -> None:
         self.thread = 0
         self.records = 0
-        """Records handed out in batches that are over."""
+        """Records handed out in batches that are finished."""
         self._clock = clock
         self._buffer: PrefetchBuffer | None = None
         self._checkpointer: CommitRequester
         self._telemetry: Telemetry
         self._auto = acks_by_asking
         self._batches: list[DeliveredBatch] = []
-        """What of the batches taken isn't over, what nobody has in hand, too."""
+        """The batches taken from the buffer that aren't finished."""
         self._waiting_tasks: list[UserTask | None] = []
         """The tasks that wait for a batch."""
         self._last: Iteration | None = None
-        """The loop that asked last."""
+        """The loop that requested a record last."""
         self._left_since: float | None = None
-        """Since when nobody asks: who did was cancelled, or left its loop."""
+        """When the last loop was cancelled or left; None while a loop is at work."""
         self._watched: set[UserTask] = set()
         self._lag = LoopLag(lambda: self._clock.now(), self._busy_since)
         self._yield_at = 0.0
@@ -88,15 +88,15 @@ class RecordDelivery:
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
-        """Nothing is needed."""
+        """Do nothing: iteration needs no AWS client."""
 
     def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
-        """One record after the other can be had of any stream."""
+        """Do nothing: every stream supports iteration."""
 
     # --- what the engine asks -------------------------------------------------------
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return what user code has been at for longest; None if it waits."""
+        """Return the oldest work of user code; None if it has none."""
         works = [self._work(delivered) for delivered in list(self._batches)]
         oldest = min(filter(None, works), default=None, key=lambda work: work.since)
         since = self._left_since
@@ -118,24 +118,24 @@ class RecordDelivery:
         return min(since, default=None)
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Tell whether another task than this one may have records in its batches."""
+        """Return whether a task other than this one may have records."""
         loops = [self._last, *(delivered.iteration for delivered in self._batches)]
         tasks = [loop.task for loop in loops if loop is not None]
         return any(t is not None and t is not task and not t.done() for t in tasks)
 
     def close(self, fatal: BaseException | None = None) -> None:
-        """End the iteration: by StopAsyncIteration, or by the error that says why."""
+        """End the iteration, with StopAsyncIteration or with an error."""
         self._closed = True
         self._fatal = self._fatal or fatal
         if self._buffer is not None:
             self._buffer.wake()
 
     def reopen(self) -> None:
-        """Let the iteration begin anew, after a start that failed closed it."""
+        """Allow iteration again, after a failed start closed it."""
         self._closed, self._fatal = False, None
 
     def sync_progress(self) -> None:
-        """Bring the owned shards of the batches at hand up to date."""
+        """Update the owned shards by what user code has done."""
         for delivered in self._batches:
             delivered.sync_progress(self._telemetry, marks=self._auto)
         for delivered in self._batches:
@@ -146,7 +146,7 @@ class RecordDelivery:
     async def iterate(
         self, start: Starter, iteration: Iteration
     ) -> AsyncGenerator[Record, None]:
-        """Start, then yield records; being resumed marks the one before as done."""
+        """Start, then yield records; each request acknowledges the record before."""
         try:
             await start()
             now = self._clock.now
@@ -166,7 +166,7 @@ class RecordDelivery:
     async def iterate_batches(
         self, start: Starter, iteration: Iteration
     ) -> AsyncGenerator[Batch, None]:
-        """Start, then yield batches; being resumed marks the one before as done."""
+        """Start, then yield batches; each request acknowledges the batch before."""
         try:
             await start()
             while (batch := await self.next_batch(iteration)) is not None:
@@ -175,15 +175,14 @@ class RecordDelivery:
             self._left(iteration)
 
     async def next_batch(self, iteration: Iteration) -> Batch | None:
-        """Return the next batch, whole; asking for it marks the one before as done."""
+        """Return the next batch; the request acknowledges the one before."""
         delivered = await self._take(iteration)
         return None if delivered is None else delivered.whole(self._clock.now())
 
     async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
-        """Pass what the loop has in hand, and wait for what it may have next.
+        """Finish what the loop has in hand, and wait for its next batch.
 
-        What is left of a batch that was taken comes first, whoever took it. None at
-        the end.
+        The rest of a batch that a loop left comes first. Return None at the end.
         """
         task = asyncio.current_task()
         self._check_alone(iteration)
@@ -202,8 +201,8 @@ class RecordDelivery:
         if self._auto and any(t and not t.cancelling() for t in self._waiting_tasks):
             raise ConfigurationError(
                 f"two tasks iterate over {iteration.what}: asking for the next one "
-                "marks the one before as done, whoever has it in hand. Let one task "
-                'iterate, use run(), or Config(commit="manual")'
+                "acknowledges the one before, which the other task may still have. Let "
+                'one task iterate, use run(), or Config(commit="manual")'
             )
 
     async def _next(self, iteration: Iteration) -> DeliveredBatch | None:
@@ -250,7 +249,7 @@ class RecordDelivery:
         self._buffer.give_back(owned, batch.size)
 
     def _pass(self, iteration: Iteration) -> None:
-        """Note that a loop, and its task, are through with what they had in hand."""
+        """Record that a loop and its task are done with what they had in hand."""
         self._last, self._left_since = iteration, None
         for delivered in list(self._batches):
             if self._auto or iteration.is_of_task_of(delivered.iteration):
@@ -259,7 +258,7 @@ class RecordDelivery:
                     self._end(delivered)
 
     def _end(self, delivered: DeliveredBatch) -> None:
-        """Forget a batch that is over, and give its bytes back."""
+        """Remove a finished batch, and release its bytes."""
         delivered.sync_progress(self._telemetry, marks=self._auto)
         self._batches.remove(delivered)
         self._count_orphaned(delivered.owned)
@@ -283,7 +282,7 @@ class RecordDelivery:
     # --- loops that were left, and tasks that ended -----------------------------------
 
     def note_caller(self, iteration: Iteration) -> None:
-        """Note that the current task begins a loop, or asks it for more."""
+        """Record that the current task begins a loop, or requests its next item."""
         try:
             task = asyncio.current_task()
         except RuntimeError:  # no event loop runs yet
@@ -301,10 +300,10 @@ class RecordDelivery:
             task.add_done_callback(self._task_ended)
 
     def _left(self, iteration: Iteration) -> None:
-        """Give back the bytes of what a loop had that was closed.
+        """Release the bytes of what a closed loop had.
 
-        With ``acks_by_asking`` the record in hand stays so until the next one is asked
-        for, which marks it.
+        With ``acks_by_asking`` the record in hand stays in hand: the next request
+        acknowledges it.
         """
         if self._auto:
             return
@@ -319,7 +318,7 @@ class RecordDelivery:
         self._wake_waiting()
 
     def _task_ended(self, task: UserTask) -> None:
-        """Take back what a task had in hand that ended before it asked for more."""
+        """Take back what an ended task had in hand."""
         self._watched.discard(task)
         for delivered in list(self._batches):
             had_by = None if delivered.iteration is None else delivered.iteration.task
@@ -346,7 +345,7 @@ class RecordDelivery:
     def _task_failed(
         self, delivered: DeliveredBatch, error: BaseException | None
     ) -> None:
-        """Keep what a task had in hand and didn't mark, and say what comes of it."""
+        """Keep what a failed task had in hand and didn't acknowledge, and log it."""
         left = delivered.unmarked()
         if not left:
             return
@@ -370,14 +369,14 @@ class RecordDelivery:
         )
 
     def _wake_waiting(self) -> None:
-        """Let the tasks that wait see what is left of batches."""
+        """Let waiting tasks see the batches that became available."""
         if self._waiting_tasks and self._buffer is not None:
             self._buffer.wake()
 
     # --- pauses ---------------------------------------------------------------------
 
     async def _yield_to_loop(self) -> None:
-        """Let the other tasks run: longer, if user code held up the loop for long."""
+        """Let other tasks run, for longer if user code blocked the loop for long."""
         seconds = yield_seconds(self._lag.seconds())
         for _ in range(YIELD_STEPS):
             await asyncio.sleep(0)
@@ -386,7 +385,7 @@ class RecordDelivery:
         self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
 
     async def _permitted(self, owned: OwnedShard) -> bool:
-        """Wait while the lease has lapsed; False if the shard isn't ours any more."""
+        """Wait while the lease has lapsed; False if the shard was given up."""
         while not (owned.revoked or self._closed):
             if owned.lease.permits(self._clock.now()):
                 return True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DeliveryProtocol(WorkSource, Protocol):
-    """Takes batches out of the buffer, brings them to user code, knows what is done."""
+    """Takes batches from the buffer, delivers them, and keeps track of what is done."""
 
     def connect(
         self,
@@ -45,11 +45,11 @@ class DeliveryProtocol(WorkSource, Protocol):
         ...
 
     def sync_progress(self) -> None:
-        """Bring the owned shards of what is at hand up to date."""
+        """Update the owned shards by what user code has done."""
         ...
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Tell whether another task than this one may have records in its batches."""
+        """Return whether a task other than this one may have records."""
         ...
 
 

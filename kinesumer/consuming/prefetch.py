@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
 
 RECORD_OVERHEAD_BYTES = 420
-"""What a small record takes beside its data: the struct, two strings, the bytes' head
-(measured with CPython 3.11)."""
+"""Memory of a small record beside its data: the struct, two strings, the bytes object's
+header (measured with CPython 3.11)."""
 
 SMALL_PAGE_BYTES = 64 * 1024
 """A page that a caught-up shard is expected to have."""
 JSON_RECORD_BYTES = 150
-"""What a record without data takes in an answer at least."""
+"""Minimum size of a record in an answer."""
 PAGE_RECORDS = 10_000
-"""Most records of one answer."""
+"""Maximum number of records in one answer."""
 
 
 class FetchedBatch:
@@ -55,12 +55,12 @@ class FetchedBatch:
         return len(self.records)
 
     def with_records(self, records: list[Record]) -> FetchedBatch:
-        """Return a batch of only these of its records."""
+        """Return a batch with only these of its records."""
         size = memory_size(records)
         return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
 
     def for_user(self, records: list[Record]) -> Batch:
-        """Return what user code gets of it: these of its records."""
+        """Return the public batch with these of its records."""
         return Batch(records, self.millis_behind, self.owned.source)
 
 
@@ -83,7 +83,7 @@ def data_bytes(batch: FetchedBatch, first: int, stop: int) -> int:
 
 
 class PrefetchBuffer:
-    """A queue of batches whose readers ask for room before they fetch.
+    """A queue of batches whose readers reserve room before they fetch.
 
     ``used`` exceeds the limit by no more than what one piece of aggregates is opened
     to, or one answer. The parts of it: answers under way (``in_flight``), pages that
@@ -102,8 +102,8 @@ class PrefetchBuffer:
         """Bytes of what is queued or in user code's hands."""
         self.window = CongestionWindow(limit_bytes)
         self._batches: deque[FetchedBatch] = deque()
-        self._takers: deque[asyncio.Future[None]] = deque()
-        self._askers: deque[_Waiter] = deque()
+        self._receivers: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[_Waiter] = deque()
         self._openers: deque[_Waiter] = deque()
         self._is_opening = False
 
@@ -118,32 +118,32 @@ class PrefetchBuffer:
         quarter is for shards that have nothing in here: slow ones leave it to the rest.
         What is to be ``in_flight`` waits for the congestion window, too.
         """
-        asks_more = self._takes_too_much(size, owned) or (
+        must_wait = self._takes_too_much(size, owned) or (
             in_flight and self._exceeds_window(in_flight)
         )
-        if not (self._askers or self._openers or asks_more) and self._fits(size):
+        if not (self._waiters or self._openers or must_wait) and self._fits(size):
             self.used += size
             self.in_flight += in_flight
             return
         future = asyncio.get_running_loop().create_future()
-        asker = _Waiter(size, in_flight, owned, future)
-        self._askers.append(asker)
+        waiter = _Waiter(size, in_flight, owned, future)
+        self._waiters.append(waiter)
         self._admit()
         try:
-            await asker.future
+            await waiter.future
         except asyncio.CancelledError:
-            if not asker.future.cancelled():
+            if not waiter.future.cancelled():
                 self.in_flight -= in_flight
                 self.release(size)
-            elif asker in self._askers:  # not if it was passed over
-                self._askers.remove(asker)
+            elif waiter in self._waiters:  # not if it was passed over
+                self._waiters.remove(waiter)
                 self._admit()
             raise
 
     def release(self, size: int) -> None:
         """Give bytes back (a negative size takes more, whatever is free)."""
         self.used -= size
-        if self._askers or self._openers:
+        if self._waiters or self._openers:
             self._admit()
 
     async def open(
@@ -183,19 +183,19 @@ class PrefetchBuffer:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether ``get()`` would have to wait."""
+        """Whether ``get()`` would wait."""
         return not self._batches
 
     async def get(self) -> FetchedBatch | None:
-        """Return the next batch, or None after ``wake()``: look around, come back."""
+        """Return the next batch; None after ``wake()``."""
         if not self._batches:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.append(future)
+            self._receivers.append(future)
             try:
                 await future
             finally:
-                if future in self._takers:  # it was cancelled
-                    self._takers.remove(future)
+                if future in self._receivers:  # it was cancelled
+                    self._receivers.remove(future)
         return self._batches.popleft() if self._batches else None
 
     def give_back(self, owned: OwnedShard, size: int) -> None:
@@ -205,14 +205,14 @@ class PrefetchBuffer:
         self.release(size)
 
     def wake(self) -> None:
-        """Let those who wait for a batch look around."""
-        while self._takers:
-            future = self._takers.popleft()
+        """Make all waiting calls of ``get()`` return."""
+        while self._receivers:
+            future = self._receivers.popleft()
             if not future.done():
                 future.set_result(None)
 
     def drop(self, owned: OwnedShard) -> None:
-        """Forget what is queued of one shard."""
+        """Remove a shard's queued batches."""
         kept: deque[FetchedBatch] = deque()
         for batch in self._batches:
             if batch.owned is owned:
@@ -240,20 +240,20 @@ class PrefetchBuffer:
         # What is opened leaves, at last; what is fetched is opened before that.
         self._admit_opener()
         passed: list[_Waiter] = []
-        while self._askers:
-            size, in_flight, owned, future = self._askers[0]
+        while self._waiters:
+            size, in_flight, owned, future = self._waiters[0]
             is_too_much = self._takes_too_much(size, owned)
             if is_too_much or (in_flight and self._exceeds_window(in_flight)):
-                passed.append(self._askers.popleft())
+                passed.append(self._waiters.popleft())
                 continue
             if not self._fits(size):
                 break
-            self._askers.popleft()
+            self._waiters.popleft()
             if not future.done():
                 self.used += size
                 self.in_flight += in_flight
                 future.set_result(None)
-        self._askers.extendleft(reversed(passed))
+        self._waiters.extendleft(reversed(passed))
 
     def _admit_opener(self) -> None:
         if self._is_opening or not self._openers:
@@ -269,7 +269,7 @@ class PrefetchBuffer:
 
 
 class _Waiter(NamedTuple):
-    """Who waits for room."""
+    """A reader that waits for room."""
 
     size: int
     in_flight: int

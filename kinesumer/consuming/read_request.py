@@ -57,7 +57,7 @@ class ReadRequest:
             self._room.answered(page.wire_bytes, seconds)
 
     def covers(self, size: int | None) -> bool:
-        """Tell whether an answer of ``size`` bytes fits."""
+        """Return whether an answer of ``size`` bytes fits."""
         return self._room is None or self._room.covers(size)
 
     def shrink(self, size: int) -> None:
@@ -97,7 +97,7 @@ class Reservation:
         """Bytes of opened aggregates, beside ``size``."""
 
     def covers(self, size: int | None) -> bool:
-        """Tell whether an answer of ``size`` bytes fits, and its records."""
+        """Return whether an answer of ``size`` bytes and its records fit."""
         return self._memory(size) <= self.size
 
     def shrink(self, size: int) -> None:

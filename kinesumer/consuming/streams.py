@@ -152,7 +152,9 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
     for item in given:
         stream = Stream(item) if isinstance(item, str) else item
         if not isinstance(stream, Stream) or not stream.name:
-            raise ConfigurationError(f"{item!r} is no stream: give a name or an ARN")
+            raise ConfigurationError(
+                f"{item!r} must be a stream: give a name, an ARN or a Stream"
+            )
         found.append(stream)
     return found
 

@@ -1,4 +1,4 @@
-"""What is at work, since when, and the stack that it is in: what a watchdog reports.
+"""What user code and readers are doing, since when, and their stacks, for a watchdog.
 
 Everything here may be called from another thread than the one that it looks at.
 """
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 
 REQUEST_SECONDS = 20.0
-"""A request has so much longer: its own time-outs come first."""
+"""Extra time of a request: its own timeouts come first."""
 
 
 class InFlightWork(NamedTuple):
-    """Something that has been at the same thing since a moment of the clock."""
+    """Work that has made no progress since a time of the clock."""
 
     since: float
     what: str
     stack: Callable[[], str]
-    """Tells where it is; asked for only if that takes too long."""
+    """Returns its stack; called only if the work takes too long."""
     request_of: OwnedShard | None = None
-    """Whose request for records it is, if it is one."""
+    """The shard that it requests records of, if it is a request."""
 
 
 class WorkSource(Protocol):
-    """Who runs user code."""
+    """Runs user code."""
 
     thread: int
     """The thread of the client's event loop."""
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return what user code has been at for longest; None if it waits."""
+        """Return the oldest work of user code; None if it has none."""
         ...
 
 
 def oldest_of(
     worker: WorkSource, owned_shards: Iterable[OwnedShard], loop_clock: LoopClock
 ) -> InFlightWork | None:
-    """Return what user code or a fetcher has been at for longest, if anything.
+    """Return the oldest work of user code, of a reader, or of the event loop, if any.
 
-    Or what holds the event loop: no answer can be taken in then.
+    A blocked event loop counts, since it receives no answer.
     """
     user, thread = worker.oldest_work(), worker.thread
     works = [] if user is None else [user]
@@ -89,7 +89,7 @@ def thread_stack(thread: int) -> str:
 
 
 def _awaiting(awaited: Any) -> Iterator[FrameType]:
-    """Go through the frames of a suspended coroutine, the outermost first."""
+    """Yield the frames of a suspended coroutine, the outermost first."""
     while awaited is not None:
         for prefix, waits_for in (
             ("cr", "cr_await"),

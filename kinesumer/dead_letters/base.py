@@ -1,4 +1,4 @@
-"""What every target of dead letters does."""
+"""The interface of dead-letter targets."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 
 
 class DeadLetters(Protocol):
-    """Keeps letters: one that ``put`` returned for is stored.
+    """Stores dead letters: when ``put`` has returned, the letter is stored.
 
     ``put`` raises TransientError when trying again may help, else
     DeadLetterTooLargeError or another error. Putting a letter twice may store it twice.
     """
 
     async def put(self, letter: DeadLetter) -> None:
-        """Store a letter; return when it can't be lost any more."""
+        """Store a dead letter; return when it is durable."""
 
     async def aclose(self) -> None:
-        """Give up what it holds open."""
+        """Close what it has open."""
 
 
 class StoredEntry(NamedTuple):
-    """What stands in a target: a letter, or why it can't be read."""
+    """An entry of a target: a dead letter, or why it can't be read."""
 
     receipt: object
-    """The target's own name of it."""
+    """The target's own name of the entry."""
     letter: DeadLetter | None
     problem: str = ""
 
 
 class ReadableDeadLetters(DeadLetters, Protocol):
-    """A target that can be looked into."""
+    """A target whose entries can be read."""
 
     removes: bool
-    """Whether letters can be taken out."""
+    """Whether entries can be removed."""
 
     def read(self) -> AsyncIterator[StoredEntry]:
-        """Go through everything that is stored now."""
+        """Yield all entries that are stored now."""
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Take letters out; those that are gone already are no error."""
+        """Remove entries; entries that are gone already are skipped."""

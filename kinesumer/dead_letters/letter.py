@@ -97,7 +97,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
 def encode_letter(letter: DeadLetter) -> bytes:
     """Return a letter as JSON: one line, and ASCII only, as SQS takes not all else.
 
-    Raises ConfigurationError for times without a zone, which nobody could read back.
+    Raises ConfigurationError for times without a zone, which couldn't be read back.
     """
     if (moment := _without_zone(letter)) is not None:
         raise ConfigurationError(
@@ -112,7 +112,7 @@ def encode_letter(letter: DeadLetter) -> bytes:
 
 
 def decode_letter(body: bytes | str) -> DeadLetter:
-    """Return what JSON says. Raises CorruptDeadLetterError for what is no letter."""
+    """Return the dead letter in JSON. Raises CorruptDeadLetterError."""
     try:
         letter = _decode(body)
         letter.failed_at.astimezone(UTC)  # which the years 1 and 9999 may not have
@@ -123,11 +123,12 @@ def decode_letter(body: bytes | str) -> DeadLetter:
         OverflowError,
     ) as error:
         raise CorruptDeadLetterError(
-            f"no dead letter of kinesumer, or of a later version: {error}"
+            f"not a dead letter of this version of kinesumer ({error}): read it by hand"
         ) from error
     if (moment := _without_zone(letter)) is not None:
         raise CorruptDeadLetterError(
-            f"no dead letter of kinesumer: its time {moment} has no time zone"
+            f"not a dead letter of kinesumer, as its time {moment} has no time zone: "
+            "read it by hand"
         )
     return letter
 

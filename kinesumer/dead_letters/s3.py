@@ -122,7 +122,7 @@ class S3Letters:
 
 def _check_size(size: int) -> None:
     if size > MOST_BYTES:
-        raise CorruptDeadLetterError(f"no dead letter: it has {size:,} bytes")
+        raise CorruptDeadLetterError(f"not a dead letter: it has {size:,} bytes")
 
 
 def object_name(letter: DeadLetter) -> str:

@@ -47,14 +47,14 @@ class Message(NamedTuple):
 async def open_queue(clients: ClientFactory, url: str) -> SqsLetters:
     """Return a queue, in the region that its URL names if it is one of AWS's.
 
-    Raises ConfigurationError for what is no queue's URL.
+    Raises ConfigurationError for what isn't a queue's URL.
     """
     require_no_credentials("the queue's URL", url)
     check_port(f"queue {url!r}", url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.path.count("/") < 2:
         raise ConfigurationError(
-            f"{url!r} is no queue's URL; one looks like "
+            f"{url!r} must be a queue's URL, such as "
             "https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
         )
     named = _REGION.search(parts.hostname or "")

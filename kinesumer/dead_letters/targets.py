@@ -41,7 +41,7 @@ def parse_target(text: str) -> Target:
     bucket = place.partition("/")[0]
     if not colon or kind not in KINDS or not place or (kind == "s3" and not bucket):
         raise ConfigurationError(
-            f"{text!r} names no target of dead letters: it looks like file:PATH, "
+            f"{text!r} isn't a dead-letter target: use file:PATH, "
             "sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX"
         )
     return Target(kind, place)
@@ -53,7 +53,7 @@ def check_target(target: str | DeadLetterFunction) -> None:
         parse_target(target)
     elif not callable(target):
         raise ConfigurationError(
-            f"dead_letters={target!r} is neither a target's name nor an async function "
+            f"dead_letters={target!r} must be a target's name or an async function "
             "that takes a DeadLetter"
         )
 

@@ -1,4 +1,4 @@
-"""What becomes of a record that no call of the handler could take."""
+"""What to do with a record that failed on its last attempt."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ PUTS = RetryPolicy(
     max_delay_seconds=10.0,
     non_retryable=(ConfigurationError, FatalError, DeadLetterTooLargeError),
 )
-"""About 45 s: an outage of the target that is longer stops the client."""
+"""About 45 s; a longer outage of the target stops the client."""
 
 
 class FailurePolicy(Protocol):
-    """Decides about a record, after all attempts."""
+    """Decides what to do with a record after its last attempt."""
 
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Return if the record counts as handled, else raise."""
@@ -56,13 +56,13 @@ class StopClientPolicy:
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Raise HandlerFailedError."""
         raise HandlerFailedError(
-            f"{what_failed(item, failure)}; the checkpoint stands before it. Correct "
+            f"{what_failed(item, failure)}; the checkpoint is before it. Correct "
             "the handler, or give run() dead_letters= to go on without such records"
         ) from failure.error
 
 
 class StopShardPolicy:
-    """Leaves the shard where it is, and goes on with the others."""
+    """Stops the shard, and goes on with the others."""
 
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Raise ShardStopped."""
@@ -97,7 +97,7 @@ class DeadLetterPolicy:
         self._telemetry = telemetry
 
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
-        """Return when the letter is stored. Raises DeadLetterNotStoredError."""
+        """Store the dead letter. Raises DeadLetterNotStoredError."""
         from kinesumer.dead_letters import DeadLetter
 
         letter = DeadLetter.of(
@@ -137,6 +137,6 @@ class DeadLetterPolicy:
     ) -> DeadLetterNotStoredError:
         return DeadLetterNotStoredError(
             f"{what_failed(item, failure)}; and its dead letter couldn't be stored "
-            f"({error_text(last.error)}), so the checkpoint stands before it. Make the "
-            "target take letters, and start again"
+            f"({error_text(last.error)}), so the checkpoint is before it. Repair the "
+            "target, and start again"
         )

@@ -1,4 +1,4 @@
-"""How user code is called: with each record or a batch, in the loop or in a thread."""
+"""Call handlers: with each record or a batch, in the event loop or in a thread."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class NotAwaitedError(ConfigurationError):
-    """A plain function returned something to await, which nobody does."""
+    """A plain function returned an awaitable."""
 
 
 class NoThreadError(KinesumerError):
-    """A plain function couldn't be called: there is no thread to be had for it."""
+    """No thread could be started for a plain function."""
 
 
 class Invoker(Protocol):
     """Gives records to user code."""
 
     async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Give it those up to ``stop`` that aren't done, and count them as done.
+        """Handle the records up to ``stop`` that aren't done, and count them as done.
 
-        It may leave some, if it isn't permitted to go on or if it is time for a pause.
-        Raises what user code raised.
+        It may leave some if the lease has lapsed or a pause is due. Raises what user
+        code raised.
         """
 
 
@@ -134,23 +134,22 @@ async def in_thread(
         error = await loop.run_in_executor(threads, copy_context().run, run)
     except RuntimeError as refused:  # user code's errors are returned
         raise NoThreadError(
-            f"the handler is a plain function, and no thread can be had to call it "
-            f"({refused}): does the system limit threads, or has the program's main "
-            "thread ended?"
+            f"can't start a thread for the handler, a plain function ({refused}): "
+            "raise the system's limit of threads, and keep the main thread alive"
         ) from refused
     if error is not None:
         raise error
 
 
 def refuse_awaitable(found: Any) -> None:
-    """Raise NotAwaitedError for what a coroutine function in disguise returned."""
+    """Raise NotAwaitedError if a plain function returned an awaitable."""
     if found is None or not inspect.isawaitable(found):
         return
     if inspect.iscoroutine(found):
         found.close()
     raise NotAwaitedError(
-        "the handler is a plain function, but returned something to await, so nothing "
-        "was done: write it with `async def`"
+        "the handler is a plain function that returned an awaitable, so nothing was "
+        "done: write it with `async def`"
     )
 
 

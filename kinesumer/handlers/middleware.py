@@ -18,12 +18,12 @@ HOOKS = ("before", "after", "on_error")
 
 
 class Middleware:
-    """What is done around each call of a handler: override what you need.
+    """Hooks around each call of a handler: override those that you need.
 
-    Hooks run where the handler runs: in its thread, if it is a plain function, or in
-    its task, where they may be ``async def``. Each gets what the handler gets: the
-    record, or the batch. What a hook raises counts as the handler's failure. Of several
-    the first is the outermost.
+    Hooks run where the handler runs: in its thread, or in its task if the handler is
+    async; then hooks may be ``async def``. Each hook gets the handler's argument. An
+    error of a hook counts as the handler's failure. The first of several hooks is the
+    outermost.
     """
 
     def before(self, item: Any) -> Any:
@@ -40,7 +40,9 @@ def wrapped(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
     """Return a handler with its hooks around it. Raises ConfigurationError."""
     for hooks in reversed(middleware):
         if not isinstance(hooks, Middleware):
-            raise ConfigurationError(f"middleware={hooks!r} is no kinesumer.Middleware")
+            raise ConfigurationError(
+                f"middleware={hooks!r} must be a kinesumer.Middleware"
+            )
         for name in HOOKS:
             if inspect.iscoroutinefunction(getattr(hooks, name)) > handler.is_async:
                 raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What the user asks of ``run()``, checked before anything happens."""
+"""The arguments of ``run()``, checked before anything happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_CONCURRENCY = 10_000
 
 
 class RunOptions(NamedTuple):
-    """How records are to be handled."""
+    """How ``run()`` handles records."""
 
     handler: Handler
     concurrency: int = 1
@@ -49,10 +49,11 @@ def read_run_options(
     """Check the arguments of ``run()``. Raises ConfigurationError."""
     if type(concurrency) is not int or not 1 <= concurrency <= MOST_CONCURRENCY:
         raise ConfigurationError(
-            f"concurrency={concurrency!r} is no number from 1 to {MOST_CONCURRENCY:,}"
+            f"concurrency={concurrency!r} must be a whole number from 1 "
+            f"to {MOST_CONCURRENCY:,}"
         )
     if not isinstance(retries, RetryPolicy):
-        raise ConfigurationError(f"retries={retries!r} is no kinesumer.RetryPolicy")
+        raise ConfigurationError(f"retries={retries!r} must be a RetryPolicy")
     return RunOptions(
         wrapped(read_handler(handler, batch), require_list("middleware", middleware)),
         concurrency,
@@ -66,10 +67,10 @@ def read_run_options(
 def _policy(
     on_failure: OnFailure | None, dead_letters: str | DeadLetterFunction | None
 ) -> OnFailure:
-    """Return what happens to a record that can't be handled."""
+    """Return what to do with a record that fails for good."""
     if on_failure is not None and on_failure not in get_args(OnFailure):
         known = ", ".join(get_args(OnFailure))
-        raise ConfigurationError(f"on_failure={on_failure!r} is none of {known}")
+        raise ConfigurationError(f"on_failure={on_failure!r} must be one of {known}")
     if dead_letters is None:
         if on_failure == "dead-letter":
             raise ConfigurationError(
@@ -81,7 +82,7 @@ def _policy(
     check_target(dead_letters)
     if on_failure not in (None, "dead-letter"):
         raise ConfigurationError(
-            f"dead_letters= is never used with on_failure={on_failure!r}: "
-            "leave one of them out"
+            f"dead_letters= has no effect with on_failure={on_failure!r}: leave one "
+            "of them out"
         )
     return "dead-letter"

@@ -1,4 +1,4 @@
-"""What a user's handler takes and how it is called, read off the function itself."""
+"""Find out from a handler's signature what it takes and how to call it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_handler(function: object, batch: bool | None) -> Handler:
     if not callable(function):
         raise ConfigurationError(f"handler={function!r} can't be called")
     if batch is not None and not isinstance(batch, bool):
-        raise ConfigurationError(f"batch={batch!r} is neither True nor False")
+        raise ConfigurationError(f"batch={batch!r} must be True or False")
     code = _code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Where a producer's trace stands in a record, and spans of the handling."""
+"""Read producers' trace contexts from records, and trace calls of the handler."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     Traceparent = Callable[[Record], str | None]
 
 
-def read_traceparent(told: object) -> Traceparent | None:
-    """Return what finds a record's W3C traceparent: a function, or a path into JSON.
+def read_traceparent(option: object) -> Traceparent | None:
+    """Return a function that finds a record's W3C traceparent.
 
     ``"headers.traceparent"`` is that field of the object ``headers`` in the object that
     a record's data is. Raises ConfigurationError.
     """
-    if told is None:
+    if option is None:
         return None
-    if isinstance(told, str) and all(told.split(".")):
-        return field_at(told)
-    if isinstance(told, str) or not callable(told):
+    if isinstance(option, str) and all(option.split(".")):
+        return field_at(option)
+    if isinstance(option, str) or not callable(option):
         raise ConfigurationError(
-            f"traceparent={told!r} is neither a path into JSON (such as "
-            "'headers.traceparent') nor a function of a record"
+            f"traceparent={option!r} must be a path into JSON, such as "
+            "'headers.traceparent', or a function of a record"
         )
-    return told
+    return option
 
 
 def field_at(path: str) -> Traceparent:
@@ -57,7 +57,7 @@ def field_at(path: str) -> Traceparent:
 
 
 class Tracing:
-    """Tells of user code's calls."""
+    """Traces and counts calls of the handler."""
 
     def __init__(
         self, telemetry: Telemetry, traceparent: Traceparent | None, *, links: bool

@@ -1,8 +1,8 @@
-"""Puts records into a stream: full requests, a few at once, only what failed again.
+"""Put records into a stream: full requests, some in parallel, and retry what fails.
 
-Kinesis refuses records one by one, mostly because a shard takes no more than 1 MB and
-1,000 records a second. What a request had refused, it tries again after a pause, and
-the number of requests at once halves: a stream that is full slows its writer down.
+Kinesis rejects single records, mostly because a shard accepts at most 1 MB and 1,000
+records a second. A request retries its rejected records after a wait, and the number of
+parallel requests halves: a full stream slows the producer down.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 REQUEST_RECORDS = 500
 REQUEST_BYTES = 5 << 20
 QUEUED_BYTES = 10 << 20
-"""What may wait for its request: the next rows are read meanwhile."""
+"""Maximum size of the records that wait for a request."""
 FEWEST, FIRST, MOST = 1.0, 4.0, 8.0
 """Requests at once: at least, at first, at most."""
 BACKOFF_SECONDS = 0.1
 BACKOFF_LIMIT_SECONDS = 5.0
 GIVE_UP_SECONDS = 300.0
-"""Without one record taken for so long, the batch fails."""
+"""If Kinesis accepts no record for this long, the batch fails."""
 
 
 class PendingRecord(NamedTuple):
-    """A record to be put."""
+    """A record to put."""
 
     entry: Entry
     size: int
@@ -57,7 +57,7 @@ class PutCounts(NamedTuple):
 
 
 class Queue:
-    """Units in no order but their own: what came first goes first."""
+    """Records in the order in which they were added."""
 
     def __init__(self) -> None:
         self._units: deque[PendingRecord] = deque()
@@ -86,17 +86,17 @@ class Queue:
         return taken
 
     def taken(self, units: Iterable[PendingRecord]) -> None:
-        """Note that Kinesis has taken these."""
+        """Record that Kinesis has accepted these."""
 
     def waiting(self) -> list[PendingRecord]:
-        """Return what hasn't left."""
+        """Return the records that weren't sent yet."""
         return list(self._units)
 
 
 class KeyOrderQueue(Queue):
-    """Units by backlog: the next one leaves when Kinesis has taken the one before.
+    """Records by key: each is sent when Kinesis has accepted the one before of its key.
 
-    A request has one unit of a backlog: PutRecords keeps no order among its records.
+    A request has one record per key: PutRecords doesn't keep the order of its records.
     """
 
     def __init__(self) -> None:
@@ -129,13 +129,13 @@ class KeyOrderQueue(Queue):
                 del self._backlogs[unit.order_key]
 
     def waiting(self) -> list[PendingRecord]:
-        """Return what hasn't left."""
+        """Return the records that weren't sent yet."""
         backlogs = self._backlogs.values()
         return super().waiting() + [unit for backlog in backlogs for unit in backlog]
 
 
 class RecordProducer:
-    """Puts what it is given; belongs to one event loop."""
+    """Puts records; belongs to one event loop."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class RecordProducer:
         await self._require_success()
 
     async def finish(self) -> PutCounts:
-        """Return when Kinesis has taken everything."""
+        """Return when Kinesis has accepted all records."""
         self._launch(full=False)
         while (self._requests or len(self._queue)) and self._failure is None:
             await self._change()
@@ -183,15 +183,15 @@ class RecordProducer:
         return self.counts
 
     async def abandon(self) -> None:
-        """End the requests that are under way, whatever became of them."""
+        """Cancel the requests that are under way."""
         for request in self._requests:
             request.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
 
     def unacknowledged(self) -> list[PendingRecord]:
-        """Return what Kinesis hasn't said to have taken: after a failure, what is left.
+        """Return the records that Kinesis hasn't confirmed, for use after a failure.
 
-        Of requests without an answer it may have taken some.
+        It may have accepted some records of requests without an answer.
         """
         flying = [unit for units in self._unacknowledged.values() for unit in units]
         return flying + self._queue.waiting()
@@ -224,7 +224,7 @@ class RecordProducer:
         self._changed.set()
 
     async def _send_until_taken(self, key: object) -> None:
-        """Put units, and those that failed again, until Kinesis has taken them all."""
+        """Send records, and again those that fail, until Kinesis has accepted all."""
         began = asyncio.get_running_loop().time()
         tries, units = 0, self._unacknowledged[key]
         while True:
@@ -285,6 +285,6 @@ class RecordProducer:
         idle = now - max(began, self._last_taken)
         if idle > self._give_up_seconds:
             raise SourceUnavailableError(
-                f"Kinesis has taken no record for {idle:.0f} s, at last because of "
+                f"Kinesis has accepted no record for {idle:.0f} s, at last because of "
                 f"{reason}; does the stream have enough shards?"
             )

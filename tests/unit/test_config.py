@@ -60,7 +60,7 @@ def test_records_per_read_go_up_to_what_aws_allows(pages: int) -> None:
 def test_a_choice_that_there_is_not_is_refused_with_those_there_are(
     name: str, value: Any
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name}='{value}' is none of"):
+    with pytest.raises(ConfigurationError, match=f"{name}='{value}' must be one of"):
         Config(**{name: value})
 
 

@@ -49,7 +49,7 @@ async def test_what_is_no_letter_is_named_and_stays(
     start = f"{target}/" if in_s3 else "message "
     assert all(text.startswith(start) for text in problems)
     if in_s3:
-        assert problems[4] == f"{start}4.json: no dead letter: it has 262,144 bytes"
+        assert problems[4] == f"{start}4.json: not a dead letter: it has 262,144 bytes"
     await letters.remove([one for one in found if one.letter])
     await letters.aclose()
     again = await stored(letters)
@@ -72,4 +72,4 @@ async def test_records_of_a_stream_that_are_no_letters_are_named(
             found = await stored(letters)
     assert [one.letter for one in found if one.letter] == [LETTER]
     for number, one in zip(numbers, found, strict=False):
-        assert f"/{number}: no dead letter" in one.problem
+        assert f"/{number}: not a dead letter" in one.problem

@@ -113,5 +113,5 @@ def test_a_line_that_is_no_letter_is_named_and_hides_no_other(
         result = run("dlq", "list", f"file:{path}", *filters)
         assert result.exit_code == 0, result.stderr
         assert "KeyError: 'total'" in result.stdout
-        assert result.stderr.startswith("! unreadable: line 2: no dead letter")
+        assert result.stderr.startswith("! unreadable: line 2: not a dead letter")
         assert result.stderr.count("\n") == 1

@@ -283,7 +283,7 @@ def test_ctrl_c_ends_the_wait_for_a_record_and_loses_none() -> None:
         shard = hold()
 
         def interrupt() -> None:
-            until(lambda: desk.buffer._takers)
+            until(lambda: desk.buffer._receivers)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         with thread(interrupt), pytest.raises(KeyboardInterrupt):

@@ -183,12 +183,12 @@ async def test_a_batch_isnt_lost_with_a_taker_that_gives_up(world: World) -> Non
 
 
 @in_virtual_time
-async def test_takers_that_gave_up_leave_nothing_behind(world: World) -> None:
+async def test_receivers_that_gave_up_leave_nothing_behind(world: World) -> None:
     buffer = PrefetchBuffer(100)
     for _ in range(10):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(buffer.get(), 1)
-    assert not buffer._takers
+    assert not buffer._receivers
 
 
 @in_virtual_time

@@ -158,5 +158,5 @@ async def test_opening_what_names_no_target_is_refused(wrong: Any) -> None:
 async def test_what_names_no_target_is_refused(
     clients: ClientFactory, text: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match="names no target"):
+    with pytest.raises(ConfigurationError, match="isn't a dead-letter target"):
         await open_target(text, clients)

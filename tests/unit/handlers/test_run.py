@@ -247,7 +247,7 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     number = world.kinesis.stream("orders").shards["shardId-000000000000"].log[2][0]
     assert str(caught.value) == (
         f"the handler failed once at record {number} of stream orders, "
-        "shardId-000000000000: ValueError: no such\\norder; the checkpoint stands "
+        "shardId-000000000000: ValueError: no such\\norder; the checkpoint is "
         "before it. Correct the handler, or give run() dead_letters= to go on without "
         "such records"
     )

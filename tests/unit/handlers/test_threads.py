@@ -225,7 +225,7 @@ async def test_a_coroutine_that_nobody_awaits_ends_run_at_once() -> None:
 
     client = Client(lambda record: handle(record), batch=False, on_failure="stop-shard")
     client.put("a")
-    with pytest.raises(ConfigurationError, match="returned something to await"):
+    with pytest.raises(ConfigurationError, match="returned an awaitable"):
         await client.run()
 
 
