@@ -55,7 +55,7 @@ def test_a_seek_back_repeats_all_after_it_and_nothing_else_in_a_running_fleet(
 
     told = kinesumer(fleet, "seek", "--all", "--to=TRIM_HORIZON", "--yes")
     assert "3 of them ended and read again" in told
-    assert "sought 7 shards" in told
+    assert "moved 7 shards" in told
     fleet.until(lambda: times(fleet).total() >= 2 * len(every), "all comes again")
     fleet.pause(1)
     assert times(fleet) == dict.fromkeys(every, 2)
@@ -114,7 +114,7 @@ def test_a_pause_outlives_a_restart_and_a_drained_client_empties_in_seconds(
     fleet.produce()
     fleet.pause(0.5)
     told = kinesumer(fleet, "pause", "--all", "--reason=night work")
-    assert told == "all streams are paused: night work\nnobody consumes it\n"
+    assert told == "all streams are paused: night work\nno client consumes it\n"
     fleet.leave()
     handled = times(fleet)
     fleet.start("a", "b", "c")
