@@ -1,1 +1,1 @@
-"""Positions taken out of a group, put into one, and exchanged with other consumers."""
+"""Export and import of positions, as files and as leases of the KCL."""

@@ -1,8 +1,8 @@
-"""Positions that a group takes over: compared with its rows, written once, verified.
+"""Compares imported positions with a group's rows, writes them and verifies them.
 
-The stream's row comes first, without its baseline, then its shards' rows, then the
-baseline: a client that starts in between claims nothing, and what a crash left half
-done is done by the next try.
+The stream's row is written first, without its baseline, then the shards' rows, then the
+baseline. So a client that starts meanwhile claims nothing. After a crash, the same
+import completes the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RowChange(NamedTuple):
-    """A shard's row as it is to be, and as it is (None: there is none)."""
+    """A shard's new row, and its current row (None: it doesn't exist)."""
 
     row: ShardRow
     before: ShardRow | None
@@ -40,7 +40,7 @@ class RowChange(NamedTuple):
 
 
 class StreamChanges(NamedTuple):
-    """What is to be written for one stream."""
+    """The changes of one stream's rows."""
 
     stream: StreamRow
     before: StreamRow | None
@@ -48,7 +48,7 @@ class StreamChanges(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it stands there already, free for clients."""
+        """Whether all rows have their new values already."""
         return (
             self.before is not None
             and self.before.baseline
@@ -59,10 +59,10 @@ class StreamChanges(NamedTuple):
 async def compare(
     context: ClientContext, info: StreamInfo, wanted: Sequence[ShardRow]
 ) -> StreamChanges:
-    """Return what rows a stream has and which it is to get.
+    """Return the changes from a stream's current rows to the wanted ones.
 
-    Raises StreamRecreatedError if the group knows another stream of this name, and
-    CorruptRowError.
+    Raise StreamRecreatedError if the group knows another stream of this name, and
+    CorruptRowError for a corrupt row.
     """
     stored = await context.read(rows.stream_key(context.app, info.arn))
     before = rows.read_stream(stored) if stored else None
@@ -70,22 +70,23 @@ async def compare(
         check_identity(before, info)
     known = {row.key.shard_id: row for row in await read_all(context, info.arn)}
     changes = [RowChange(row, known.get(row.key.shard_id)) for row in wanted]
-    # Should a crash leave rows out, nothing is lost: they are read from their start.
+    # If a crash prevents some rows, their shards are read from the start: nothing is
+    # lost.
     stream = StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)
     return StreamChanges(before or stream, before, changes)
 
 
-async def write(context: ClientContext, adoption: StreamChanges) -> None:
-    """Write what differs, and verify that it stands there.
+async def write(context: ClientContext, stream_changes: StreamChanges) -> None:
+    """Write the changed rows, and verify them.
 
-    Nobody may consume meanwhile: see ``acting.refuse_clients``. Raises KinesumerError
-    where somebody did.
+    No client may consume meanwhile: see ``require_no_clients``. Raise KinesumerError if
+    the rows have other values afterwards.
     """
-    if adoption.is_done:
+    if stream_changes.is_done:
         return
     await check_group(context, None)
-    app, stream = context.app, adoption.stream
-    if adoption.before is None:
+    app, stream = context.app, stream_changes.stream
+    if stream_changes.before is None:
         await context.write(writes.create_stream(app, stream))
     await context.write(admin_writes.withdraw(app, stream))
     await write_all(
@@ -94,41 +95,40 @@ async def write(context: ClientContext, adoption: StreamChanges) -> None:
             writes.create_shard(app, change.row)
             if change.before is None
             else admin_writes.replace(app, change.row, change.before)
-            for change in adoption.changes
+            for change in stream_changes.changes
             if change.action != "keep"
         ),
     )
-    await _verify(context, adoption)
+    await _verify(context, stream_changes)
     await context.write(writes.baseline(app, stream))
 
 
-async def _verify(context: ClientContext, adoption: StreamChanges) -> None:
-    arn = adoption.stream.arn
+async def _verify(context: ClientContext, stream_changes: StreamChanges) -> None:
+    arn = stream_changes.stream.arn
     stored = {row.key.shard_id: row for row in await read_all(context, arn)}
     wrong = [
         change.row.key.shard_id
-        for change in adoption.changes
+        for change in stream_changes.changes
         if (found := stored.get(change.row.key.shard_id)) is None
         or _place(found) != _place(change.row)
         or found.owner != _owner(change)
     ]
     if wrong:
         raise KinesumerError(
-            f"stream {arn}: the rows of {', '.join(wrong)} aren't what was written: "
-            "somebody else writes there; make sure that no client of the app runs, "
-            "and repeat it"
+            f"stream {arn}: the rows of {', '.join(wrong)} have changed after they "
+            "were written; make sure that no client of the app runs, and try again"
         )
 
 
 def _owner(change: RowChange) -> str:
-    """Return the owner that a row may have: a dead one where nothing was changed."""
+    """Return the expected owner: none, or the dead one of an unchanged row."""
     if change.before is not None and change.action == "keep":
         return change.before.owner
     return ""
 
 
 def _place(row: ShardRow) -> tuple[object, ...]:
-    """Return what is taken over: a start counts as long as there is no position."""
+    """Return the imported values. The start matters only without a position."""
     start = row.start if row.position is None else None
     if row.ended:
         return (True,)

@@ -1,8 +1,8 @@
-"""Leases of the Kinesis Client Library as marks, and back.
+"""Converts leases of the Kinesis Client Library to resume points, and back.
 
 The attributes are those of Java's DynamoDBLeaseSerializer (1.x to 3.x), which the
-Python library and ports to Rust share. A checkpoint's record was processed, up to and
-including its part of an aggregate; a record that isn't aggregated has part 0.
+Python library and ports to Rust share. All records up to the checkpoint were processed,
+including its part of an aggregate. A record that isn't aggregated has part 0.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ PENDING = (
     "pendingCheckpointState",
 )
 OWNERS = ("leaseOwner", "checkpointOwner")
-"""A worker takes a lease without an owner at once."""
+"""The owner's attributes. A worker immediately takes a lease without them."""
 
 _STREAM = re.compile(r"([0-9]{12}):([\w.-]{1,128}):([0-9]+)", re.ASCII)
 
 
 class StreamId(NamedTuple):
-    """What a lease of many streams calls its stream."""
+    """The stream's identifier in a lease table of several streams."""
 
     account: str
     name: str
     epoch: int
-    """The stream's creation time in seconds, or whatever the fleet's users gave."""
+    """The stream's creation time in seconds, or another number of the fleet's users."""
 
     def __str__(self) -> str:
         return f"{self.account}:{self.name}:{self.epoch}"
 
 
 class Lease(NamedTuple):
-    """One lease."""
+    """One lease of a KCL table."""
 
     key: str
     stream: StreamId | None
-    """None: the table is of one stream, which it doesn't name."""
+    """None: the table has one stream, which it doesn't name."""
     shard_id: str
     counter: int
     checkpoint: str
@@ -62,25 +62,25 @@ class Lease(NamedTuple):
     sub: int
     owner: str = ""
     pending: str = ""
-    """A checkpoint prepared but not made: it is no progress."""
+    """A prepared checkpoint, which isn't progress yet."""
     throughput: float | None = None
-    """In KiB a second, as workers of KCL 3 estimate it."""
+    """KiB per second, as estimated by workers of KCL 3."""
     is_counted: bool = True
-    """Its counter is a number: writes of the lease are conditional on it."""
+    """Whether its counter is a number, on which conditional writes depend."""
 
 
 class Table(NamedTuple):
-    """What a lease table holds."""
+    """The content of a lease table."""
 
     leases: list[Lease]
     others: int
-    """Rows that KCL 3 keeps beside leases: workers' metrics, its leader's lock, …"""
+    """Number of other rows of KCL 3: workers' metrics, the leader's lock, …"""
     has_types: bool
-    """Rows say what they are: leases of KCL 3 do."""
+    """Whether rows have a type, as leases of KCL 3 do."""
 
 
 def read_table(items: Iterable[Item]) -> Table:
-    """Return the leases of a table. Raises ConfigurationError if it has none."""
+    """Return the leases of a table. Raise ConfigurationError if it has none."""
     leases, others, has_types = [], 0, False
     for item in items:
         kind = _text(item, "entityType")
@@ -95,11 +95,11 @@ def read_table(items: Iterable[Item]) -> Table:
 
 
 def read_lease(item: Item) -> Lease:
-    """Return a lease. Raises ConfigurationError if the row is none."""
+    """Parse a lease. Raise ConfigurationError if the row isn't a lease."""
     key = _text(item, "leaseKey")
     text, _, shard_id = key.rpartition(":")
     stream = _stream(text)
-    # Written in another way, it would be a second lease of the same shard.
+    # Another spelling of the key would create a second lease of the same shard.
     if not SHARD_ID.fullmatch(shard_id) or (text and str(stream) != text):
         raise _wrong(key, "leaseKey")
     checkpoint = _text(item, "checkpoint")
@@ -140,7 +140,7 @@ def _text(item: Item, name: str) -> str:
 
 
 def _count(item: Item, key: str, name: str) -> int:
-    """Return a whole number, 0 where there is none; some ports write it as text."""
+    """Return a whole number, or 0 if it is missing. Some ports write it as text."""
     attribute = item.get(name, {})
     text = attribute.get("N", attribute.get("S", "0"))
     if not re.fullmatch(r"[0-9]{1,18}", str(text), re.ASCII):
@@ -156,10 +156,10 @@ def _throughput(item: Item) -> float | None:
 
 
 def resume_point_of_lease(lease: Lease, start_at: float | None) -> ResumePoint | None:
-    """Return a lease as a mark; None where only its fleet's configuration knows it.
+    """Return where a lease resumes, or None if only the fleet's configuration has it.
 
-    ``start_at``, in seconds since 1970, is where leases go on that have none but
-    AT_TIMESTAMP or LATEST. Java doesn't store the time; Rust does, in milliseconds.
+    ``start_at``, in seconds since 1970, is the start of leases with LATEST, or with
+    AT_TIMESTAMP and no time. Java doesn't store the time. Rust stores milliseconds.
     """
     if lease.checkpoint == SHARD_END:
         return ResumePoint(ended=True)
@@ -175,16 +175,17 @@ def resume_point_of_lease(lease: Lease, start_at: float | None) -> ResumePoint |
 
 
 class Checkpoint(NamedTuple):
-    """A lease's checkpoint as it is to be."""
+    """The new checkpoint of a lease."""
 
     text: str
     sub: int = 0
 
 
 def kcl_checkpoint(mark: ResumePoint, parts: int | None) -> Checkpoint:
-    """Return a mark as a checkpoint; ``parts`` are those of its position's aggregate.
+    """Return the checkpoint of a resume point.
 
-    A start at a time becomes TRIM_HORIZON: a lease has no place for the time.
+    ``parts`` is the number of records in the position's aggregate. A start at a time
+    becomes TRIM_HORIZON, since a lease can't store the time.
     """
     if mark.ended:
         return Checkpoint(SHARD_END)

@@ -1,4 +1,4 @@
-"""A group's positions as leases, so that a KCL fleet can return."""
+"""Exports a group's positions as leases, so that a KCL fleet can resume."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VERSION = 1
 
 
 class StreamLeases(NamedTuple):
-    """What is to be written for one stream."""
+    """The changes of one stream's leases."""
 
     stream_arn: str
     changes: list[LeaseChange]
@@ -58,22 +58,22 @@ class StreamLeases(NamedTuple):
 
 
 class LeaseExport(NamedTuple):
-    """Where positions go, and of which streams."""
+    """A lease table to export to, and the streams to export."""
 
     table: Leases
     streams: Sequence[str] = ()
     region: str | None = None
-    look_seconds: float = 0.0
+    watch_seconds: float = 0.0
 
     async def draft(self, context: ClientContext, open_: Open) -> ExportPlan:
-        """Draft what leases will say.
+        """Return the plan of the new leases.
 
-        Raises GroupBusyError while the fleet lives, KinesumerError where a stream
-        of the table isn't one of the group's, and what reading a stream raises.
+        Raise GroupBusyError while the fleet runs, and KinesumerError if the group
+        doesn't have a stream of the table. Errors of reading a stream are passed on.
         """
         first = await read_leases(self.table)
         opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await require_no_workers(self.table, first, self.look_seconds)
+        seen = await require_no_workers(self.table, first, self.watch_seconds)
         _check_counters(seen.table)
         leases = by_stream(seen.table.leases)
         found = [
@@ -96,16 +96,16 @@ def _check_counters(table: Table) -> None:
 
 
 class ExportPlan(NamedTuple):
-    """Leases as they are to be."""
+    """The planned leases of each stream."""
 
     table: Leases
     seen: LeaseSnapshot
     streams: list[StreamLeases]
 
     async def write(self, context: ClientContext) -> None:
-        """Write the leases while nobody consumes, and verify them.
+        """Write the leases while no client or worker runs, and verify them.
 
-        May be repeated after a crash in the middle. Raises KinesumerError.
+        It can be repeated after a crash. Raise KinesumerError if a lease has changed.
         """
         await require_no_clients(context)
         await require_no_workers(self.table, self.seen)
@@ -127,7 +127,7 @@ class ExportPlan(NamedTuple):
         await require_no_clients(context)
 
     def report(self, *, written: bool) -> dict[str, Any]:
-        """Return it as JSON: see docs/migrating-from-kcl.md."""
+        """Return the report as JSON: see docs/migrating-from-kcl.md."""
         return {
             "version": VERSION,
             "lease_table": self.table.name,
@@ -228,7 +228,7 @@ def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
 
 
 class LeaseChange(NamedTuple):
-    """A shard's lease as it is (None: there is none), and its checkpoint to be."""
+    """A shard's current lease (None: it doesn't exist), and its new checkpoint."""
 
     shard_id: str
     before: Lease | None
@@ -237,7 +237,7 @@ class LeaseChange(NamedTuple):
 
     @property
     def action(self) -> str:
-        """Return create, change or keep; what is kept is freed of its owner, too."""
+        """Return create, change or keep. A kept lease loses its owner, too."""
         if self.before is None:
             return "create"
         same = (self.before.checkpoint, self.before.sub) == self.after
@@ -245,7 +245,7 @@ class LeaseChange(NamedTuple):
 
 
 def changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> LeaseChange:
-    """Return how a lease gets a checkpoint and loses its owner.
+    """Return the write that sets a lease's checkpoint and removes its owner.
 
     The counter goes on, so that a worker that still believes to own it can't renew it.
     """
@@ -262,7 +262,7 @@ def created(
     *,
     has_types: bool,
 ) -> LeaseChange:
-    """Return the lease of a shard that the fleet hasn't met."""
+    """Return the write that creates the lease of a shard new to the fleet."""
     shard_id = row.key.shard_id
     values = _checkpoint(after, 0, children) | {
         "ownerSwitchesSinceCheckpoint": {"N": "0"},

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 
 class LeaseImport(NamedTuple):
-    """What to take out of a lease table."""
+    """A lease table to import from, and the streams to import."""
 
     table: Leases
     streams: Sequence[str] = ()
-    """Names, ARNs, or what leases call them; all where none is named."""
+    """Names, ARNs or identifiers of leases. Empty: all streams."""
     region: str | None = None
     start_at: float | None = None
-    """Where leases go on that know no place of their own (seconds since 1970)."""
-    look_seconds: float = 0.0
-    """How long to watch the fleet."""
+    """Start of leases without a position of their own, in seconds since 1970."""
+    watch_seconds: float = 0.0
+    """How long to watch the table for changes by workers."""
 
     async def draft(self, context: ClientContext, open_: Open) -> ImportPlan:
-        """Draft the takeover.
+        """Return the plan of the import.
 
-        Raises GroupBusyError while the fleet lives, ConfigurationError for what is
-        no lease table, and KinesumerError for a stream that can't be read.
+        Raise GroupBusyError while the fleet runs, ConfigurationError if the table isn't
+        a lease table, and KinesumerError if a stream can't be read.
         """
         first = await read_leases(self.table)
         opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await require_no_workers(self.table, first, self.look_seconds)
+        seen = await require_no_workers(self.table, first, self.watch_seconds)
         leases = by_stream(seen.table.leases)
-        drafts = [
+        plans = [
             await self._stream(context, await open_(name), leases[stream])
             for name, stream in opened.items()
         ]
@@ -55,7 +55,7 @@ class LeaseImport(NamedTuple):
         async def check() -> None:
             await require_no_workers(self.table, seen)
 
-        return ImportPlan(f"lease table {self.table.name}", drafts, check)
+        return ImportPlan(f"lease table {self.table.name}", plans, check)
 
     async def _stream(
         self, context: ClientContext, source: StreamSource, leases: Sequence[Lease]
@@ -66,16 +66,16 @@ class LeaseImport(NamedTuple):
         }
         marks = {shard_id: mark or ResumePoint() for shard_id, mark in found.items()}
         drafted = await plan_stream(context, source, marks)
-        adoption = drafted.adoption
-        drafted.notes.extend(_notes(leases, adoption.stream.created_at))
+        stream_changes = drafted.stream_changes
+        drafted.notes.extend(_notes(leases, stream_changes.stream.created_at))
         drafted.problems.extend(
             f"{shard_id}: its lease is AT_TIMESTAMP and KCL for Java stores no time: "
             "say the fleet's with --start-at"
             for shard_id, mark in found.items()
             if mark is None
         )
-        known = adoption.before is not None and adoption.before.baseline
-        if known and not adoption.is_done:
+        known = stream_changes.before is not None and stream_changes.before.baseline
+        if known and not stream_changes.is_done:
             drafted.problems.append(
                 f"app {context.app!r} has positions of its own in it: import under "
                 "another app name, or delete these first with kinesumer reset"

@@ -28,15 +28,15 @@ class Leases(Protocol):
 
 
 class LeaseSnapshot(NamedTuple):
-    """The rows of a lease table at a moment."""
+    """The rows of a lease table at one time."""
 
     items: Mapping[str, Mapping[str, object]]
-    """By key, sets in order."""
+    """The rows by key, with sorted sets."""
     table: Table
 
 
 async def read_leases(leases: Leases) -> LeaseSnapshot:
-    """Read the table. Raises ConfigurationError if it is no lease table."""
+    """Read the table. Raise ConfigurationError if it isn't a lease table."""
     found = await leases.scan()
     return LeaseSnapshot(
         {_key(item): _ordered(item) for item in found}, read_table(found)
@@ -46,10 +46,10 @@ async def read_leases(leases: Leases) -> LeaseSnapshot:
 async def require_no_workers(
     leases: Leases, before: LeaseSnapshot, seconds: float = 0.0
 ) -> LeaseSnapshot:
-    """Look at the table again after some time; return what was seen.
+    """Read the table again after some time, and return the new snapshot.
 
-    Raises GroupBusyError if anything in it has changed: leases' counters grow as
-    long as workers live.
+    Raise GroupBusyError if any row has changed, since the leases' counters grow while
+    workers run.
     """
     await asyncio.sleep(seconds)
     now = await read_leases(leases)
@@ -96,8 +96,9 @@ def streams_to_open(
 ) -> dict[str, StreamId | None]:
     """Return the streams of a table's leases, by the name or ARN to open.
 
-    ``named`` are those that the user wants: names, ARNs or what leases call them. A
-    table of one stream doesn't tell which. Raises ConfigurationError.
+    ``named`` are the user's streams: names, ARNs or identifiers of leases. Raise
+    ConfigurationError if they don't match the table. A table of one stream doesn't name
+    it.
     """
     ids = list(by_stream(table.leases))
     several = [stream for stream in ids if stream is not None]
@@ -163,9 +164,9 @@ KIB = 1024
 
 
 def spread_of(table: Table) -> Distribution:
-    """Return who holds what: workers without a lease aren't in such a table.
+    """Return the workers and their shards. Workers without a lease are unknown.
 
-    The throughput is what workers of KCL 3 note in their leases.
+    The throughput is the estimate that workers of KCL 3 store in their leases.
     """
     leases = [lease for lease in table.leases if lease.checkpoint != SHARD_END]
     owners = sorted({lease.owner for lease in leases if lease.owner})

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class StreamPlan(NamedTuple):
-    """One stream's part of a takeover."""
+    """The planned import of one stream."""
 
-    adoption: StreamChanges
+    stream_changes: StreamChanges
     notes: list[str]
-    """What one should know."""
+    """Facts that the operator should know."""
     problems: list[str]
-    """Why it isn't done."""
+    """Reasons that prevent the import."""
 
 
 async def plan_stream(
     context: ClientContext, source: StreamSource, marks: Mapping[str, ResumePoint]
 ) -> StreamPlan:
-    """Compare marks with the stream and with the group's rows; write nothing.
+    """Compare resume points with the stream and the group's rows, without a write.
 
-    Positions within aggregates are looked up, and LATEST becomes the time of now.
-    Raises KinesumerError, also where no complete listing is to be had.
+    Positions within aggregates are looked up, and LATEST becomes the current time.
+    Raise KinesumerError if the stream or a complete listing can't be read.
     """
     info = await source.describe()
     shards = await source.list_shards()
@@ -99,7 +99,7 @@ async def _check(
     marks: Mapping[str, ResumePoint],
     listed: set[str],
 ) -> dict[str, tuple[ResumePoint, Presence]]:
-    """Return marks as they can be taken over, and what became of their positions."""
+    """Return the resume points to import, and whether their positions exist."""
     asking = PacedReader()
 
     async def one(shard_id: str, mark: ResumePoint) -> tuple[ResumePoint, Presence]:
@@ -109,15 +109,15 @@ async def _check(
             return mark._replace(start=_resolved(mark.start, info)), Presence.THERE
         key = ShardKey(info.arn, shard_id)
         found = await peek(asking, source, key, mark.position.sequence_number)
-        position = resolve_time(mark.position, found)
+        position = normalize_position(mark.position, found)
         return mark._replace(position=position), found.presence
 
     done = await asyncio.gather(*(one(*item) for item in marks.items()))
     return dict(zip(marks, done, strict=True))
 
 
-def resolve_time(position: Position, found: Peek) -> Position:
-    """Return a position without its part where that is the whole record."""
+def normalize_position(position: Position, found: Peek) -> Position:
+    """Return a position without its part if the part is the record's last."""
     sub = position.sub_sequence_number
     if sub is None or found.user_records is None or sub >= found.user_records - 1:
         return Position(position.sequence_number)
@@ -131,23 +131,23 @@ def _resolved(start: Start, info: StreamInfo) -> Start:
 
 
 class ResumePoint(NamedTuple):
-    """How far a shard has been read."""
+    """Where reading of a shard resumes."""
 
     position: Position | None = None
     start: Start = Start.TRIM_HORIZON
-    """Where to begin without a position."""
+    """The start if there is no position."""
     ended: bool = False
-    """It was read to its end."""
+    """Whether the shard was read to its end."""
 
 
 class ShardRows(NamedTuple):
-    """The rows of a stream, and what doesn't go together with it."""
+    """The rows of a stream, and the shards that don't match it."""
 
     rows: list[ShardRow]
     uncovered: list[str]
-    """Shards that neither have a mark nor descend from, or precede, one that has."""
+    """Shards without a resume point for them, an ancestor or a descendant."""
     expired: list[str]
-    """Marks of shards that Kinesis no longer lists."""
+    """Shards with a resume point that Kinesis no longer lists."""
 
 
 def create_rows(
@@ -155,8 +155,8 @@ def create_rows(
 ) -> ShardRows:
     """Return a row for each listed shard.
 
-    A shard without a mark was read before, if one of its descendants has one; else it
-    is a new child, and is read from its beginning after its parents.
+    A shard without a resume point was read before if one of its descendants has one.
+    Otherwise it is a new child, and is read from its beginning after its parents.
     """
     parents = {shard.shard_id: shard.parents for shard in shards}
     children = children_of(shards)
@@ -189,7 +189,7 @@ def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
 
 
 def resume_point_of_row(row: ShardRow) -> ResumePoint:
-    """Return how far a group has read a shard."""
+    """Return where a group resumes reading a shard."""
     return ResumePoint(row.position, row.start, row.ended)
 
 

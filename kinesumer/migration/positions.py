@@ -1,4 +1,4 @@
-"""Positions as a file: the JSON that docs/positions.md describes."""
+"""Files of positions, in the JSON format of docs/positions.md."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow, StreamRow
 
 MAX_FILE_BYTES = 1 << 26
-"""Those of 200,000 shards are fewer."""
+"""Greatest size of a file. The positions of 200,000 shards need less."""
 
 Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 Part = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_RECORD)]
 
 
 class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How far one shard has been read."""
+    """The position of one shard."""
 
     shard_id: Annotated[str, msgspec.Meta(pattern=rf"\A{SHARD_ID.pattern}\Z")]
     ended: bool = False
     sequence_number: Number | None = None
     sub_sequence_number: Part | None = None
-    """Place within a KPL aggregate; null: the whole record."""
+    """Index within a KPL aggregate; null: the whole record."""
     start: str = "TRIM_HORIZON"
-    """Where to begin without a sequence number."""
+    """The start if there is no sequence number."""
 
     def mark(self) -> ResumePoint:
-        """Return it as a mark. Raises ConfigurationError."""
+        """Return it as a resume point. Raise ConfigurationError if it is invalid."""
         if self.sequence_number is None and self.sub_sequence_number is not None:
             raise ConfigurationError(
                 f"{self.shard_id}: sub_sequence_number without sequence_number"
@@ -56,15 +56,15 @@ class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The shards of one stream."""
+    """The positions of one stream's shards."""
 
     stream_arn: str
     stream_created_at: Seconds
-    """Tells the stream from one made anew under its name."""
+    """It distinguishes the stream from a recreated one."""
     shards: list[ShardPosition]
 
     def marks(self) -> dict[str, ResumePoint]:
-        """Return the marks by shard id. Raises ConfigurationError."""
+        """Return the resume points by shard id. Raise ConfigurationError."""
         found = {shard.shard_id: shard.mark() for shard in self.shards}
         if len(found) < len(self.shards):
             raise ConfigurationError(f"{self.stream_arn}: a shard is named twice")
@@ -72,7 +72,7 @@ class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Positions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """All of an app's positions at a moment."""
+    """All positions of an app at one time."""
 
     kind: Literal["kinesumer-positions"]
     version: Literal[1]
@@ -89,7 +89,7 @@ def of_group(
 ) -> Positions:
     """Return the positions that a group has stored.
 
-    Raises ConfigurationError for two rows of one shard: nobody could import that.
+    Raise ConfigurationError for two rows of one shard, which can't be imported.
     """
     made = Positions(
         kind="kinesumer-positions",
@@ -127,7 +127,7 @@ def encode(positions: Positions) -> bytes:
 
 
 def decode(content: bytes) -> Positions:
-    """Return what a file says. Raises ConfigurationError."""
+    """Parse a file. Raise ConfigurationError if it isn't a file of positions."""
     if len(content) > MAX_FILE_BYTES:
         raise ConfigurationError(
             f"that is no file of positions: it has more than {MAX_FILE_BYTES:,} bytes"

@@ -1,4 +1,4 @@
-"""A takeover of positions: drafted for each stream, reported, written."""
+"""The import of positions: its plan, its report and its writes."""
 
 from __future__ import annotations
 
@@ -28,65 +28,65 @@ VERSION = 1
 
 
 async def _at_rest() -> None:
-    """Nothing: a file doesn't change."""
+    """Do nothing, since a file doesn't change."""
 
 
 class ImportPlan(NamedTuple):
-    """Positions of some streams, and where they come from."""
+    """The planned import of some streams, and the source of their positions."""
 
     source: str
-    drafts: list[StreamPlan]
+    plans: list[StreamPlan]
     check: Callable[[], Awaitable[None]] = _at_rest
-    """Raises if the positions were moved on since they were read."""
+    """Raises an error if the source has changed since it was read."""
 
     @property
     def problems(self) -> list[str]:
-        """Why it can't be done, by stream."""
+        """Reasons that prevent the import, by stream."""
         return [
-            f"{each.adoption.stream.arn}: {problem}"
-            for each in self.drafts
+            f"{each.stream_changes.stream.arn}: {problem}"
+            for each in self.plans
             for problem in each.problems
         ]
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it stands in the group's rows already."""
-        return all(each.adoption.is_done for each in self.drafts)
+        """Whether the group's rows have all positions already."""
+        return all(each.stream_changes.is_done for each in self.plans)
 
     async def write(self, context: ClientContext) -> None:
-        """Do it while nobody consumes, and verify it. Raises KinesumerError."""
+        """Write the rows while no client runs, and verify them."""
         await require_no_clients(context)
         await self.check()
         with report_partial_failure(
             "not all is written: run it again, then start clients"
         ):
-            for each in self.drafts:
-                await write(context, each.adoption)
+            for each in self.plans:
+                await write(context, each.stream_changes)
         await require_no_clients(context)
         await self.check()
 
     def report(self, *, written: bool) -> dict[str, Any]:
-        """Return it as JSON: see docs/positions.md."""
+        """Return the report as JSON: see docs/positions.md."""
         return {
             "version": VERSION,
             "source": self.source,
             "written": written,
             "problems": self.problems,
-            "streams": [_stream(each) for each in self.drafts],
+            "streams": [_stream(each) for each in self.plans],
         }
 
 
 async def of_file(
     context: ClientContext, source: str, positions: Positions, open_: Open
 ) -> ImportPlan:
-    """Draft the takeover of positions out of a file. Raises ConfigurationError."""
-    drafts = []
+    """Return the plan to import a file of positions. Raise ConfigurationError."""
+    plans = []
     for stream in positions.streams:
         opened = await open_(stream.stream_arn)
         info = await opened.describe()
         if info.arn != stream.stream_arn:
             raise ConfigurationError(
-                f"{escape_unprintable(stream.stream_arn)} is no stream's ARN: name "
+                f"{escape_unprintable(stream.stream_arn)} isn't the stream's ARN: use "
                 f"{info.arn}"
             )
         if info.created_at != stream.stream_created_at:
@@ -95,17 +95,17 @@ async def of_file(
                 " the positions are of the one made at "
                 f"{rows.timestamp_text(stream.stream_created_at)}: they mean nothing"
             )
-        drafts.append(await plan_stream(context, opened, stream.marks()))
-    return ImportPlan(source, drafts)
+        plans.append(await plan_stream(context, opened, stream.marks()))
+    return ImportPlan(source, plans)
 
 
 def _stream(each: StreamPlan) -> dict[str, Any]:
-    adoption = each.adoption
+    stream_changes = each.stream_changes
     return {
-        "stream_arn": adoption.stream.arn,
-        "known": adoption.before is not None,
-        "counts": dict(Counter(change.action for change in adoption.changes)),
-        "shards": [_change(change) for change in adoption.changes],
+        "stream_arn": stream_changes.stream.arn,
+        "known": stream_changes.before is not None,
+        "counts": dict(Counter(change.action for change in stream_changes.changes)),
+        "shards": [_change(change) for change in stream_changes.changes],
         "notes": each.notes,
         "problems": each.problems,
     }
@@ -121,7 +121,7 @@ def _change(change: RowChange) -> dict[str, Any]:
 
 
 def describe_position(row: ShardRow) -> dict[str, Any]:
-    """Return where a shard is read on, as JSON."""
+    """Return where reading of a shard resumes, as JSON."""
     number, sub = row.position or (None, None)
     return {
         "ended": row.ended,
@@ -133,9 +133,9 @@ def describe_position(row: ShardRow) -> dict[str, Any]:
 
 
 def narrowed(streams: Sequence[str], positions: Positions) -> Positions:
-    """Return the positions of some streams, by name or ARN; all where none is named.
+    """Return the positions of the named streams, or of all if none is named.
 
-    Raises KinesumerError for one that isn't there.
+    Raise KinesumerError if the positions lack a stream.
     """
     if not streams:
         return positions

@@ -16,7 +16,7 @@ from kinesumer.migration.kcl import (
     read_table,
     resume_point_of_lease,
 )
-from kinesumer.migration.plan import ResumePoint, resolve_time
+from kinesumer.migration.plan import ResumePoint, normalize_position
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import FIXTURE, S0, S1
@@ -125,7 +125,9 @@ def test_a_table_without_leases_is_refused() -> None:
 def test_a_part_counts_only_inside_an_aggregate(
     sub: int | None, parts: int | None, position: Position
 ) -> None:
-    assert resolve_time(Position("49", sub), Peek(Presence.THERE, parts)) == position
+    assert (
+        normalize_position(Position("49", sub), Peek(Presence.THERE, parts)) == position
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ async def consumed(**marks: ResumePoint) -> World:
     found = {ids[name]: mark for name, mark in marks.items()}
     drafted = await plan_stream(world.context(), await world.open(ORDERS), found)
     assert not drafted.problems
-    await write_rows(world.context(), drafted.adoption)
+    await write_rows(world.context(), drafted.stream_changes)
     return world
 
 

@@ -72,7 +72,7 @@ async def test_leases_of_many_streams_become_rows_of_each() -> None:
     assert all(found[child].position is None for child in (S2, S3))
     assert len(stored(world, PAYMENTS)) == 2
     assert not takeover.problems
-    assert not any(draft.notes for draft in takeover.drafts)
+    assert not any(draft.notes for draft in takeover.plans)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_leases_of_each_version_say_the_same(version: str, stream: str) ->
     assert found[S0].position == Position(aggregate, 1)
     plain = world.kinesis.stream(stream).shards[S1].log[-2].sequence_number
     assert found[S1].position == Position(plain)
-    [note] = takeover.drafts[0].notes
+    [note] = takeover.plans[0].notes
     assert note.startswith("2 leases have a pending checkpoint")
 
 
@@ -123,9 +123,9 @@ async def test_an_import_that_ended_half_way_is_finished_by_the_next() -> None:
     world = World()
     context = world.context()
     takeover = await importing(leases("kclsingle"), "orders").draft(context, world.open)
-    [draft] = takeover.drafts
-    await world.store.write(writes.create_stream("a", draft.adoption.stream))
-    wrong = draft.adoption.changes[0].row._replace(position=Position("1"))
+    [draft] = takeover.plans
+    await world.store.write(writes.create_stream("a", draft.stream_changes.stream))
+    wrong = draft.stream_changes.changes[0].row._replace(position=Position("1"))
     await world.store.write(writes.create_shard("a", wrong))
     again = await importing(leases("kclsingle"), "orders").draft(context, world.open)
     await again.write(context)
@@ -221,7 +221,7 @@ async def test_latest_becomes_the_time_of_the_import() -> None:
     now = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
     arn = ORDERS.replace("orders", "quiet")
     assert {row.start for row in stored(world, arn).values()} == {now}
-    assert "never checkpointed since LATEST" in takeover.drafts[0].notes[0]
+    assert "never checkpointed since LATEST" in takeover.plans[0].notes[0]
 
 
 async def test_pending_checkpoints_and_other_epochs_are_noted() -> None:
@@ -229,8 +229,8 @@ async def test_pending_checkpoints_and_other_epochs_are_noted() -> None:
     world = World()
     table = leases("kclmulti", **{f"_orders:1:{S0}": pending})
     takeover = await importing(table, "orders").draft(world.context(), world.open)
-    [draft] = takeover.drafts
-    assert draft.adoption.stream.arn == ORDERS
+    [draft] = takeover.plans
+    assert draft.stream_changes.stream.arn == ORDERS
     assert [note.split(":")[0] for note in draft.notes] == [
         "leases call it 000000000000",
         "1 leases have a pending checkpoint",
@@ -260,7 +260,7 @@ async def test_a_position_that_retention_has_passed_is_noted() -> None:
         world.context(), world.open
     )
     assert not takeover.problems
-    [note] = takeover.drafts[0].notes
+    [note] = takeover.plans[0].notes
     assert note.startswith(f"{S0}: retention has passed its position")
 
 
@@ -305,7 +305,7 @@ async def test_two_sets_of_leases_of_one_stream_need_a_choice() -> None:
         await importing(table).draft(world.context(), world.open)
     orders = "000000000000:orders:1795264904"
     takeover = await importing(table, orders).draft(world.context(), world.open)
-    assert [draft.adoption.stream.arn for draft in takeover.drafts] == [ORDERS]
+    assert [draft.stream_changes.stream.arn for draft in takeover.plans] == [ORDERS]
 
 
 async def test_leases_of_one_and_of_many_streams_do_not_mix() -> None:

@@ -41,14 +41,17 @@ def stream(world: World) -> StreamRow:
 async def test_a_row_gets_its_position_and_loses_its_dead_owner_but_no_pause() -> None:
     world = World()
     await write(
-        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).stream_changes
     )
     await world.store.write(writes.claim("a", shard(world), ME, "nonce"))
     key = writes.shard_row_key("a", shard(world))
     await world.store.write(admin_writes.pause(key, "a deploy"))
     new = await drafted(world, first=ResumePoint(NEW))
-    assert [change.action for change in new.adoption.changes[:2]] == ["change", "keep"]
-    await write(world.context(), new.adoption)
+    assert [change.action for change in new.stream_changes.changes[:2]] == [
+        "change",
+        "keep",
+    ]
+    await write(world.context(), new.stream_changes)
     row = shard(world)
     assert (row.position, row.owner, row.epoch, row.ready) == (
         Position("2"),
@@ -64,11 +67,11 @@ async def test_an_ended_shard_is_opened_again_and_its_children_wait() -> None:
     world = World()
     second = ResumePoint(ended=True)
     before = await drafted(world, first=ResumePoint(OLD), second=second)
-    await write(world.context(), before.adoption)
-    child = before.adoption.changes[2].row
+    await write(world.context(), before.stream_changes)
+    child = before.stream_changes.changes[2].row
     assert child.ready
     await write(
-        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).stream_changes
     )
     assert not shard(world, S1).ended
     assert not shard(world, child.key.shard_id).ready
@@ -77,7 +80,7 @@ async def test_an_ended_shard_is_opened_again_and_its_children_wait() -> None:
 async def test_a_client_that_claims_in_the_middle_is_told_of() -> None:
     world = World()
     await write(
-        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).stream_changes
     )
     new = await drafted(world, first=ResumePoint(NEW))
     plain = world.store.write
@@ -89,15 +92,15 @@ async def test_a_client_that_claims_in_the_middle_is_told_of() -> None:
         return done
 
     world.store.write = claimed  # type: ignore[assignment, method-assign]
-    with pytest.raises(KinesumerError, match=f"the rows of {S0} aren't what was writ"):
-        await write(world.context(), new.adoption)
+    with pytest.raises(KinesumerError, match=f"the rows of {S0} have changed after they were written"):
+        await write(world.context(), new.stream_changes)
     assert not stream(world).baseline
 
 
 async def test_a_stream_made_anew_is_no_place_for_positions() -> None:
     world = World()
     await write(
-        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).stream_changes
     )
     world.kinesis.stream("orders").created_at += 60
     with pytest.raises(StreamRecreatedError):
@@ -107,7 +110,7 @@ async def test_a_stream_made_anew_is_no_place_for_positions() -> None:
 async def test_a_row_that_cannot_be_read_is_not_written_over() -> None:
     world = World()
     await write(
-        world.context(), (await drafted(world, first=ResumePoint(OLD))).adoption
+        world.context(), (await drafted(world, first=ResumePoint(OLD))).stream_changes
     )
     key = writes.shard_row_key("a", shard(world))
     await world.store.write(Write(key, Compare("pk", "exists"), {"epoch": "seven"}))
@@ -118,5 +121,5 @@ async def test_a_row_that_cannot_be_read_is_not_written_over() -> None:
 async def test_latest_is_the_time_of_now_for_each_shard() -> None:
     world = World()
     found = await drafted(world, first=ResumePoint(start=Start.LATEST))
-    start = found.adoption.changes[0].row.start
+    start = found.stream_changes.changes[0].row.start
     assert start == Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
