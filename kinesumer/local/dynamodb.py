@@ -1,4 +1,4 @@
-"""DynamoDB: moto's, called in process, in one thread, so each request is atomic."""
+"""DynamoDB by moto, on one thread, so that each request is atomic."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _READS = ("GetItem", "Query", "Scan")
 
 
 class Answer(NamedTuple):
-    """A response, and what it consumed."""
+    """A response, and the capacity units that it consumed."""
 
     status: int
     body: bytes
@@ -96,17 +96,17 @@ class DynamoDB:
         self._tables: Any = None
 
     def warm_up(self) -> None:
-        """Begin to load moto before the first request needs it."""
+        """Start to load moto before the first request."""
         self._thread.submit(self._load)
 
     def submit(
         self, account: str, region: str, operation: str, body: bytes
     ) -> Future[Answer]:
-        """Carry out one request after those before it."""
+        """Execute a request after the earlier ones."""
         return self._thread.submit(self._call, account, region, operation, body)
 
     def close(self) -> None:
-        """Stop the thread when what was submitted is done."""
+        """Stop the thread after all submitted requests."""
         self._thread.shutdown()
 
     def _call(self, account: str, region: str, operation: str, body: bytes) -> Answer:
@@ -167,7 +167,7 @@ def _failed(error: Exception, units: Units) -> Answer:
 
 
 class _Measured:
-    """What one request will have consumed."""
+    """Measures the capacity units that one request consumes."""
 
     def __init__(self, backend: Any, operation: str, request: dict[str, Any]) -> None:
         self._backend, self._operation = backend, operation

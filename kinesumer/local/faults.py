@@ -28,7 +28,7 @@ _READING = ("expired_iterator", "empty_page")
 
 
 class Call(NamedTuple):
-    """One request, as far as faults and the request log look at it."""
+    """The fields of a request that faults and the request log use."""
 
     service: str
     operation: str
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong for calls that match every pattern given.
+    """A failure of the calls that match every pattern.
 
     ``resource`` matches the whole ARN or the name at its end; ``user_agent`` any part
     of the header. Without ``count`` and ``seconds`` a fault lasts until it is removed.
@@ -67,7 +67,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     latency_seconds: float = 0.0
 
     def matches(self, call: Call) -> bool:
-        """Return whether this fault is for such a call."""
+        """Return whether this fault affects a call."""
         if self.kind in _READING and call.operation != "GetRecords":
             return False
         name = call.resource.rpartition("/")[2]
@@ -83,7 +83,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Faults:
-    """The faults in force."""
+    """The active faults."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -92,7 +92,7 @@ class Faults:
         self._last = 0
 
     def add(self, fault: Fault, now: float) -> int:
-        """Put a fault in force and return its number."""
+        """Add a fault and return its number."""
         self._last += 1
         until = None if fault.seconds is None else now + fault.seconds
         self._active[self._last] = (fault, until)
@@ -101,7 +101,7 @@ class Faults:
         return self._last
 
     def remove(self, number: int | None = None) -> None:
-        """End one fault, or all of them."""
+        """End one fault, or all faults."""
         if number is None:
             self._active.clear()
             self._left.clear()
@@ -110,12 +110,12 @@ class Faults:
             self._left.pop(number, None)
 
     def active(self, now: float) -> dict[int, Fault]:
-        """Return the faults that can still strike, by number."""
+        """Return the active faults by number."""
         self._expire(now)
         return {number: fault for number, (fault, _) in self._active.items()}
 
     def strike(self, call: Call, now: float) -> list[Fault]:
-        """Return the faults that this call suffers, and count them."""
+        """Return the faults that affect this call, and count them."""
         if not self._active:
             return []
         self._expire(now)

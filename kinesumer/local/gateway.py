@@ -1,4 +1,4 @@
-"""From an HTTP request to an answer: identity, faults, permission, service, journal."""
+"""Serves a request: identity, faults, permission, service and request log."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Answer(NamedTuple):
 
 
 class _ConnectionAborted(Exception):
-    """The connection is to be closed without an answer."""
+    """The connection must be closed without a response."""
 
 
 class _Exchange(NamedTuple):
-    """A request whose sender and object are known."""
+    """A request with its caller and decoded body."""
 
     inquiry: Request
     call: Call
@@ -50,13 +50,13 @@ class _Exchange(NamedTuple):
 
 
 class Gateway:
-    """Serves one request after another."""
+    """Serves the requests of all services."""
 
     def __init__(self, world: ServiceState) -> None:
         self._world = world
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        """Answer an AWS request, or close the connection if a fault says so."""
+        """Serve a request, or close the connection if a fault requires it."""
         inquiry = parse_request(http.headers, await http.content.read())
         try:
             answer = await self._answer(inquiry)

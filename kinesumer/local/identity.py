@@ -1,4 +1,4 @@
-"""Who is calling: accounts, roles, temporary credentials and what they may do."""
+"""Accounts, roles, temporary credentials, permissions and the calls of STS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 
 
 class Credentials(NamedTuple):
-    """What signs requests, and whom AWS takes its bearer for."""
+    """Access keys, and the identity and permissions of their holder."""
 
     access_key_id: str
     secret_access_key: str
@@ -84,7 +84,7 @@ class Identities:
         self._roles: dict[str, Role] = {}
         self.denials: list[Denial] = []
         self.policies: list[Policy] = []
-        """Whom none of these concerns may do everything in its own account."""
+        """Policies. A caller without any may do everything in its own account."""
         self._add(
             Credentials(
                 "test", "test", DEFAULT_ACCOUNT, _user(DEFAULT_ACCOUNT, "kinesumer")
@@ -228,7 +228,7 @@ class _Document(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
 
 
 class Policy(NamedTuple):
-    """What callers, by a pattern of their ARN, may do: pairs of action and resource."""
+    """The permitted actions and resources of callers that match a pattern."""
 
     caller: str
     allowed: tuple[tuple[str, str], ...]
@@ -276,7 +276,7 @@ _ERRORS = {
     "ValidationException": ("ValidationError", 400),
     "UnknownOperationException": ("InvalidAction", 400),
 }
-"""What other services call by other names."""
+"""STS's codes of errors that other services name differently."""
 
 
 def handle_sts(

@@ -1,4 +1,4 @@
-"""What an HTTP request asks for, read from its headers and its body."""
+"""Requests of the services, and the errors of AWS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
 
 
 class Request(NamedTuple):
-    """An AWS request before anybody looked at who sent it."""
+    """An AWS request whose caller isn't identified yet."""
 
     service: str
     operation: str
@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 
 def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
-    """Return what is asked; which service, the target header says (none: STS)."""
+    """Parse a request. The target header names the service; without it, it is STS."""
     prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
     service = _SERVICES.get(prefix, "sts")
     key, region = "", ""
@@ -60,7 +60,7 @@ def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
 
 
 class AwsError(Exception):
-    """AWS refuses: an error code, a message and an HTTP status."""
+    """An error response of AWS: code, message and HTTP status."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -68,7 +68,7 @@ class AwsError(Exception):
 
 
 def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:
-    """Return the refusal of an action in AWS's own words."""
+    """Return the error of a denied action, with AWS's text."""
     reason = why or f"no identity-based policy allows the {action} action"
     return AwsError(
         "AccessDeniedException",

@@ -1,4 +1,4 @@
-"""Every request that was served: counted, and the latest ones in order."""
+"""The log of requests: counters, and the latest requests in order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from kinesumer.local.faults import Call
 
 LATEST = 20_000
-"""Requests that are kept in order; the counters know all of them."""
+"""Number of requests that are kept in order. The counters include all requests."""
 
 
 class Entry(NamedTuple):
-    """One request and what came of it."""
+    """One request and its result."""
 
     at: float
     service: str
@@ -25,13 +25,13 @@ class Entry(NamedTuple):
     user_agent: str
     status: int
     error: str | None
-    """Error code, or ``dropped`` and ``refused`` for connections closed on purpose."""
+    """Error code, or ``dropped`` or ``refused`` if a fault closed the connection."""
     read_units: float
     write_units: float
 
 
 class Count(NamedTuple):
-    """How often one caller did one thing to one resource."""
+    """The number of a caller's requests of one operation on one resource."""
 
     service: str
     operation: str
@@ -44,7 +44,7 @@ class Count(NamedTuple):
 
 
 class RequestLog:
-    """What was asked of the embedded AWS, by whom."""
+    """The requests of all callers to the embedded AWS."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, str, str | None], list[float]] = {}
@@ -60,7 +60,7 @@ class RequestLog:
         read_units: float = 0.0,
         write_units: float = 0.0,
     ) -> None:
-        """Note one request."""
+        """Add one request."""
         key = (call.service, call.operation, call.resource, call.caller, error)
         sums = self._counts.setdefault(key, [0, 0.0, 0.0])
         sums[0] += 1
@@ -91,7 +91,7 @@ class RequestLog:
         ]
 
     def count(self, service: str = "", operation: str = "") -> int:
-        """Return how many requests there were for a service and operation."""
+        """Return the number of requests of a service and operation."""
         return sum(
             count.requests
             for count in self.counts()
@@ -99,6 +99,6 @@ class RequestLog:
         )
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all requests and counters."""
         self._counts.clear()
         self.latest.clear()

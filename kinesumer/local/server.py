@@ -1,4 +1,4 @@
-"""The embedded AWS: one HTTP server on 127.0.0.1, and what tests do to it directly."""
+"""The embedded AWS: an HTTP server on 127.0.0.1, and methods to control it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_REGION = "us-east-1"
 ACCEPTING_TURNS = 3
-"""Turns of asyncio's loop from a connection's arrival to its server's knowing of it."""
+"""Turns of asyncio's loop after which a server knows a connection that has arrived."""
 
 
 class EmbeddedAws:
@@ -86,8 +86,8 @@ class EmbeddedAws:
 
     async def __aexit__(self, *_: object) -> None:
         if self._socket is not None:
-            # Whom the loop is just accepting the server knows a few turns later. If it
-            # were closed before, nobody would close that connection.
+            # The server learns of an accepted connection a few turns later. Closing it
+            # earlier would leave that connection open.
             asyncio.get_running_loop().remove_reader(self._socket)
             for _turn in range(ACCEPTING_TURNS):
                 await asyncio.sleep(0)
@@ -110,7 +110,7 @@ class EmbeddedAws:
     def environment(
         self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION
     ) -> dict[str, str]:
-        """Return the environment variables with which AWS's SDKs come here."""
+        """Return the environment variables that direct AWS's SDKs to this server."""
         credentials = self.account(account)
         return {
             "AWS_ENDPOINT_URL": self.url,
@@ -124,7 +124,7 @@ class EmbeddedAws:
     # --- accounts and permissions ----------------------------------------------------
 
     def account(self, account: str = DEFAULT_ACCOUNT) -> Credentials:
-        """Return the credentials of an account, which is made if it is new."""
+        """Return the credentials of an account, and create the account if it is new."""
         with self._world.lock:
             return self._world.identities.account(account)
 
@@ -150,7 +150,7 @@ class EmbeddedAws:
             )
 
     def deny(self, action: str, resource: str = "*", caller: str = "*") -> None:
-        """Refuse an action (patterns like ``kinesis:Get*``) from now on."""
+        """Deny an action from now on. Patterns such as ``kinesis:Get*`` are allowed."""
         with self._world.lock:
             self._world.identities.denials.append(Denial(action, resource, caller))
 
@@ -165,7 +165,7 @@ class EmbeddedAws:
             self._world.identities.policies.append(restriction)
 
     def allow(self) -> None:
-        """Take back everything that was denied or restricted."""
+        """Remove all denials and restrictions."""
         with self._world.lock:
             self._world.identities.denials.clear()
             self._world.identities.policies.clear()
@@ -226,7 +226,7 @@ class EmbeddedAws:
             found.split(shard, at_hash, now)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
-        """Merge two open neighbours."""
+        """Merge two adjacent open shards."""
         with self._world.lock:
             found, now = self._stream(stream), self._world.clock.now()
             left = resharding.open_shard(found, shard_id, now)
@@ -258,7 +258,7 @@ class EmbeddedAws:
         account: str = DEFAULT_ACCOUNT,
         region: str = DEFAULT_REGION,
     ) -> Any:
-        """Carry out a DynamoDB request at once; raise RuntimeError if it fails."""
+        """Execute a DynamoDB request directly. Raise RuntimeError if it fails."""
         future = self._world.dynamodb.submit(account, region, operation, body)
         answer = future.result()
         if answer.error is not None:
@@ -273,36 +273,36 @@ class EmbeddedAws:
     # --- time, faults, journal -------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Put the services' clock forward: iterators expire, records age."""
+        """Advance the services' clock, so that iterators expire and records age."""
         self._world.clock.advance(seconds)
 
     def stop_clock(self) -> None:
-        """Let the services' time stand still but for ``advance()``: tests of limits."""
+        """Stop the services' clock except for ``advance()``, to test limits."""
         self._world.clock.stop()
 
     def fault(self, kind: Kind, **which: Any) -> int:
-        """Put a fault in force and return its number; see ``Fault`` for the fields."""
+        """Add a fault and return its number. See ``Fault`` for the fields."""
         with self._world.lock:
             fault = Fault(kind=kind, **which)
             return self._world.faults.add(fault, self._world.clock.now())
 
     def outage(self, seconds: float, service: str = "dynamodb") -> int:
-        """Let a service answer nobody for a while."""
+        """Make a service unavailable for some seconds."""
         return self.fault("refuse", service=service, seconds=seconds)
 
     def clear_faults(self, number: int | None = None) -> None:
-        """End one fault, or all of them."""
+        """End one fault, or all faults."""
         with self._world.lock:
             self._world.faults.remove(number)
 
     @property
     def journal(self) -> RequestLog:
-        """Every request that was served."""
+        """The log of all requests."""
         return self._world.journal
 
 
 async def serve(aws: EmbeddedAws, out: TextIO) -> None:
-    """Serve until SIGINT or SIGTERM; first write the lines that point a shell here."""
+    """Write the shell's environment variables, and serve until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -317,7 +317,7 @@ async def serve(aws: EmbeddedAws, out: TextIO) -> None:
 
 @contextmanager
 def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
-    """Serve from a thread while the block runs."""
+    """Serve on another thread while the block runs."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     thread = threading.Thread(
         target=lambda: asyncio.run(_run(aws, started)), name="kinesumer-local"

@@ -1,4 +1,4 @@
-"""Everything that the embedded AWS holds, behind one lock."""
+"""The state of the embedded AWS, protected by one lock."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ServiceClock:
         return round(ticks + self._ahead, 3)
 
     def stop(self) -> None:
-        """Stand still from now on, but for ``advance()``."""
+        """Stop the clock except for ``advance()``."""
         self._stopped_at = time.monotonic()
 
     def advance(self, seconds: float) -> None:
-        """Put the clock forward."""
+        """Advance the clock."""
         if seconds < 0:
-            raise ValueError("the service's clock doesn't go back")
+            raise ValueError("seconds is negative: the clock can only advance")
         self._ahead += seconds
 
 

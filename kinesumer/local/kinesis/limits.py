@@ -33,7 +33,7 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What AWS allows; every figure can be changed for a test."""
+    """AWS's limits. A test can change each of them."""
 
     read_calls_per_second: float = 5
     read_bytes_per_second: float = 2 * MIB

@@ -1,4 +1,4 @@
-"""What a stream tells of itself: descriptions and listings of its shards."""
+"""Descriptions of streams, and listings of their shards."""
 
 from __future__ import annotations
 

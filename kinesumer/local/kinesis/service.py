@@ -27,7 +27,7 @@ _ON_DEMAND_STREAMS = 50
 
 
 class Caller(NamedTuple):
-    """Where a request comes from."""
+    """The account and region of a request."""
 
     account: str
     region: str

@@ -81,7 +81,7 @@ class Stream:
             self.status = "ACTIVE"
 
     def change(self, now: float, apply: Callable[[float], None]) -> None:
-        """Make a change that keeps the stream UPDATING for a while."""
+        """Apply a change, during which the stream is UPDATING for some time."""
         self.require_active()
         self.status = "UPDATING"
         self._due = now + self.limits.updating_seconds

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ShardIterator(NamedTuple):
-    """A place in a shard: behind a counter of the stream."""
+    """A position in a shard: after a counter of the stream."""
 
     stream_arn: str
     created_ms: int
@@ -50,7 +50,7 @@ class ShardIterator(NamedTuple):
 
 
 class ListingToken(NamedTuple):
-    """Where a listing goes on: behind a shard, with the filter of its first call."""
+    """Where a listing continues: after a shard, with the filter of its first call."""
 
     stream_arn: str
     created_ms: int

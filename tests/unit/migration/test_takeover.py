@@ -92,7 +92,9 @@ async def test_a_client_that_claims_in_the_middle_is_told_of() -> None:
         return done
 
     world.store.write = claimed  # type: ignore[assignment, method-assign]
-    with pytest.raises(KinesumerError, match=f"the rows of {S0} have changed after they were written"):
+    with pytest.raises(
+        KinesumerError, match=f"the rows of {S0} have changed after they were written"
+    ):
         await write(world.context(), new.stream_changes)
     assert not stream(world).baseline
 
