@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import require_no_credentials
@@ -24,15 +24,13 @@ from kinesumer.spark.options.table import (
     WRITE,
     Option,
 )
+from kinesumer.spark.options.values import MIN_SKEW_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.model.streams import Stream
     from kinesumer.spark.offsets.model import Offset
-
-
-MIN_SKEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +103,16 @@ def connection_from(options: Mapping[str, str]) -> Connection:
     it comes before anything else, so that no secret gets further.
     """
     given = _OptionValues(options)
-    kinesis = given.url("endpointUrl")
-    region = given.text("region") or _region_of(kinesis)
+    kinesis = given.get("endpointUrl")
+    region = given.get("region") or _region_of(kinesis)
     return Connection(
         region=region
         or os.environ.get("AWS_REGION")
         or os.environ.get("AWS_DEFAULT_REGION")
         or None,
         kinesis_endpoint=kinesis or _configured("KINESIS"),
-        dynamodb_endpoint=given.url("dynamodbEndpointUrl") or _configured("DYNAMODB"),
-        sts_endpoint=given.url("stsEndpointUrl") or _configured("STS"),
+        dynamodb_endpoint=given.get("dynamodbEndpointUrl") or _configured("DYNAMODB"),
+        sts_endpoint=given.get("stsEndpointUrl") or _configured("STS"),
     )
 
 
@@ -127,8 +125,8 @@ def parse_read(
     """
     given = _OptionValues(options, *((STREAM, BATCH) if use is None else (use,)))
     starting, positions = _starting(given, use)
-    ending = given.text("endingPosition")
-    app, table = given.text("app"), given.text("table")
+    ending = given.get("endingPosition")
+    app, table = given.get("app"), given.get("table")
     if (app is None) != (table is None):
         one, other = ("table", "app") if app is None else ("app", "table")
         raise ConfigurationError(f"option {one} needs the option {other}")
@@ -136,22 +134,16 @@ def parse_read(
         raise ConfigurationError(
             "option startingPosition=checkpoint needs the options app and table"
         )
+    simple = given.fields(ReadOptions)
     return ReadOptions(
-        streams=_streams(given),
-        connection=connection,
-        starting=starting,
-        starting_positions=positions,
-        ending=None if ending is None else _ending(ending),
-        max_partitions=given.count("maxPartitions"),
-        max_rows_per_batch=given.count("maxRowsPerBatch"),
-        max_bytes_per_batch=given.bytes("maxBytesPerBatch"),
-        max_skew_per_batch=_skew(given),
-        min_fetch_period=given.seconds("minFetchPeriod", default=0.25),
-        max_fetch_rate=given.rate("maxFetchRate", default=2.0),
-        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
-        deaggregate=given.flag("deaggregate", default=True),
-        app=app,
-        table=table,
+        **simple
+        | {
+            "streams": _streams(given),
+            "connection": connection,
+            "starting": starting,
+            "starting_positions": positions,
+            "ending": None if ending is None else _ending(ending),
+        }
     )
 
 
@@ -167,11 +159,7 @@ def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOpti
     if streams[0].start is not None:
         raise ConfigurationError("option streams: a sink has no startingPosition")
     return WriteOptions(
-        stream=streams[0],
-        connection=connection,
-        ordered=given.flag("ordered", default=False),
-        aggregate=given.flag("aggregate", default=False),
-        dead_letter_path=given.directory("deadLetterPath"),
+        stream=streams[0], connection=connection, **given.fields(WriteOptions)
     )
 
 
@@ -179,7 +167,7 @@ class _OptionValues:
     """Options by their own names, whatever the case and the spelling they came in."""
 
     def __init__(self, options: Mapping[str, str], *uses: str) -> None:
-        self._values: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         spelled: dict[str, str] = {}
         for key, value in options.items():
             if key.lower() in SPARK_OPTIONS:
@@ -196,98 +184,22 @@ class _OptionValues:
                     f"and as {key}"
                 )
             spelled[option.name] = key
-            self._values[option.name] = value
+            self._texts[option.name] = value
 
-    def text(self, name: str) -> str | None:
-        """Return an option that must not be empty."""
-        value = self._values.get(name)
-        if value is not None and not value.strip():
+    def get(self, name: str) -> Any:
+        """Return an option's value; None if it isn't given. It must not be empty."""
+        text = self._texts.get(name)
+        if text is None:
+            return None
+        if not text.strip():
             raise ConfigurationError(f"option {name} is empty")
-        return None if value is None else value.strip()
+        return _BY_KEY[name.lower()].parse(name, text.strip())
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
-        value = self.text(name)
-        if value is None:
-            return default
-        if value.lower() not in ("true", "false"):
-            raise ConfigurationError(f"option {name}={value!r} is no true or false")
-        return value.lower() == "true"
-
-    def count(self, name: str) -> int | None:
-        """Return a number of at least 1."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if not re.fullmatch(r"\d{1,18}", value, re.ASCII) or int(value) == 0:
-            raise ConfigurationError(f"option {name}={value!r} is no number above 0")
-        return int(value)
-
-    def bytes(self, name: str) -> int | None:
-        """Return a number of bytes, written as Spark writes them: 1048576, 64m, 1g."""
-        value = self.text(name)
-        if value is None:
-            return None
-        match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)b?", value.lower(), re.ASCII)
-        if match is None or int(match[1]) == 0:
-            raise ConfigurationError(
-                f"option {name}={value!r} is no number of bytes above 0, such as "
-                "67108864 or 64m"
-            )
-        return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
-
-    def seconds(self, name: str, *, default: float) -> float:
-        """Return a time, written as Spark writes it: 250ms, 1s, 2m; 250 is 250ms."""
-        value = self.text(name)
-        if value is None:
-            return default
-        match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|)", value.lower(), re.ASCII)
-        if match is None or int(match[1]) == 0:
-            raise ConfigurationError(
-                f"option {name}={value!r} is no time above 0, such as 250ms or 1s"
-            )
-        return int(match[1]) * {"s": 1.0, "m": 60.0, "min": 60.0}.get(match[2], 0.001)
-
-    def rate(self, name: str, *, default: float) -> float:
-        """Return a number above 0 that needn't be whole."""
-        value = self.text(name)
-        if value is None:
-            return default
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII) or not float(
-            value
-        ):
-            raise ConfigurationError(f"option {name}={value!r} is no number above 0")
-        return float(value)
-
-    def directory(self, name: str) -> str | None:
-        """Return a path or a URI. A password in it is refused, and not repeated."""
-        value = self.text(name)
-        if value is not None and _WITH_PASSWORD.match(value):
-            raise ConfigurationError(
-                f"option {name} holds credentials: remove them, and set them where the "
-                "filesystem finds them by itself"
-            )
-        return value
-
-    def url(self, name: str) -> str | None:
-        """Return an endpoint. Credentials in it are refused, and not repeated."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if "://" not in value:  # Databricks takes a host's name alone
-            value = f"https://{value}"
-        try:
-            parts = urlsplit(value)
-            parts.port  # noqa: B018  raises ValueError
-        except ValueError:
-            raise ConfigurationError(f"option {name} is no URL") from None
-        require_no_credentials(f"option {name}", value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"option {name}={value!r} is no http(s) URL")
-        return value
-
-
-_WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@", re.IGNORECASE)
+    def fields(self, of: type[ReadOptions | WriteOptions]) -> dict[str, Any]:
+        """Return the given options that are fields of a class, under their names."""
+        names = {item.name for item in fields(of)}
+        options = [option for option in OPTIONS if option.name in self._texts]
+        return {o.field: self.get(o.name) for o in options if o.field in names}
 
 
 def _option(key: str) -> Option:
@@ -325,16 +237,16 @@ _FOREIGN_OPTIONS = {name.lower(): name for name in FOREIGN_OPTIONS}
 
 
 def _streams(given: _OptionValues) -> tuple[Stream, ...]:
-    text = given.text("streams")
+    text = given.get("streams")
     if text is None:
         raise ConfigurationError(
             "option streams is missing: name one or more streams, by name or ARN"
         )
     return parse_streams(
         text,
-        role_arn=given.text("roleArn"),
-        external_id=given.text("roleExternalId"),
-        session_name=given.text("roleSessionName"),
+        role_arn=given.get("roleArn"),
+        external_id=given.get("roleExternalId"),
+        session_name=given.get("roleSessionName"),
     )
 
 
@@ -342,7 +254,7 @@ def _starting(
     given: _OptionValues, use: str | None
 ) -> tuple[StartingPosition, Offset | None]:
     default = Start.TRIM_HORIZON if use == BATCH else Start.LATEST
-    text = given.text("startingPosition")
+    text = given.get("startingPosition")
     if text is None:
         return default, None
     if text.lower() == "checkpoint":
@@ -351,16 +263,6 @@ def _starting(
     if isinstance(position, Start):
         return position, None
     return default, position
-
-
-def _skew(given: _OptionValues) -> float:
-    skew = given.seconds("maxSkewPerBatch", default=MIN_SKEW_SECONDS)
-    if skew < MIN_SKEW_SECONDS:
-        raise ConfigurationError(
-            f"option maxSkewPerBatch is {skew:g} s; the least is 1m: what arrived less "
-            "than a minute ago is not a backlog"
-        )
-    return skew
 
 
 def _ending(text: str) -> Start | Offset | None:

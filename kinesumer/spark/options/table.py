@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.spark.options import values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql.types import StructType
 
 STREAM, BATCH, WRITE = "readStream", "read", "write"
@@ -15,20 +19,29 @@ ALL = (STREAM, BATCH, WRITE)
 
 
 class Option(NamedTuple):
-    """One option: where it may be given, and what it means."""
+    """One option: its uses, how its text is read, and its documentation."""
 
     name: str
     uses: tuple[str, ...]
+    parse: Callable[[str, str], Any]
+    """Return the value of (name, text). Raise ConfigurationError."""
     default: str
+    """The default as the documentation names it."""
     meaning: str
     aliases: tuple[str, ...] = ()
-    """How other connectors spell it. Read as this one; giving both is refused."""
+    """The names that other connectors use for it."""
+
+    @property
+    def field(self) -> str:
+        """The field of ReadOptions or WriteOptions that holds the value."""
+        return re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", self.name)
 
 
 OPTIONS = (
     Option(
         "streams",
         ALL,
+        values.text,
         "required",
         "names or ARNs, separated by commas, or a JSON array of names and of objects "
         'with `"name"` or `"arn"`, and if wanted `"region"`, `"roleArn"`, '
@@ -39,6 +52,7 @@ OPTIONS = (
     Option(
         "region",
         ALL,
+        values.text,
         "`AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's",
         "region of streams given by name, of the state store and of STS",
         ("kinesis.region", "kinesis.kinesisRegion"),
@@ -46,6 +60,7 @@ OPTIONS = (
     Option(
         "roleArn",
         ALL,
+        values.text,
         "none",
         "role to assume, on the driver and on executors, for the ARNs of the role's "
         "account; for names only if no ARN of that account is listed",
@@ -54,6 +69,7 @@ OPTIONS = (
     Option(
         "roleExternalId",
         ALL,
+        values.text,
         "none",
         "external id that the role asks for",
         ("externalId",),
@@ -61,6 +77,7 @@ OPTIONS = (
     Option(
         "roleSessionName",
         ALL,
+        values.text,
         "`kinesumer`",
         "the session's name in CloudTrail",
         ("kinesis.stsSessionName",),
@@ -68,6 +85,7 @@ OPTIONS = (
     Option(
         "startingPosition",
         READ,
+        values.text,
         "`LATEST`; for `read` `TRIM_HORIZON`",
         "where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), "
         "`AT_TIMESTAMP 2026-11-20T12:00:00Z`, `checkpoint` (`readStream` only: what "
@@ -82,6 +100,7 @@ OPTIONS = (
     Option(
         "endingPosition",
         (BATCH,),
+        values.text,
         "`LATEST`",
         "where a batch read ends: `LATEST` (what is there when it is planned), "
         "`AT_TIMESTAMP …` (exclusive), or JSON of positions (inclusive)",
@@ -89,24 +108,28 @@ OPTIONS = (
     Option(
         "maxPartitions",
         READ,
+        values.count,
         "the driver's number of cores",
         "most tasks that a batch is read by; each reads a contiguous range of shards",
     ),
     Option(
         "maxRowsPerBatch",
         (STREAM,),
+        values.count,
         "no limit",
         "about how many Kinesis records a batch may hold: a soft limit",
     ),
     Option(
         "maxBytesPerBatch",
         (STREAM,),
+        values.size_bytes,
         "no limit",
         "about how many bytes a batch may hold (`64m`, `1g`): a soft limit",
     ),
     Option(
         "maxSkewPerBatch",
         (STREAM,),
+        values.skew,
         "`1m`",
         "while a backlog is read, how far a row may be behind rows of earlier batches, "
         "by time of arrival (`1m` or more): all shards advance together. A time longer "
@@ -115,6 +138,7 @@ OPTIONS = (
     Option(
         "minFetchPeriod",
         READ,
+        values.seconds,
         "`250ms`",
         "time between two reads of a shard; AWS allows five a second by all readers "
         "together, and the driver's look at the shard's tip is one of them",
@@ -123,6 +147,7 @@ OPTIONS = (
     Option(
         "maxFetchRate",
         READ,
+        values.rate,
         "`2.0`",
         "MB a second that are read of a shard: as many as AWS allows all readers "
         "together. Beside other readers, a query slows down to its share",
@@ -130,6 +155,7 @@ OPTIONS = (
     Option(
         "failOnDataLoss",
         READ,
+        values.flag,
         "`true`",
         "`false`: log and count records that retention took before they were read, "
         "instead of failing",
@@ -138,24 +164,28 @@ OPTIONS = (
     Option(
         "deaggregate",
         READ,
+        values.flag,
         "`true`",
         "`false`: KPL aggregates are delivered as they are",
     ),
     Option(
         "app",
         READ,
+        values.text,
         "none",
         "group under which positions are mirrored to the state store; needs `table`",
     ),
     Option(
         "table",
         READ,
+        values.text,
         "none",
         "the state store's DynamoDB table; needs `app`",
     ),
     Option(
         "ordered",
         (WRITE,),
+        values.flag,
         "`false`",
         "`true`: rows of one partition key arrive in their order within a task, also "
         "when records are retried",
@@ -163,6 +193,7 @@ OPTIONS = (
     Option(
         "aggregate",
         (WRITE,),
+        values.flag,
         "`false`",
         "`true`: rows are packed into KPL aggregates",
         ("kinesis.sink.aggregationEnabled",),
@@ -170,6 +201,7 @@ OPTIONS = (
     Option(
         "deadLetterPath",
         (WRITE,),
+        values.directory,
         "none: the batch fails",
         "directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that "
         "Kinesis can't take, one JSON-lines file for each task attempt that has any",
@@ -177,6 +209,7 @@ OPTIONS = (
     Option(
         "endpointUrl",
         ALL,
+        values.url,
         "`AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's",
         "where Kinesis is reached",
         ("endpoint", "kinesis.endpointUrl"),
@@ -184,12 +217,14 @@ OPTIONS = (
     Option(
         "dynamodbEndpointUrl",
         READ,
+        values.url,
         "`AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's",
         "where the state store is reached",
     ),
     Option(
         "stsEndpointUrl",
         ALL,
+        values.url,
         "`AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's",
         "where roles are assumed",
         ("stsEndpoint", "kinesis.stsEndpointUrl"),
