@@ -1,4 +1,4 @@
-"""``spark.readStream``: what Spark asks, in the process that drives a query."""
+"""The readers of ``spark.readStream`` and ``spark.read``."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.driver import Driver
 
 NO_LIMIT = ReadMaxRows((1 << 63) - 1)
-"""Told from ReadAllAvailable, which is how Spark asks for a query's only batch."""
+"""Differs from ReadAllAvailable, with which Spark requests a query's only batch."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams batch by batch. Tasks use a copy, which only reads."""
+    """Reads streams batch by batch. Tasks call ``read`` of a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -46,7 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror: Mirror | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the place before the first batch: where it begins its end tells."""
+        """Return the offset before the first batch, whose end names its begin."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -59,11 +59,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return NO_LIMIT
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends."""
+        """Fix the end of the query."""
         event_loop_thread().run(self._opened().fix_targets())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends: ``start`` itself if nothing is new."""
+        """Return the end of the next batch, or ``start`` itself if nothing is new."""
         driver = self._opened()
         committed = from_json(start)
         self._committed(committed)
@@ -74,27 +74,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far behind the streams are, for the query's progress."""
+        """Return the lag of the streams, for the query's progress."""
         return None if self._driver is None else self._driver.report()
 
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> list[InputPartition]:
-        """Return a batch's tasks. After a restart this is what Spark asks first."""
+        """Return a batch's tasks. After a restart, this may be Spark's first call."""
         driver = self._opened()
         work = driver.partitions(from_json(start), from_json(end))
         return [*event_loop_thread().run(work)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
-        # Not at the top: what only tasks need takes as long to import as all the rest.
+        # Not at the top: only tasks need it, and its import takes as long as the rest.
         from kinesumer.spark.reading.task_reader import read
 
         assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take note that a batch is done."""
+        """Mirror the end of a completed batch."""
         self._committed(from_json(end))
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             event_loop_thread().call(mirror.committed, offset)
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        """Return what Spark asks for; what the options say besides is kept, too."""
+        """Return Spark's limit together with the limits of the options."""
         options = self._options
         if limit == NO_LIMIT:
             return Limits()
@@ -142,20 +142,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchReader(DataSourceReader):
-    """Reads a bounded piece of the streams. Tasks use a copy, which only reads."""
+    """Reads a bounded part of the streams. Tasks call ``read`` of a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks: their bounds are fixed from now on."""
+        """Return the tasks, whose ranges are fixed from now on."""
         return [*event_loop_thread().run(self._planned())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
         from kinesumer.spark.reading.task_reader import read
 
-        # Where there is nothing to read Spark makes up a partition of its own.
+        # If there is nothing to read, Spark passes a partition of its own.
         if not isinstance(partition, Task):
             return iter(())
         return read(partition, self._options, self._schema)

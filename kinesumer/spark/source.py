@@ -1,4 +1,4 @@
-"""What Spark asks of ``format("kinesumer")``: its readers and writers."""
+"""The data source of ``format("kinesumer")``: its readers and writers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class KinesumerDataSource(DataSource):
-    """Kinesis streams as tables; Spark pickles it to every process that takes part."""
+    """Kinesis streams as tables. Spark pickles it to all processes of a query."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require_pyspark()
         super().__init__(options)
-        # Resolved on the driver, so that executors reach the same endpoints.
+        # Resolved on the driver, so that executors use the same endpoints.
         self._connection = connection_from(options)
 
     @classmethod
@@ -38,25 +38,25 @@ class KinesumerDataSource(DataSource):
         return "kinesumer"
 
     def schema(self) -> str:
-        """Return the columns of a source that was given no schema."""
+        """Return the columns of a source without a given schema."""
         parse_read(self.options, self._connection)
         return DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a bounded piece of the streams."""
+        """Return the reader of ``spark.read``."""
         from kinesumer.spark.readers import BatchReader
 
         return BatchReader(parse_read(self.options, self._connection, BATCH), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what reads the streams batch by batch."""
+        """Return the reader of ``spark.readStream``."""
         from kinesumer.spark.readers import StreamReader
 
         options = parse_read(self.options, self._connection, STREAM)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what puts the rows of a query."""
+        """Return the writer of ``df.write``."""
         from kinesumer.spark.sink.writer import BatchWriter
 
         if overwrite:
@@ -66,7 +66,7 @@ class KinesumerDataSource(DataSource):
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Return what puts the rows of a streaming query."""
+        """Return the writer of ``df.writeStream``."""
         from kinesumer.spark.sink.writer import StreamWriter
 
         if overwrite:

@@ -1,4 +1,4 @@
-"""Rows for Spark: the columns that a query asked for, and none besides."""
+"""Arrow batches with the columns of a query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_ROWS = 10_000
 
 
 class Columns:
-    """The columns of one query. Raises ConfigurationError if there is no such one."""
+    """The columns of a query. Raises ConfigurationError for an unknown column."""
 
     def __init__(self, schema: StructType) -> None:
         self.names = requested(schema)
@@ -90,10 +90,9 @@ _PADDING, _ZERO = ord("="), ord("A")
 
 
 def decode(texts: pa.Array) -> pa.Array:
-    """Return the bytes that each text stands for. Raises ValueError, as one does for
-    text that isn't strict Base64.
+    """Return the decoded bytes of Base64 texts. Raises ValueError if not strict.
 
-    All texts are decoded as one: padding counts as zeros, which are cut off behind.
+    All texts are decoded at once: padding counts as zeros, which are cut off.
     """
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     text = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]

@@ -31,15 +31,15 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class IrregularError(Exception):
-    """Not all of a page's records are written like the first one."""
+    """Not all of a page's records have the layout of the first one."""
 
 
 class Value(NamedTuple):
-    """Where in a record a value lies."""
+    """The location of a value in a record."""
 
     name: str
     quote: int
-    """Which of the record's quotes opens it; before a number the last one."""
+    """The index of the record's quote before the value."""
     before: int = 1
     """Bytes from that quote to the value."""
     after: int = 0
@@ -47,7 +47,7 @@ class Value(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How a record is written."""
+    """The layout of a record."""
 
     values: tuple[Value, ...]
     quotes: int

@@ -1,4 +1,4 @@
-"""The Kinesis records of a page, in either of two forms, and the rows they become."""
+"""The Kinesis records of a page, as columns or one by one, and their rows."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from kinesumer.wire.records import Body
 
 MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
-"""What the Base64 of an aggregate begins with: three bytes of the four."""
+"""The first Base64 characters of an aggregate: three of its four magic bytes."""
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROSECONDS = 1e6
 
 
 class Slice(NamedTuple):
-    """Which Kinesis records of a page to take."""
+    """A selection of the Kinesis records of a page."""
 
     first: int
     stop: int
     after: Position | None = None
-    """Of the first record only the parts after that."""
+    """Skip the user records of the first record up to this position."""
     last: Position | None = None
-    """Of the last record only the parts up to that."""
+    """Skip the user records of the last record after this position."""
 
 
 class Rows(Protocol):
@@ -71,7 +71,7 @@ def parse(
     """Return an answer and, apart from it, its records, for columns of such names.
 
     In columns if they are all alike; one by one if there are aggregates to be opened.
-    Raises SourceUnavailableError if it is no answer.
+    Raises SourceUnavailableError for an invalid answer.
     """
     try:
         table = json_layout.Table(body)
@@ -92,7 +92,7 @@ class TableRows:
         self._numbers = _text(table, json_layout.NUMBER)
         for number in (self._numbers[0], self._numbers[-1]):
             if not is_sequence_number(number.as_py()):
-                raise ValueError("a sequence number that is no number")
+                raise ValueError("a sequence number that is not a number")
         self._arrivals = _arrivals(table)
         self._columns = {
             "sequence_number": self._numbers,
@@ -147,7 +147,7 @@ def _arrivals(table: json_layout.Table) -> pa.Array:
         return texts.cast(TIMESTAMP)
     micros = texts.cast(pa.float64()).to_numpy() * MICROSECONDS
     if not ((micros >= 0) & (micros < YEAR_10000 * MICROSECONDS)).all():
-        raise ValueError("an arrival time that is no time")
+        raise ValueError("an arrival time that is out of range")
     return pa.array(np.rint(micros).astype(np.int64), TIMESTAMP)
 
 

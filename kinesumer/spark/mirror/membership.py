@@ -1,4 +1,4 @@
-"""A query as a member of its group: it has the group for itself, or not at all."""
+"""The membership of a query, which must be its group's only member."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY_SECONDS = 10.0
 
 
 class Membership:
-    """Sessions of a query, one after the other, on the event loop of who joins."""
+    """The sessions of a query, one after the other, on the loop that calls ``join``."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Membership:
         joined: Callable[[], None],
     ) -> None:
         self.member: MemberRow | None = None
-        """The session that holds the group; None while there is none."""
+        """The session that holds the group, or None."""
         self.refused: GroupBusyError | None = None
-        """Why there will be no further session."""
+        """The reason why the query doesn't register again."""
         self._context = context
         self._streams = streams
         self._joined = joined
@@ -46,13 +46,13 @@ class Membership:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the state store throttled the last try of a heartbeat."""
+        """True if the state store throttled the last heartbeat."""
         return self._heartbeater is not None and self._heartbeater.is_throttled
 
     async def join(self) -> None:
-        """Register and wait until nobody else is alive.
+        """Register, and wait until no other member is alive.
 
-        Raises GroupBusyError if somebody is, and what the state store raises.
+        Raises GroupBusyError if another member is alive, and errors of the state store.
         """
         loop = asyncio.get_running_loop()
         task = self._task = loop.create_task(self._run(), name="kinesumer-mirror")
@@ -70,7 +70,7 @@ class Membership:
             raise self.refused
 
     async def leave(self) -> None:
-        """Stop beating, and tell the others that nobody need wait for this session."""
+        """Stop the heartbeat, and store that the session has left."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -99,7 +99,7 @@ class Membership:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _hold_group(self) -> None:
-        """Hold the group until the heart fails or others are alive. Raises why."""
+        """Hold the group; raise when the heartbeat fails or another member is alive."""
         events: asyncio.Queue[Event] = asyncio.Queue()
         heart = self._heartbeater = Heartbeater(
             self._context,
@@ -132,7 +132,7 @@ class Membership:
                 self._registered = row
 
     async def _look(self, mine: MemberRow) -> None:
-        """Hold the group, unless a client lives that registered before or meanwhile."""
+        """Take the group, unless another registered client is alive."""
         living = await find_live_members(self._context, self._read_others)
         if living:
             names = escape_unprintable(

@@ -55,16 +55,16 @@ if TYPE_CHECKING:
     from kinesumer.spark.options.parser import ReadOptions
 
 STOP_SECONDS = 4.0
-"""How long the last positions may take: who ends the process may not wait longer."""
+"""Maximum seconds for the last positions: Spark may kill the process soon."""
 LEAVE_SECONDS = 2.0
 PAUSE_FACTOR = 4
-"""Where writing takes long (a thousand shards: a second), pauses are longer still."""
+"""The pause after a write is at least so many times its duration."""
 KEEP_SECONDS = 600.0
-"""How often rows of forgotten shards are looked for."""
+"""The period of pruning rows of shards that Kinesis has dropped."""
 
 
 class Mirror:
-    """Keeps the group's shard rows in step with what a query has read."""
+    """Writes a query's positions to the group's shard rows."""
 
     def __init__(
         self, context: ClientContext, table: str, streams: Mapping[str, OpenStream]
@@ -88,9 +88,10 @@ class Mirror:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Register, unless others hold the group or a stream was made anew.
+        """Register the query as the group's only member.
 
-        Raises GroupBusyError also where an operator has paused what it would read.
+        Raises GroupBusyError if others hold the group or an operator paused a stream of
+        the query, and StreamRecreatedError.
         """
         context = self._context
         self._identity = await check_group(context, None)
@@ -101,7 +102,7 @@ class Mirror:
                 check_identity(rows.read_stream(row), stream.info)
         await self._membership.join()
         try:
-            # From now on operators see the query, and pause nothing.
+            # From now on, operators see the query and can't pause its streams.
             await require_not_paused(context, self._streams)
         except BaseException:
             await self._membership.leave()
@@ -112,18 +113,18 @@ class Mirror:
         ]
 
     async def stored(self) -> Offset:
-        """Return where the group is in every stream of the query.
+        """Return the group's positions in all streams of the query.
 
-        Raises ConfigurationError for a stream that the group has no rows of.
+        Raises ConfigurationError for a stream without rows.
         """
         return await stored_offset(self._context, self._table, self._streams)
 
     def committed(self, offset: Offset) -> None:
-        """Note how far the query has read; written soon, and now and then only.
+        """Note the query's offset, to be written at the next commit interval.
 
-        Returns at once, on any thread. Raises GroupBusyError if plain clients (or
-        another query) have taken the group over while this process was suspended; what
-        fails otherwise is only logged.
+        Returns at once, on any thread. Raises GroupBusyError if plain clients or
+        another query took the group over while this process was suspended. Other
+        failures are only logged.
         """
         if self._membership.refused is not None:
             raise self._membership.refused
@@ -132,7 +133,7 @@ class Mirror:
             self._loop.call_soon_threadsafe(self._wake)
 
     async def stop(self) -> None:
-        """Write the last positions and leave the group; takes a few seconds at most."""
+        """Write the last positions and leave the group, within a few seconds."""
         tasks, self._tasks = self._tasks, []
         if not tasks:
             return
@@ -144,8 +145,8 @@ class Mirror:
                 await self._write_last()
         except Exception as error:
             logger.warning(
-                "not all last positions could be stored (%s): clients repeat what "
-                "isn't, queries go by Spark's log",
+                "can't store all last positions (%s): plain clients may repeat "
+                "records; queries continue by Spark's log",
                 str(error) or f"no answer within {STOP_SECONDS:g} s",
             )
         try:
@@ -153,16 +154,16 @@ class Mirror:
                 await self._membership.leave()
         except Exception as error:
             logger.warning(
-                "the group couldn't be left (%s): it is free when the lease is over",
+                "can't leave the group (%s): it becomes free when the lease expires",
                 str(error) or f"no answer within {LEAVE_SECONDS:g} s",
             )
 
     # --- in the background ------------------------------------------------------------
 
     async def _run(self, arn: str) -> None:
-        """Write a stream's positions when there are new ones, at most every interval.
+        """Write a stream's new positions, at most once per commit interval.
 
-        What can't be written is tried again; only a group taken over ends the query.
+        A failed write is retried. Only a group that was taken over ends the query.
         """
         clock, interval = (
             self._context.clock,
@@ -179,7 +180,7 @@ class Mirror:
             if keeps:
                 next_keep = began + KEEP_SECONDS
             if self._membership.member is None or arn not in self._offset:
-                continue  # joining, or the first batch, sets it again
+                continue  # the registration or the first batch sets the event again
             if not await self._try(arn, keeps):
                 changed.set()
             took = min(clock.now() - began, interval)
@@ -190,7 +191,7 @@ class Mirror:
             changed.set()
 
     async def _try(self, arn: str, keeps: bool) -> bool:
-        """Bring a stream's rows in step; False: try again soon."""
+        """Write a stream's positions; False: try again soon."""
         what = f"storing positions of {self._streams[arn].label}"
         try:
             if keeps:
@@ -212,14 +213,14 @@ class Mirror:
         return await self._rows[arn].sync(member, self._offset[arn].shards)
 
     async def _check_group(self, member: MemberRow) -> None:
-        """Note another state store under a new session: it is filled anew."""
+        """Warn in a new session if the state store was recreated or restored."""
         if member.session == self._checked:
             return
         found = await check_group(self._context, None)
         if self._identity not in (None, found):
             logger.warning(
-                "the state store of app %s was made anew or restored: it gets the "
-                "positions of this query",
+                "the state store of app %s was recreated or restored: this query "
+                "writes its positions to it",
                 self._context.app,
             )
         self._identity, self._checked = found, member.session
@@ -233,7 +234,7 @@ class Mirror:
             for arn, of_stream in offset.items()
             if arn in self._rows
         )
-        # Waits for all, also beside one that fails.
+        # Wait for all, even if one fails.
         found = await asyncio.gather(*todo, return_exceptions=True)
         for answer in found:
             if answer is not None:
@@ -276,10 +277,9 @@ async def open_mirror(options: ReadOptions) -> Mirror:
 async def stored_offset(
     context: ClientContext, table: str, streams: Mapping[str, OpenStream]
 ) -> Offset:
-    """Return the places of all shards that the group knows, by stream.
+    """Return the group's positions in all shards, by stream.
 
-    Raises ConfigurationError for a stream that it has no rows of, and
-    StreamRecreatedError for one that was made anew since.
+    Raises ConfigurationError for a stream without rows, and StreamRecreatedError.
     """
     return {
         arn: await _of_stream(context, table, stream) for arn, stream in streams.items()
@@ -305,11 +305,11 @@ async def _of_stream(
 def places(
     arn: str, known: Sequence[ShardRow], listed: Sequence[Shard]
 ) -> dict[str, ShardPosition]:
-    """Return where to go on in each shard that Kinesis still lists.
+    """Return the position in each shard that Kinesis still lists.
 
-    Shards that wait for their parents are among them: what no offset names, but a
-    descendant of it, counts as read. When a position's record arrived is not stored,
-    but for shards that were quiet it is, up to when they held nothing more.
+    Shards that wait for their parents are included: a shard that an offset omits counts
+    as read if a descendant is named. The time of a position is known for quiet shards
+    only, whose rows store it.
     """
     waiting = lineage.repairs(arn, known, listed).create
     ids = {shard.shard_id for shard in listed}

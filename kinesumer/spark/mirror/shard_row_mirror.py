@@ -1,4 +1,4 @@
-"""One stream's shard rows, kept in step with what a query has read of it."""
+"""Writes a query's positions in one stream to its shard rows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Shape = tuple[str, frozenset[str], frozenset[str]]
 
 
 class ShardRowMirror:
-    """What a query's session owns of a stream, which is every shard of it."""
+    """The shard rows of one stream, all owned by a query's session."""
 
     def __init__(self, context: ClientContext, stream: OpenStream) -> None:
         self._context = context
         self._stream = stream
         self._held: dict[ShardKey, ShardRow] = {}
-        """As claimed, but for the position: that is the last one known to be stored."""
+        """Rows as claimed, with the position that was last stored."""
         self._session = ""
         self._synced: Shape | None = None
         self._dead: set[str] = set()
@@ -50,7 +50,7 @@ class ShardRowMirror:
     async def sync(
         self, member: MemberRow, places: Mapping[str, ShardPosition]
     ) -> bool:
-        """Bring the rows in step with an offset; False: some must wait, try again."""
+        """Update the rows by an offset; False: some must wait, try again."""
         shape, is_first = _shape(member, places), not self._session
         if member.session != self._session:
             self._held.clear()
@@ -67,7 +67,7 @@ class ShardRowMirror:
     async def finish(
         self, member: MemberRow, places: Mapping[str, ShardPosition]
     ) -> None:
-        """Give all shards up, with the last positions in the same writes."""
+        """Release all shards, with the last positions in the same writes."""
         if _shape(member, places) != self._synced:
             await self.sync(member, places)
         app, held = self._context.app, self._held
@@ -78,7 +78,7 @@ class ShardRowMirror:
         await self._each(self._context.write, todo)
 
     def _warn_if_behind(self, places: Mapping[str, ShardPosition]) -> None:
-        """Say so if others went on after this query's checkpoint was written."""
+        """Warn if other members advanced beyond this query's checkpoint."""
         behind = [
             row.key.shard_id
             for row in self._held.values()
@@ -87,8 +87,8 @@ class ShardRowMirror:
         ]
         if behind:
             logger.warning(
-                "%s: the group is ahead of this query in %d shards (%s, …): what others"
-                " have read comes again; to go on where the group is, start with a new "
+                "%s: the group is ahead of this query in %d shards (%s, …): the query "
+                "repeats these records; to begin at the group's positions, use a new "
                 "checkpointLocation and startingPosition=checkpoint",
                 self._stream.label,
                 len(behind),
@@ -97,15 +97,15 @@ class ShardRowMirror:
             )
 
     async def keep(self) -> None:
-        """Prune rows of shards that Kinesis has forgotten, as a leader does."""
+        """Prune rows of shards that Kinesis has dropped, as a leader does."""
         await sync_shards(self._context, self._stream)
 
-    # --- which rows there are, and whose ----------------------------------------------
+    # --- rows and owners ----------------------------------------------
 
     async def _sync_rows(
         self, member: MemberRow, places: Mapping[str, ShardPosition]
     ) -> bool:
-        """Create, end, open and claim rows until nothing is left to do."""
+        """Create, end, open and claim rows until all agree with the offset."""
         listed = await self._list()
         if not lineage.is_complete(listed):
             return False
@@ -154,7 +154,9 @@ class ShardRowMirror:
         row = await context.read(rows.stream_key(context.app, stream.arn))
         if row is not None:
             if not rows.read_stream(row).baseline:
-                await sync_shards(context, stream)  # a client died while it laid this
+                await sync_shards(
+                    context, stream
+                )  # a client died while it created the rows
             return
         first = first_rows(stream.arn, listed, places)
         await write_all(context, [writes.create_shard(context.app, r) for r in first])
@@ -166,10 +168,10 @@ class ShardRowMirror:
     # --- claims and ends --------------------------------------------------------------
 
     async def _claim_free(self, member: MemberRow, found: list[ShardRow]) -> bool:
-        """Claim what nobody alive owns; tell whether that was anything."""
+        """Claim rows without a living owner; tell whether any was claimed."""
         for row in found:
             if row.owner == member.session and not row.ended:
-                # Read consistently, so that no earlier state of it can be meant.
+                # The read was consistent: the row isn't older than our claim.
                 self._held.setdefault(row.key, row)
         session, pauses = member.session, claims.Pauses()
         decided = claims.decide_claims(found, self._held, self._dead, session, pauses)
@@ -195,7 +197,7 @@ class ShardRowMirror:
         return True
 
     async def _end(self, done: set[str]) -> bool:
-        """Mark what has been read to its end; its children have rows already."""
+        """Mark rows of fully read shards as ended; their children have rows already."""
         todo = [row for row in self._held.values() if row.key.shard_id in done]
         for row in todo:
             del self._held[row.key]
@@ -229,7 +231,7 @@ class ShardRowMirror:
     async def _each(
         self, write: Callable[[A], Coroutine[Any, Any, T]], todo: Iterable[A]
     ) -> list[T]:
-        """Do the same with each; the context's store limits how many at a time."""
+        """Write all items concurrently. The store limits the number of requests."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(write(item)) for item in todo]
         return [task.result() for task in tasks]
@@ -264,7 +266,7 @@ def first_rows(
 
 
 def _start(places: Mapping[str, ShardPosition]) -> Start:
-    """Return the start that all shards have in common."""
+    """Return the common start of all shards."""
     starts = {place for place in places.values() if isinstance(place, Start)}
     return starts.pop() if len(starts) == 1 else Start.TRIM_HORIZON
 
@@ -274,10 +276,10 @@ def _done(
     listed: Sequence[Shard],
     places: Mapping[str, ShardPosition],
 ) -> set[str]:
-    """Return the shards that the query is through with.
+    """Return the shards that the query has fully read.
 
-    Those that the offset calls ended, once their children are listed, and ancestors of
-    what it names that it names no more: Kinesis has forgotten them.
+    These are shards that have ended in the offset, once their children are listed, and
+    ancestors that the offset no longer names, since Kinesis has dropped them.
     """
     leaves = {shard.shard_id for shard in lineage.leaves(listed)}
     parents = {row.key.shard_id: row.parents for row in found}
@@ -303,7 +305,7 @@ def _progress(row: ShardRow, places: Mapping[str, ShardPosition]) -> Position | 
 def due_tip(
     row: ShardRow, place: ShardPosition | None, retention_seconds: float
 ) -> Tip | None:
-    """Return a shard's tip by an offset, where the one that its row holds is old."""
+    """Return a shard's tip by an offset, if the tip in its row is old."""
     if not isinstance(place, After):
         return None
     if row.position is not None and row.position > place.position:

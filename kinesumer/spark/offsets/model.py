@@ -1,4 +1,4 @@
-"""What Spark's log holds of a query: a position in every shard."""
+"""An offset of a query: its position in every shard, as stored in Spark's log."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ class After:
 
     position: Position
     seen: float
-    """A time (seconds since 1970, by Kinesis's clock) up to which every record of the
-    shard is known to lie at or before the position: tells whether retention may have
-    passed unread records."""
+    """A time by Kinesis's clock, in seconds since 1970. No record that arrived before
+    it lies after the position. It shows whether unread records may have expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Just before a record: where a batch begins that a Start began.
+    """Just before a record: the begin of a batch that a Start began.
 
-    The record was there when the batch was planned, so it must be there when the batch
-    is computed: otherwise retention has taken it.
+    The record existed when the batch was planned. If it doesn't exist when the batch is
+    computed, it has expired.
     """
 
     sequence_number: str
     seen: float
-    """When the record arrived."""
+    """The arrival time of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +46,25 @@ class End:
 
 END = End()
 BEGINNING = Start.TRIM_HORIZON
-"""The place of a shard that an offset doesn't name yet: a child's."""
+"""The position in a shard that an offset doesn't name yet."""
 
 ShardPosition = After | At | Start | End
-"""Where reading of one shard goes on. A Start is TRIM_HORIZON or AT_TIMESTAMP."""
+"""The position in one shard. A Start is TRIM_HORIZON or AT_TIMESTAMP."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The places of all known shards of a stream."""
+    """The positions in all known shards of a stream."""
 
     created_at: float
-    """Tells a stream from one that was created anew under its name."""
+    """The creation time, which changes if the stream is recreated under its name."""
     shards: Mapping[str, ShardPosition]
     anchored_at: float = 0.0
-    """When the query first saw the stream: how old its Start places are."""
+    """The time of the query's first batch of the stream, for Start positions."""
     origin: Mapping[str, ShardPosition] = field(default_factory=dict)
-    """Where the batch that ends here begins, in shards where the one before doesn't say
-    it: all of a new stream's, and those whose old position can't be asked for."""
+    """The begin of the batch that ends here, where the previous offset lacks it: for
+    all shards of a new stream, and for shards whose old position has expired."""
 
 
 Offset = dict[str, StreamOffset]
-"""Every stream by its ARN. Empty: before the query's first batch."""
+"""The streams by ARN. Empty before the query's first batch."""

@@ -10,7 +10,7 @@ in ``shards``) beside ``created``, with one of these as a PLACE:
 - ``{"end": true}``, and maybe ``"seen"``: the shard is closed and has been read
 
 Where there are many shards, ``shards`` and ``from`` are ``{SHARD_ID: [PLACE, …]}``: the
-places of that shard and of those that follow by number. ``place_lists`` tells more.
+places of that shard and of those that follow by number. See ``position_lists``.
 Version 1 had no lists. ``seen`` is in whole milliseconds, rounded down.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 MAX_IN_FULL = 16
-"""So many places of a stream are written in full, for people to read."""
+"""Up to so many positions of a stream are written in full, for readability."""
 
 
 def to_json(offset: Offset) -> dict[str, Any]:

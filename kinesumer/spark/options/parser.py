@@ -1,4 +1,4 @@
-"""The options of ``format("kinesumer")``: every one is read, checked and named here."""
+"""Parsing of the options of ``format("kinesumer")``."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """``checkpoint``: begin where the state store says that the group is."""
+    """``checkpoint``: begin at the positions that the state store holds."""
 
 
 StartingPosition = Start | FromCheckpoint
-"""Where a query begins: LATEST, TRIM_HORIZON, AT_TIMESTAMP, or the state store.
+"""The start of a query: LATEST, TRIM_HORIZON, AT_TIMESTAMP, or the state store.
 
-A JSON of positions is an Offset, see ``ReadOptions.positions``.
+For a JSON of positions, see ``ReadOptions.starting_positions``.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How AWS is reached, on the driver and on executors. Holds no secret."""
+    """Region and endpoints, for the driver and executors. Contains no secret."""
 
     region: str | None = None
     kinesis_endpoint: str | None = None
@@ -57,27 +57,27 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a source is asked for."""
+    """Options of a source."""
 
     streams: tuple[Stream, ...]
     connection: Connection = field(default_factory=Connection)
     starting: StartingPosition = Start.LATEST
     starting_positions: Offset | None = None
-    """A JSON of positions: where given, it comes before ``starting``."""
+    """Positions from JSON. They take precedence over ``starting``."""
     ending: Start | Offset | None = None
-    """Batch reader only: LATEST (None) is what is there when the read is planned."""
+    """For the batch reader. None: the records that exist when the read is planned."""
     max_partitions: int | None = None
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
     max_skew_per_batch: float = MIN_SKEW_SECONDS
-    """Seconds that a row may be behind rows of earlier batches, by time of arrival."""
+    """Maximum seconds by which a row may be older than rows of earlier batches."""
     fail_on_data_loss: bool = True
     min_fetch_period: float = 0.25
-    """Seconds between two reads of a shard. AWS allows five reads a second by all
-    readers together: one is left for the driver's probe."""
+    """Seconds between two reads of a shard. AWS allows five reads a second for all
+    readers of a shard. One is left for the driver's probe."""
     max_fetch_rate: float = 2.0
-    """MB a second that are read of a shard: as much as AWS allows. Only a server
-    without limits, such as an emulator, gives more."""
+    """MB per second and shard. The default is the limit of AWS. Only a server without
+    limits, such as an emulator, allows more."""
     deaggregate: bool = True
     app: str | None = None
     table: str | None = None
@@ -85,22 +85,22 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a sink is asked for."""
+    """Options of a sink."""
 
     stream: Stream
     connection: Connection = field(default_factory=Connection)
     ordered: bool = False
-    """Keep the order of rows with one partition key, also when records are retried."""
+    """Keep the order of rows of a partition key, even if records are retried."""
     aggregate: bool = False
     """Pack rows into KPL aggregates."""
     dead_letter_path: str | None = None
 
 
 def connection_from(options: Mapping[str, str]) -> Connection:
-    """Return how AWS is reached: by the options, else by the environment.
+    """Return region and endpoints from the options, else from the environment.
 
-    Raises ConfigurationError for an option that doesn't exist or that is a credential:
-    it comes before anything else, so that no secret gets further.
+    Call this function first: it raises ConfigurationError for an unknown option and for
+    a credential, so that no secret gets any further.
     """
     given = _OptionValues(options)
     kinesis = given.get("endpointUrl")
@@ -164,7 +164,7 @@ def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOpti
 
 
 class _OptionValues:
-    """Options by their own names, whatever the case and the spelling they came in."""
+    """Texts of options, by canonical name. Names are given in any case or spelling."""
 
     def __init__(self, options: Mapping[str, str], *uses: str) -> None:
         self._texts: dict[str, str] = {}
@@ -187,7 +187,7 @@ class _OptionValues:
             self._texts[option.name] = value
 
     def get(self, name: str) -> Any:
-        """Return an option's value; None if it isn't given. It must not be empty."""
+        """Return an option's value, or None. Raise if it is empty."""
         text = self._texts.get(name)
         if text is None:
             return None
@@ -203,14 +203,14 @@ class _OptionValues:
 
 
 def _option(key: str) -> Option:
-    """Return the option that a user's key means. Raises ConfigurationError."""
+    """Return the option with a name or alias. Raise ConfigurationError if unknown."""
     folded = key.lower()
     if folded in _BY_KEY:
         return _BY_KEY[folded]
     if folded.rpartition(".")[2].replace("_", "") in SECRETS:
         raise ConfigurationError(
-            f"option {key}: no credentials in options, they end up in logs; set them "
-            "where the standard chain finds them, or use roleArn"
+            f"option {key}: no credentials in options, since Spark logs options; set "
+            "them where the standard credentials chain finds them, or use roleArn"
         )
     if folded in _FOREIGN_OPTIONS:
         name = _FOREIGN_OPTIONS[folded]
@@ -268,7 +268,10 @@ def _starting(
 def _ending(text: str) -> Start | Offset | None:
     position = parse_position("endingPosition", text)
     if position == Start.TRIM_HORIZON:
-        raise ConfigurationError("option endingPosition=TRIM_HORIZON reads nothing")
+        raise ConfigurationError(
+            "option endingPosition=TRIM_HORIZON reads nothing; give LATEST, "
+            "AT_TIMESTAMP or positions"
+        )
     return None if position == Start.LATEST else position
 
 
@@ -283,7 +286,7 @@ def _configured(service: str) -> str | None:
 
 
 def _region_of(endpoint: str | None) -> str | None:
-    """Return the region in the name of one of AWS's own endpoints."""
+    """Return the region in the host name of an AWS endpoint."""
     host = urlsplit(endpoint).hostname if endpoint else None
     found = re.search(
         r"kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws|api\.aws)",

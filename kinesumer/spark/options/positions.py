@@ -1,4 +1,4 @@
-"""Positions as a user writes them: in one option's text."""
+"""Parsing of positions in the text of an option."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 UNKNOWN = 0.0
-"""When a stream was created, or a position seen, where a user's JSON doesn't say."""
+"""The time of a stream's creation or of a position, if a user's JSON omits it."""
 
 _FORMS = "LATEST, TRIM_HORIZON, AT_TIMESTAMP 2026-11-20T12:00:00Z, or JSON of positions"
 
@@ -26,8 +26,8 @@ _FORMS = "LATEST, TRIM_HORIZON, AT_TIMESTAMP 2026-11-20T12:00:00Z, or JSON of po
 def parse_position(name: str, text: str) -> Start | Offset:
     """Return a position, or positions by stream. Raises ConfigurationError.
 
-    An Offset made of ``{stream: {shard: …}}`` has what the user calls a stream as its
-    keys, names or ARNs; its times are UNKNOWN.
+    An Offset from ``{stream: {shard: …}}`` has the user's names or ARNs of streams as
+    its keys, and UNKNOWN times.
     """
     if text.lstrip().startswith("{"):
         return _parse_json(name, text)
@@ -44,7 +44,7 @@ def parse_start(name: str, text: str) -> Start:
             return Start.TRIM_HORIZON
         case "AT_TIMESTAMP", moment:
             return _at(name, moment)
-    raise ConfigurationError(f"option {name}={text!r} is none of {_FORMS}")
+    raise ConfigurationError(f"option {name}={text!r} must be {_FORMS}")
 
 
 def _at(name: str, text: str) -> Start:
@@ -52,7 +52,7 @@ def _at(name: str, text: str) -> Start:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigurationError(
-            f"option {name}: {text!r} is no time; "
+            f"option {name}: {text!r} isn't a time; "
             "write AT_TIMESTAMP 2026-11-20T12:00:00Z"
         ) from error
     if moment.tzinfo is None:
@@ -69,7 +69,7 @@ def _at(name: str, text: str) -> Start:
 def _parse_json(name: str, text: str) -> Start | Offset:
     value = _object(name, text)
     if not value:
-        raise ConfigurationError(f"option {name}={text!r} names no stream")
+        raise ConfigurationError(f"option {name}={text!r} must name one stream or more")
     folded = {key.lower(): item for key, item in value.items()}
     if "at_timestamp" in folded:
         return _as_databricks_writes_it(name, folded)
@@ -88,19 +88,19 @@ def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"option {name} is no JSON: {error}") from error
+        raise ConfigurationError(f"option {name} isn't valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigurationError(f"option {name} is no JSON object: {text}")
+        raise ConfigurationError(f"option {name} must be a JSON object: {text}")
     return value
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for a key that stands there twice."""
+    """Return a JSON object. Raise ValueError for a repeated key."""
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice!r} stands there twice")
+        raise ValueError(f"the key {twice!r} is repeated")
     return value
 
 
@@ -169,7 +169,7 @@ def _place(name: str, shard: str, place: object) -> ShardPosition:
 
 
 def _seen(name: str, seen: object) -> float:
-    """Return the time up to which a shard held nothing more than a position says."""
+    """Return the time up to which nothing arrived after a position."""
     if isinstance(seen, int | float) and not isinstance(seen, bool):
         if 0 <= seen < YEAR_10000:
             return float(seen)

@@ -1,4 +1,4 @@
-"""The ``streams`` option: names, ARNs, or JSON that says how to reach each."""
+"""The ``streams`` option: names, ARNs, or JSON with regions and roles."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _FIELDS = {
     "externalId": "external_id",
     "roleSessionName": "session_name",
 }
-"""What JSON calls the fields of a Stream."""
+"""The JSON names of the fields of a Stream."""
 _KEYS = ("name", "arn", *_FIELDS, "startingPosition")
 
 
 def streams_option(*streams: Stream | str) -> str:
-    """Return the ``streams`` option for streams that are reached in different ways.
+    """Return the ``streams`` option for streams of several regions or accounts.
 
     >>> streams_option("orders", Stream("payments", region="eu-west-1"))
     '["orders", {"name": "payments", "region": "eu-west-1"}]'
@@ -76,10 +76,10 @@ def parse_streams(
     external_id: str | None = None,
     session_name: str | None = None,
 ) -> tuple[Stream, ...]:
-    """Return the streams, with a role for those that it is for.
+    """Return the streams, with the role where it applies.
 
-    A role is for ARNs of its account, and for names only if no ARN is of that account:
-    otherwise the names are the reader's own streams. Raises ConfigurationError.
+    The role applies to ARNs of its account. It applies to names only if no ARN is of
+    that account. Raises ConfigurationError.
     """
     if text.lstrip().startswith("["):
         streams = _from_json(text)
@@ -131,9 +131,9 @@ def _from_json(text: str) -> list[Stream]:
     try:
         items = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"option streams is no JSON: {error}") from error
+        raise ConfigurationError(f"option streams isn't valid JSON: {error}") from error
     if not items:
-        raise ConfigurationError("option streams names no stream")
+        raise ConfigurationError("option streams must name one stream or more")
     return [
         Stream(_checked(item)) if isinstance(item, str) else _from_object(item)
         for item in items
@@ -160,7 +160,9 @@ def _from_object(item: Any) -> Stream:
     key = "arn" if "arn" in item else "name"
     name = _checked(item[key])
     if key != _kind(name):
-        raise ConfigurationError(f"option streams: {name!r} is no {key}")
+        raise ConfigurationError(
+            f'option streams: {name!r} must be given as "{_kind(name)}", not as "{key}"'
+        )
     fields = {_FIELDS[key]: item[key].strip() for key in _FIELDS if key in item}
     if "role_arn" in fields:
         _role_account("streams", fields["role_arn"])
@@ -186,8 +188,8 @@ def _checked(text: str) -> str:
             if parts[5].startswith("stream/") and len(parts[5]) > len("stream/"):
                 return name
         raise ConfigurationError(
-            f"option streams: {name!r} is no stream's ARN; "
-            "one looks like arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
+            f"option streams: {name!r} isn't a stream's ARN, such as "
+            "arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
         )
     if not name or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in name):
         raise ConfigurationError(
@@ -208,7 +210,7 @@ def _role_account(option: str, role_arn: str) -> str:
     parts = role_arn.split(":", 5)
     if len(parts) != 6 or parts[2] != "iam" or not parts[5].startswith("role/"):
         raise ConfigurationError(
-            f"option {option}: {role_arn!r} is no role's ARN; "
-            "one looks like arn:aws:iam::ACCOUNT:role/NAME"
+            f"option {option}: {role_arn!r} isn't a role's ARN, such as "
+            "arn:aws:iam::ACCOUNT:role/NAME"
         )
     return parts[4]

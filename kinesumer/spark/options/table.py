@@ -1,4 +1,4 @@
-"""Every option of ``format("kinesumer")``: the documentation's table is this one."""
+"""Options and columns of ``format("kinesumer")``. docs/spark.md has the same table."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ OPTIONS = (
 )
 
 SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode")
-"""What Spark puts among a source's or a sink's options: none of our business."""
+"""Options of Spark itself. Sources and sinks receive and ignore them."""
 
 SECRETS = (
     "awsaccesskey",
@@ -250,7 +250,7 @@ SECRETS = (
     "proxypassword",
     "proxyusername",
 )
-"""Credentials under any prefix: options end up in plans, logs and event files."""
+"""Credentials, under any prefix. Spark writes options to plans and logs."""
 
 _FAN_OUT = "enhanced fan-out isn't used: shards are polled; remove it"
 _PACE = "reads follow what Kinesis allows a shard by themselves; remove it"
@@ -305,7 +305,7 @@ FOREIGN_OPTIONS = {
     "kinesis.sink.recordMaxBufferedTimeMs": _PRODUCER,
     "kinesis.sink.maxConnections": _PRODUCER,
 }
-"""Other connectors' options without a counterpart, and why none is needed."""
+"""Options of other connectors that have no counterpart, with what to do instead."""
 
 
 COLUMNS = {
@@ -319,10 +319,10 @@ COLUMNS = {
     "arrived_at": "timestamp",
     "stream_arn": "string",
 }
-"""Every column and its type. A query that gives a schema may take any of them."""
+"""All columns with their types. A query's schema may name any of them."""
 
 ON_REQUEST = ("stream_arn",)
-"""Those that only a given schema brings."""
+"""Columns that aren't in the default schema."""
 
 DEFAULT_SCHEMA = ", ".join(
     f"{name} {type_}" for name, type_ in COLUMNS.items() if name not in ON_REQUEST

@@ -1,4 +1,4 @@
-"""What a bounded read takes of each shard: between a start and an end."""
+"""The ends of bounded reads: the last record of a shard, now or before a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
 EndingPosition = Start | StreamOffset | None
-"""A time (exclusive), places (inclusive), or None: what is there now."""
+"""A time (exclusive), positions (inclusive), or None: all records that exist now."""
 
 
 async def bounds(
@@ -37,9 +37,10 @@ async def bounds(
     ending: EndingPosition,
     context: PlanContext,
 ) -> dict[str, tuple[ShardPosition, ShardPosition]]:
-    """Return where reading begins and ends in each shard that has something between.
+    """Return the first and last position of each shard that has records between them.
 
-    Parents and children alike: their order isn't promised, only that within a shard.
+    Parents and children are read at the same time: only the order within a shard is
+    guaranteed.
     """
     if isinstance(ending, StreamOffset):
         listed = {shard.shard_id for shard in stream.shards}
@@ -61,7 +62,7 @@ async def bounds(
 async def _first(
     stream: StreamState, shard_id: str, begin: After | At | Start, context: PlanContext
 ) -> ShardPosition:
-    """Return the place before the first record after a start: it must come later."""
+    """Return the position of the first record after a start."""
     if not isinstance(begin, Start):
         return begin
 
@@ -104,21 +105,21 @@ def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
 
 
 AGES = (1.0, 300.0, 21_600.0)
-"""How old a tip may be, in seconds: tried one after the other, then the retention."""
+"""Ages of a tip in seconds, tried one after the other; then the retention."""
 WALK_BYTES = 2_000_000
-"""A page that is read only for its last record holds about so much: AWS allows it once
-a second."""
+"""The size of a page that is read only for its last record. AWS allows one such page a
+second."""
 NEAR_SECONDS, NEAR_SHARE = 10.0, 1 / 64
-"""A batch may end so long before the time up to which all shards are read, and by such
-a share of the time that it covers."""
+"""A batch may end so many seconds before the common end of all shards, and by this
+share of the time that it covers."""
 WALK_PAGES = 3
-"""So many pages are rather read than the time halved that they lie in."""
+"""The maximum number of pages that are read one by one instead of a bisection."""
 
 
 async def targets(
     stream: StreamState, context: PlanContext
 ) -> dict[str, ShardPosition]:
-    """Return the end of all that each shard holds now.
+    """Return the end of the records that each shard holds now.
 
     END for closed shards, BEGINNING for a shard without any record.
     """
@@ -140,10 +141,10 @@ async def last_place(
     context: PlanContext,
     before: float | None = None,
 ) -> ShardPosition:
-    """Return the place after the last record of a shard (that arrived before a time).
+    """Return the position after a shard's last record (that arrived before a time).
 
-    Nothing that had arrived when this was called lies behind it. BEGINNING if there is
-    no record; END if the shard is closed and holds nothing later.
+    No record that had arrived before this call lies after it. The result is BEGINNING
+    without any record, and END if the shard is closed and has no later record.
     """
     search = _TipSearch(stream, shard_id, context, before)
     look = await search.widen()
@@ -164,10 +165,10 @@ async def last_until(
     look: ProbeResult,
     until: float,
 ) -> ProbeResult:
-    """Return a look that ends with the last record that arrived up to a time.
+    """Return a probe that ends with the last record that arrived up to a time.
 
-    ``look`` has records that did, and more of them may follow. The search may end up
-    to NEAR_SECONDS before the time, if that is little of the way to it.
+    ``look`` has such records, and more may follow. The search may stop up to
+    NEAR_SECONDS before the time, if that is a small share of the way.
     """
     near = min(NEAR_SECONDS, (until - look.records[0].arrived_at) * NEAR_SHARE)
     before = math.nextafter(until, math.inf)
@@ -176,10 +177,7 @@ async def last_until(
 
 
 def is_near(records: Sequence[ProbedRecord], until: float, page_records: int) -> bool:
-    """Tell whether a few pages reach from the last of some records to a time.
-
-    Judges by how fast the records came.
-    """
+    """Estimate by the records' rate whether a few pages reach a time."""
     left = until - records[-1].arrived_at
     span = records[-1].arrived_at - records[0].arrived_at
     if left <= RESOLUTION_SECONDS:
@@ -205,7 +203,7 @@ class _TipSearch:
         self._high = now if before is None else min(before, now)
 
     async def widen(self) -> ProbeResult | None:
-        """Go back in time until there is a record."""
+        """Probe ever earlier times until there is a record."""
         top = self._high
         for age in (*AGES, float("inf")):
             moment = max(top - age, self._horizon)
@@ -218,7 +216,7 @@ class _TipSearch:
         return None
 
     async def widen_to(self, known: ProbeResult) -> ProbeResult:
-        """Go back in time until there is a record newer than some that are known."""
+        """Probe earlier times until there is a record newer than the known ones."""
         last, top = known.records[-1], self._high
         for age in AGES:
             if top - age <= last.arrived_at:
@@ -232,10 +230,10 @@ class _TipSearch:
         return known
 
     async def to_the_tip(self, look: ProbeResult) -> ProbeResult:
-        """Go on from a look that has records to the last one.
+        """Continue from a probe with records to the last record.
 
-        A page is read first: most tips are that near. Then the time is halved in which
-        the last record may have arrived, until the rest is a few pages.
+        First read one page, since most tips are near. Then bisect the time in which the
+        last record may have arrived, until the rest is a few pages.
         """
         halves = False
         while not (look.at_tip or look.iterator is None or self._is_close(look)):
@@ -267,7 +265,7 @@ class _TipSearch:
         return min(WALK_RECORDS, max(1, int(WALK_BYTES / self._stream.record_bytes)))
 
     async def _further(self, look: ProbeResult, count: int) -> ProbeResult:
-        """Read on for a page, and forget what came before it."""
+        """Read one more page, and drop earlier records."""
 
         async def ask() -> ProbeResult:
             return await self._probe.further(look, count)

@@ -1,4 +1,4 @@
-"""Records that are gone before they were read: an error, or counted if so wished."""
+"""Records that expired unread: an error, or counted with failOnDataLoss=false."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("kinesumer.spark")
 
 
 class DataLoss:
-    """What to do about lost records, and how often it has been done."""
+    """Raises or counts losses of records."""
 
     def __init__(self, *, fail: bool) -> None:
         self.fail = fail
@@ -33,7 +33,7 @@ class DataLoss:
     def found(
         self, arn: str, shard_id: str, place: ShardPosition | None, reason: str
     ) -> None:
-        """Raise DataLossError; with failOnDataLoss=false log and count it, once."""
+        """Raise DataLossError; if failOnDataLoss=false, log and count a loss once."""
         at = ""
         if isinstance(place, After):
             at = f" after {place.position.sequence_number}"
@@ -44,7 +44,7 @@ class DataLoss:
         if self.fail:
             raise DataLossError(
                 f"{message}; to go on with what is left, set the option "
-                "failOnDataLoss=false; to begin anew, use a new checkpointLocation"
+                "failOnDataLoss=false; to start over, use a new checkpointLocation"
             )
         if (arn, shard_id, place) not in self._told:
             self._told.add((arn, shard_id, place))
@@ -53,12 +53,12 @@ class DataLoss:
 
 
 def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
-    """Tell whether retention may have passed something that arrived after a time."""
+    """Tell whether a record that arrived after a time may have expired."""
     return seen + retention_seconds < now
 
 
 def unproven(seen: float) -> str:
-    """Return why records after an old place may be lost; ``seen`` is its time."""
+    """Return the reason why records after an old position may be lost."""
     if seen:
         return "retention has passed them, or may have"
     return (
@@ -70,7 +70,7 @@ def unproven(seen: float) -> str:
 
 
 def seen_at(place: ShardPosition) -> float | None:
-    """Return a time before which nothing after a place arrived; None if unknown."""
+    """Return a time before which nothing after a position arrived; None if unknown."""
     match place:
         case After(seen=seen) | At(seen=seen):
             return seen
@@ -82,10 +82,10 @@ def seen_at(place: ShardPosition) -> float | None:
 async def holds_all_after(
     source: StreamSource, shard_id: str, place: ShardPosition
 ) -> bool:
-    """Tell whether a shard surely still holds all that came after an old place.
+    """Tell whether a shard surely still holds all records after an old position.
 
-    It does if its oldest record is not after the place, or arrived before the place's
-    time, or is the record that the place names.
+    It does if its oldest record is not after the position, or arrived before the
+    position's time, or is the record that the position names.
     """
     if place == BEGINNING or isinstance(place, End):
         return False
@@ -116,4 +116,4 @@ def _reaches_back(oldest: Record, place: ShardPosition) -> bool:
 
 
 PAGES = 10
-"""Empty pages before the first record that are followed."""
+"""The maximum number of empty pages before the first record."""

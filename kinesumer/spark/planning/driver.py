@@ -1,4 +1,4 @@
-"""A query's driver side, on the event loop: opened once, asked for every batch."""
+"""The planning of a query in Spark's driver."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kinesumer.spark")
 
 PROBE_SECONDS = 0.45
-"""Between two plans: a shard has five reads a second, and readers need most of them."""
+"""Minimum seconds between plans: readers need most of a shard's five reads a second."""
 MAX_BYTES_PER_RANGE = 1 << 30
 BEGINNING_SECONDS = 600.0
-"""A query that begins with the oldest records races with retention: for so long, what
-retention takes of them on time is not a loss."""
+"""A query that begins with the oldest records competes with retention. For this long,
+records that expire on time are not a loss."""
 
 
 class Driver:
@@ -69,7 +69,7 @@ class Driver:
         self.options = options
         self.loss = DataLoss(fail=options.fail_on_data_loss)
         self.stored: Callable[[], Awaitable[Offset]] | None = None
-        """Tells what the state store holds, for ``startingPosition=checkpoint``."""
+        """Reads the group's positions, for ``startingPosition=checkpoint``."""
         self._stored: Offset = {}
         self._open_source = open_source
         self._clock = SystemClock() if clock is None else clock
@@ -112,14 +112,14 @@ class Driver:
         return await self._plan(start, Limits(), self._context)
 
     async def fix_targets(self) -> None:
-        """Let batches end at what is there now: ``Trigger.AvailableNow``."""
+        """Let batches end at the records that exist now: ``Trigger.AvailableNow``."""
         streams = await self._refreshed(now=True)
         self._targets = {
             stream.info.arn: await targets(stream, self._context) for stream in streams
         }
 
     async def partitions(self, start: Offset, end: Offset) -> list[Task]:
-        """Return the tasks of a batch. Which records they read, the offsets say."""
+        """Return the tasks of a batch. The offsets alone determine their records."""
         streams = {stream.info.arn: stream for stream in await self._refreshed()}
         ranges: list[ShardRange] = []
         for arn, pairs in between(start, end).items():
@@ -133,7 +133,7 @@ class Driver:
         return self._tasks(ranges, streams)
 
     async def bounded(self) -> list[Task]:
-        """Return the tasks of a read between two places: ``spark.read``."""
+        """Return the tasks of a bounded read: ``spark.read``."""
         ranges: list[ShardRange] = []
         streams = {stream.info.arn: stream for stream in await self._refreshed()}
         self._require_known("endingPosition", self.options.ending)
@@ -216,7 +216,7 @@ class Driver:
         pairs: Mapping[str, tuple[ShardPosition, ShardPosition]],
         expiring_until: float,
     ) -> None:
-        """Notice what was lost between planning a batch and computing it again."""
+        """Report records that expired between planning a batch and its repetition."""
         now, retention = self._service.latest(), stream.retention_seconds
         for shard_id, (first, _) in pairs.items():
             seen = seen_at(first)
@@ -228,15 +228,15 @@ class Driver:
                 self.loss.found(stream.info.arn, shard_id, first, unproven(seen))
 
     def _is_recreated(self, stream: StreamState, planned: StreamOffset) -> bool:
-        """Tell whether a batch that was planned before is of a stream now gone."""
+        """Tell whether the stream was recreated after a batch was planned."""
         if stream.info.created_at == planned.created_at:
             return False
-        self.loss.found(stream.info.arn, "", None, "the stream was made anew")
+        self.loss.found(stream.info.arn, "", None, "the stream was recreated")
         return True
 
 
 def _ending_of(ending: Start | Offset | None, stream: StreamState) -> EndingPosition:
-    """Return where a read ends in a stream. Raises ConfigurationError."""
+    """Return the end of a read in a stream. Raises ConfigurationError."""
     if ending is None or isinstance(ending, Start):
         return ending
     found = positions_for(ending, [stream.requested.name], stream.info.arn)

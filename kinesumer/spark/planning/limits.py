@@ -1,7 +1,7 @@
-"""Limits of a batch: where to cut each shard so that all go on evenly in time.
+"""Limits of a batch: the end in each shard, so that all shards advance evenly in time.
 
-A shard that goes ahead of the others would move a query's watermark past their records,
-so what a batch may hold is given to the oldest records of all shards.
+A shard ahead of the others would move a query's watermark past their records. So a
+batch takes the oldest records of all shards.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 MAX_ROWS_PER_SECOND = 1_000.0
 MAX_BYTES_PER_SECOND = 1_000_000.0
-"""What Kinesis lets into a shard: a burst doesn't last."""
+"""The write limits of a shard: a faster burst doesn't last."""
 PROVEN_ROWS = 500
-"""So many at once were let in by a server without limits."""
+"""So many records at once prove that the server has no limits."""
 
 
 class Limits(NamedTuple):
-    """What a batch should hold at most."""
+    """Soft limits of a batch."""
 
     rows: int | None = None
     bytes: int | None = None
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit."""
+        """True if there is a limit."""
         return self.rows is not None or self.bytes is not None
 
 
 class Sample(NamedTuple):
-    """The next records of a shard; ``whole`` if it holds no others."""
+    """The next records of a shard; ``whole`` if no others follow."""
 
     records: Sequence[ProbedRecord]
     whole: bool
 
     def up_to(self, until: float) -> Sample:
-        """Return this without what arrived later than a time."""
+        """Return the sample without records that arrived later than a time."""
         later = (i for i, found in enumerate(self.records) if found.arrived_at > until)
         count = next(later, len(self.records))
         return Sample(self.records[:count], self.whole or count < len(self.records))
 
     def as_before(self, until: float) -> Sample:
-        """Return this as if all of it had arrived up to a time."""
+        """Return the sample with arrival times of ``until`` at most."""
         records = [
             f._replace(arrived_at=min(f.arrived_at, until)) for f in self.records
         ]
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a shard may contribute: some records of its sample, or all up to a time."""
+    """The part of a batch for a shard: records of its sample, or all up to a time."""
 
     records: int
     until: float | None = None
@@ -68,9 +68,9 @@ Key = tuple[str, str]
 def admit(
     samples: Mapping[Key, Sample], limits: Limits, until: float = inf
 ) -> dict[Key, Share]:
-    """Return each shard's share: at least one record of all.
+    """Return each shard's share of a batch of at least one record.
 
-    What follows the samples is admitted up to a time at most.
+    Records after the samples are admitted up to a time at most.
     """
     horizon = min(
         (s.records[-1].arrived_at for s in samples.values() if not s.whole),
@@ -115,7 +115,7 @@ def _by_time(
     budget: _Budget,
     most: float,
 ) -> dict[Key, Share]:
-    """Choose a time up to which about the rest of the budget has arrived."""
+    """Choose a time up to which the records about fill the rest of the budget."""
     going_on = {key: sample for key, sample in samples.items() if not sample.whole}
     if not going_on:
         return {key: Share(count) for key, count in counts.items()}
@@ -131,7 +131,7 @@ def _by_time(
 
 
 def _seconds(samples: Sequence[Sample], budget: _Budget) -> float:
-    """Return about how long it took the rest of the budget to arrive."""
+    """Estimate in how many seconds records for the rest of the budget arrived."""
     rows = size = 0.0
     for sample in samples:
         first, last = sample.records[0], sample.records[-1]

@@ -1,4 +1,9 @@
-"""The next batch's end, over all streams: listed, looked at, limited, cut."""
+"""Plans the end of a batch over all streams, so that all shards advance together.
+
+A row that is read batches after newer ones falls behind a query's watermark. So while a
+backlog is read, a batch ends at one time in all shards. A child is read in the batch
+after its parents' end: the batch ends soon after the child's first record.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +30,12 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
 Targets = dict[str, dict[str, "ShardPosition"]]
-"""Where Trigger.AvailableNow ends, by stream and shard. A shard that has no target is
+"""The ends of Trigger.AvailableNow, by stream and shard. A shard without a target is
 left for the next run."""
 
 
 class Planner:
-    """Plans a query's batches. What it remembers only saves calls."""
+    """Plans a query's batches."""
 
     def __init__(self, context: PlanContext) -> None:
         self.context = context
@@ -89,7 +94,7 @@ class Planner:
         if before is None:
             return anchor(info, stream.shards, starting(stream))
         if before.created_at != info.created_at:
-            self.context.loss.found(info.arn, "", None, "the stream was made anew")
+            self.context.loss.found(info.arn, "", None, "the stream was recreated")
             return anchor(info, stream.shards, BEGINNING)
         return replace(before, origin={})
 
@@ -111,7 +116,7 @@ class Planner:
     def _finish(
         self, stream: StreamState, before: StreamOffset, work: Sequence[ShardPlan]
     ) -> StreamOffset | None:
-        """Return a stream's places after the batch; None if they are the same."""
+        """Return a stream's positions after the batch; None if they are unchanged."""
         lost = {item.shard_id for item in work if item.lost}
         for shard_id in vanished(before, stream.shards):
             place = before.shards[shard_id]
@@ -178,10 +183,10 @@ async def horizon(
     work: Mapping[str, Sequence[ShardPlan]],
     context: PlanContext,
 ) -> float:
-    """Return the time up to which a batch may go; inf if no shard has a backlog.
+    """Return the common end of a batch; inf if no shard has a backlog.
 
-    The shards of ``work`` have been looked at. If the batch must end before now, those
-    whose end was chosen already are held back.
+    The shards of ``work`` have been probed. If the batch must end before now, ends that
+    are chosen already are undone.
     """
     now, skew = context.service.earliest(), context.skew_seconds
     if skew == inf:
@@ -210,9 +215,9 @@ async def _children_begin(
     items: Sequence[ShardPlan],
     context: PlanContext,
 ) -> Collection[float]:
-    """Return the time just before the first record that waits for each parent's end.
+    """Return the time just before the first record of each parent's children.
 
-    Notes with the parents by when they have ended.
+    Set ``ended_by`` of the parents.
     """
     by_id = {item.shard_id: item for item in items}
     ended: dict[str, ShardPosition] = {i.shard_id: END for i in items if i.ends_whole}

@@ -1,7 +1,7 @@
-"""Looking at a shard without reading it: what comes next, where the tip is.
+"""Probes of a shard: the next records, and the tip.
 
-A probe costs few calls, since readers need the shard's five reads a second, and
-searches that can wait go on at the next trigger.
+A probe takes few calls, since readers need the shard's five reads a second. A search
+that may wait continues at the next trigger.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets.model import ShardPosition
 
 FRESH_SECONDS = 240.0
-"""Kinesis forgets iterators after five minutes."""
+"""Iterators expire after five minutes."""
 EMPTY_PAGES = 20
-"""Empty pages on the way to the next record that are followed in one go."""
+"""The maximum number of empty pages that one probe follows."""
 EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
 CALLS_PER_SECOND = 4
-"""Of five that a shard allows."""
+"""A shard allows five."""
 PERIOD_SECONDS = 0.25
-"""Looks come as fast as this while the shard isn't shared."""
+"""The period of probes while no other consumer reads the shard."""
 TRIES = 3
-"""So often a look is asked for that Kinesis refuses as too fast."""
+"""The number of tries of a throttled probe."""
 
 
 class ProbedRecord(NamedTuple):
-    """A record, as far as planning needs it."""
+    """Position, arrival time and size of a record."""
 
     position: Position
     arrived_at: float
@@ -51,16 +51,16 @@ class ProbedRecord(NamedTuple):
 
 
 class MeasuredBytes(NamedTuple):
-    """How many bytes were looked at up to a record, its own included."""
+    """The number of probed bytes up to and including a record."""
 
     last: Position
     size: int
     exact: bool
-    """Whether these are all bytes after the place where reading goes on."""
+    """True if these are all bytes since the begin of the batch."""
 
 
 class ProbeResult:
-    """What lies just after a place, or at a time."""
+    """The records after a position, or from a time on."""
 
     __slots__ = (
         "at_tip",
@@ -77,23 +77,23 @@ class ProbeResult:
     ) -> None:
         self.records = records
         self.iterator = iterator
-        """Continues after the records. None: the shard is closed and ends here."""
+        """The iterator after the records. None: the shard is closed and ends here."""
         self.closed = iterator is None
         self.at_tip = at_tip
-        """Whether nothing more has arrived."""
+        """True if no more records have arrived."""
         self.near_tip = at_tip
-        """Whether Kinesis calls this the tip, though there may be a little more."""
+        """True if Kinesis reports the tip, though some records may follow."""
         self.passed_bytes = sum(found.size for found in records)
-        """Size of all records since the place that was looked at first."""
+        """Size of all records since the begin of the first probe."""
         self.from_position = False
-        """Whether that place is the one where reading goes on, not just a time."""
+        """True if the probe began at the batch's begin, not at a time."""
 
     def up_to(self, last: Position) -> ProbeResult:
-        """Return this without what comes after a position; at the tip if it ends so."""
+        """Return the records up to a position, as if the tip were there."""
         return self._cut(sum(found.position <= last for found in self.records), last)
 
     def before(self, moment: float | None) -> ProbeResult:
-        """Return this without what arrived at a time or later."""
+        """Return the records that arrived before a time."""
         if moment is None:
             return self
         late = (i for i, f in enumerate(self.records) if f.arrived_at >= moment)
@@ -114,7 +114,7 @@ class ProbeResult:
 
 
 class ShardProbe:
-    """Looks at one shard, not too often."""
+    """Probes one shard, within its read limits."""
 
     def __init__(
         self, source: StreamSource, shard_id: str, clock: Clock, service: ServiceClock
@@ -124,7 +124,7 @@ class ShardProbe:
         self.quiet: tuple[float, float] | None = None
         """Nothing arrived between these times."""
         self.records_per_second: float | None = None
-        """How fast records came when the shard was last sampled. None: never yet."""
+        """The rate of the last sample. None: there is no sample yet."""
         self.measured: MeasuredBytes | None = None
         self._source, self._clock, self._service = source, clock, service
         self._place: ShardPosition | None = None
@@ -135,12 +135,12 @@ class ShardProbe:
 
     @property
     def may_read(self) -> bool:
-        """Whether a look needs no waiting."""
+        """True if a probe needn't wait for the read limit."""
         asked = self._read_times
         return len(asked) < CALLS_PER_SECOND or self._clock.now() - asked[0] >= 1.0
 
     async def after(self, place: ShardPosition, limit: int) -> ProbeResult:
-        """Look at what comes just after a place.
+        """Return the records just after a position.
 
         Raises TrimmedPositionError, ShardMissingError, SourceUnavailableError.
         """
@@ -155,17 +155,17 @@ class ShardProbe:
         return look
 
     async def next_after(self, place: ShardPosition, limit: int) -> ProbeResult:
-        """Look at what comes after a place, however many empty pages lie before it."""
+        """Return the records after a position, past any number of empty pages."""
         look = await self.after(place, limit)
         while not (look.records or look.at_tip):
             look = await self.after(place, limit)
         return look
 
     async def at(self, moment: float, limit: int) -> ProbeResult:
-        """Look at the first records that arrived at a time or later.
+        """Return the first records that arrived at a time or later.
 
-        A time that Kinesis refuses, because its clock is behind ours, is asked for
-        again up to EARLIER_SECONDS earlier: then there are older records, too.
+        Kinesis refuses a time that is ahead of its clock. Then the probe begins up to
+        EARLIER_SECONDS earlier, and may contain older records.
         """
         return await self._look(await self._iterator_at(moment), limit, None)
 
@@ -179,7 +179,7 @@ class ShardProbe:
         )
 
     async def further(self, look: ProbeResult, limit: int) -> ProbeResult:
-        """Look at what follows what was seen, and return both as one."""
+        """Read the following records, and return them appended to a probe."""
         assert look.iterator is not None
         following = await self._look(look.iterator, limit, None)
         both = look.records + following.records
@@ -190,16 +190,16 @@ class ShardProbe:
         return found
 
     def note_tip(self, place: ShardPosition, moment: float) -> None:
-        """Remember that nothing that arrived before a time lies after a place."""
+        """Note that no record before a time lies after a position."""
         self._tip = _key(place), moment
 
     def empty_until(self, place: ShardPosition) -> float:
-        """Return a time before which nothing after a place arrived; -inf: unknown."""
+        """Return a time before which no record after a position arrived, or -inf."""
         key, moment = self._tip
         return moment if key == _key(place) else -math.inf
 
     def keep(self, place: ShardPosition, look: ProbeResult) -> None:
-        """Remember that a look's iterator is the one just after a place."""
+        """Store a probe's iterator as the one after a position."""
         if look.iterator is None or isinstance(place, End):
             self._place = None
         else:
@@ -207,12 +207,12 @@ class ShardProbe:
             self._since = self._clock.now()
 
     def keep_after(self, found: ProbedRecord, look: ProbeResult) -> None:
-        """Remember that a look's iterator is the one just after a record."""
+        """Store a probe's iterator as the one after a record."""
         self.keep(After(found.position, found.arrived_at), look)
         self.measure(found, look)
 
     def measure(self, last: ProbedRecord, look: ProbeResult) -> None:
-        """Remember how much a look has up to one of its records."""
+        """Store the number of probed bytes up to a record."""
         later = sum(found.size for found in look.records if found > last)
         size = look.passed_bytes - later
         self.measured = MeasuredBytes(last.position, size, look.from_position)
@@ -234,7 +234,7 @@ class ShardProbe:
             following = page.next_iterator
             near = following is None or not page.millis_behind
             if found or near:
-                # Servers reckon in milliseconds: a full page may be short of the tip.
+                # Servers count in milliseconds: more records may follow a full page.
                 full = following is not None and len(page.records) >= limit
                 look = ProbeResult(found, following, at_tip=near and not full)
                 look.near_tip = near
@@ -252,7 +252,7 @@ class ShardProbe:
         return page
 
     async def _paced(self, iterator: str, limit: int) -> Page:
-        """Ask at the pace that other consumers of the shard leave."""
+        """Read at the rate that other consumers of the shard leave."""
         clock, pace = self._clock, self._pace
         next_at = pace.starts_at(clock.now())
         for left in reversed(range(TRIES)):
@@ -287,7 +287,7 @@ def _record(record: Record) -> ProbedRecord:
 
 
 def _since(place: ShardPosition) -> float | None:
-    """Servers that know whole seconds only give what came before the start, too."""
+    """Return a start's time: servers that round to seconds return older records."""
     return place.timestamp if isinstance(place, Start) else None
 
 

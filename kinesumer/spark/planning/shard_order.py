@@ -1,4 +1,4 @@
-"""Which shards a batch may read: parents before children, none twice."""
+"""The shards that a batch may read: parents before children, none twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Readable(NamedTuple):
-    """A shard that a batch may read on, and from where."""
+    """A shard that a batch may read, with its position."""
 
     shard: Shard
     place: ShardPosition
@@ -24,11 +24,11 @@ class Readable(NamedTuple):
 
 
 def readable(offset: StreamOffset, shards: Sequence[Shard]) -> list[Readable]:
-    """Return the shards that may be read on after a committed offset.
+    """Return the shards that may be read after a committed offset.
 
-    A shard may once all its parents have been read to their ends, or have expired. A
-    child that the offset doesn't name is read from its beginning; one whose own
-    children are named was read long ago.
+    A shard may be read when all its parents have been read to their ends, or have
+    expired. A child that the offset doesn't name is read from its beginning. A shard
+    whose children are named has been read already.
     """
     known = offset.shards
     parents = {shard.shard_id: shard.parents for shard in shards}
@@ -45,7 +45,7 @@ def readable(offset: StreamOffset, shards: Sequence[Shard]) -> list[Readable]:
 
 
 def vanished(offset: StreamOffset, shards: Sequence[Shard]) -> list[str]:
-    """Return the shards with unread records that a complete listing doesn't name."""
+    """Return the shards with unread records that a complete listing omits."""
     if not _proves_absence(offset, shards):
         return []
     listed = {shard.shard_id for shard in shards}
@@ -59,7 +59,7 @@ def vanished(offset: StreamOffset, shards: Sequence[Shard]) -> list[str]:
 def still_needed(
     offset: StreamOffset, shards: Sequence[Shard]
 ) -> dict[str, ShardPosition]:
-    """Return an offset's places without read shards that Kinesis has dropped."""
+    """Return an offset's positions without read shards that Kinesis has dropped."""
     if not _proves_absence(offset, shards):
         return dict(offset.shards)
     listed = {shard.shard_id for shard in shards}
@@ -82,9 +82,9 @@ def _is_done(
 
 
 def _seen(offset: StreamOffset, shard: Shard) -> float:
-    """Return a time before which nothing that is still to be read of a shard arrived.
+    """Return a time before which none of a shard's unread records arrived.
 
-    A shard begins where its parents end; a start by time says it itself.
+    A shard begins where its parents end. A start by time is that time.
     """
     place = offset.shards.get(shard.shard_id)
     if place is not None:
@@ -96,7 +96,10 @@ def _seen(offset: StreamOffset, shard: Shard) -> float:
 
 
 def _proves_absence(offset: StreamOffset, shards: Sequence[Shard]) -> bool:
-    """Tell whether what a listing lacks is gone: shard ids grow, and it was whole."""
+    """Tell whether shards that a listing omits are gone.
+
+    The listing must be complete, and not older than the offset: shard ids only grow.
+    """
     if not is_complete(shards):
         return False
     newest = max(offset.shards, default="")

@@ -1,4 +1,4 @@
-"""One shard's next place: looked at, limited, cut."""
+"""Plans the end of a batch in one shard: probe, limit, choose."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 MAX_SAMPLED = 2_000
 JUMP_RECORDS = 3
 FRESH_SECONDS = 10.0
-"""A place that was left so long ago may have much behind it."""
+"""Many records may follow a position that is older than this."""
 CUT_SECONDS = 0.25
-"""What arrived so recently waits for the next batch where a shard has much."""
+"""Records younger than this wait for the next batch if a shard has many."""
 STALE_SHARE = 1 / 24
-"""A quiet shard's place is stored again after this share of the retention. A query that
-stops may stay away for the rest of it."""
+"""A quiet shard's position is stored again after this share of the retention. A query
+may be stopped for the rest of it."""
 SEEN_SLACK_SECONDS = 60.0
-"""A record's time of arrival and the clock that we know may differ by less."""
+"""The maximum difference of arrival times and the estimated service clock."""
 
 
 class ShardPlan:
-    """One shard in one trigger."""
+    """The plan of one shard for one trigger."""
 
     def __init__(
         self,
@@ -53,33 +53,33 @@ class ShardPlan:
     ) -> None:
         self.shard_id = readable.shard.shard_id
         self.place: ShardPosition = readable.place
-        """Where the batch ends in this shard; not moved: where it begins."""
+        """The end of the batch in this shard; its begin if nothing is to be read."""
         self.lost = False
-        """Whether Kinesis no longer knows the shard."""
+        """True if Kinesis no longer knows the shard."""
         self.probed: ProbeResult | None = None
         self.behind_seconds = 0.0
         self.refused = False
-        """Whether Kinesis did not say what comes next."""
+        """True if Kinesis refused the probe."""
         self.lags = False
-        """Whether there may have been a backlog before the look."""
+        """True if there may have been a backlog before the probe."""
         self.ended_by = math.inf
         """A time before which the last record of a closed shard arrived."""
         self._stream, self._readable, self._context = stream, readable, context
         self._target = target
         self._begins = begins
-        """Whether the query begins with this batch: nothing before it can be lost."""
+        """True if this is the query's first batch: nothing before it can be lost."""
         self._begin: ShardPosition = readable.place
         self._sample = 0
         self._quiet_since: float | None = None
         self._is_quiet = False
-        """Whether Kinesis holds nothing after the place, whatever the target is."""
+        """True if Kinesis has no record after the position, whatever the target is."""
 
     # --- looking ---------------------------------------------------------------------
 
     async def look(self, limits: Limits, *, together: bool = False) -> None:
-        """Find out what comes next in the shard.
+        """Probe the next records of the shard.
 
-        ``together``: even where nothing limits the batch, other shards may.
+        With ``together``, other shards may limit the batch even if no option does.
         """
         if limits.any:
             most = MAX_SAMPLED if limits.rows is None else limits.rows
@@ -122,7 +122,7 @@ class ShardPlan:
 
     @property
     def since(self) -> float:
-        """A time before which nothing that is still to be read arrived."""
+        """A time before which no unread record arrived."""
         look, stream = self.probed, self._stream
         if look is not None and look.records:
             return look.records[0].arrived_at
@@ -146,7 +146,7 @@ class ShardPlan:
         return self._readable.shard.closed
 
     async def _jump(self) -> bool:
-        """Go to what has just arrived, unseen what lies between, if that is much."""
+        """End at a record that has just arrived, without a probe of those before."""
         if self._target is not None or not self._expects_much():
             return False
         now = self._context.service.earliest()
@@ -202,7 +202,7 @@ class ShardPlan:
         return look
 
     def _restart(self, error: TrimmedPositionError) -> Start:
-        """Return where to go on after a record that has expired itself."""
+        """Return the position after a record that has itself expired."""
         readable, now = self._readable, self._context.service.latest()
         if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
             self._report_loss(f"retention has passed them ({error})")
@@ -211,7 +211,7 @@ class ShardPlan:
         return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
 
     async def _find_first_record(self) -> None:
-        """Look at the first record of a batch that goes past it unseen."""
+        """Probe the first record of a batch whose end is known already."""
         if (
             isinstance(self._begin, Start)
             and (look := await self._probe_next()) is not None
@@ -219,7 +219,7 @@ class ShardPlan:
             self._begin_at(look)
 
     def _begin_at(self, look: ProbeResult) -> None:
-        """Begin at the first record that was seen: it must still be there later."""
+        """Begin at the first probed record, which must exist when the batch is read."""
         if isinstance(self._begin, Start) and look.records:
             first = look.records[0]
             self._begin = At(first.position.sequence_number, first.arrived_at)
@@ -236,7 +236,7 @@ class ShardPlan:
         return await ask()
 
     async def _look_further(self, look: ProbeResult) -> ProbeResult:
-        """Look at more if a limit may be met in it: so it is kept exactly."""
+        """Probe more records if a limit may lie in them, to keep the limit exactly."""
         if look.records and not look.at_tip and self._sample:
             self._stream.learn(self.shard_id, look)
             wanted = self._stream.sample(self._sample) - len(look.records)
@@ -245,7 +245,7 @@ class ShardPlan:
         return look
 
     async def _check_retention(self) -> None:
-        """Make sure that nothing was lost."""
+        """Report a loss if retention may have passed the position."""
         readable, stream = self._readable, self._stream
         if self._begins and not isinstance(readable.place, After):
             return
@@ -262,17 +262,17 @@ class ShardPlan:
 
     @property
     def sample(self) -> Sample | None:
-        """What limits are reckoned from; None if there is nothing to read."""
+        """The records that limits apply to; None if there is nothing to read."""
         look = self.probed
         if look is None or not look.records:
             return None
         return Sample(look.records, look.at_tip)
 
     def sample_up_to(self, until: float) -> Sample | None:
-        """Return what limits are reckoned from in a batch that goes up to a time.
+        """Return the records that limits apply to, in a batch that ends at a time.
 
-        A closed shard that has ended by then is read whole, whatever the order of its
-        times of arrival is.
+        A closed shard that ended before is read whole, whatever the order of its
+        arrival times is.
         """
         sample = self.sample
         if sample is None:
@@ -284,12 +284,12 @@ class ShardPlan:
     # --- cutting ---------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Leave for a later batch what was chosen without regard to other shards."""
+        """Undo an end that was chosen without regard to other shards."""
         if self.probed is None:
             self.place = self._begin = self._readable.place
 
     async def cut(self, share: Share | None) -> None:
-        """Choose the batch's end, within a share if limits apply."""
+        """Choose the batch's end, within the shard's share if there are limits."""
         look = self.probed
         if look is None:
             return
@@ -336,9 +336,9 @@ class ShardPlan:
         self._end_at(reached)
 
     async def _go_up_to(self, look: ProbeResult, until: float) -> None:
-        """Go to about the last record that arrived up to a time.
+        """End at about the last record that arrived up to a time.
 
-        Insists on an answer: other shards go on to the same time.
+        Retry on errors, since other shards advance to the same time.
         """
         if self.ends_whole and self.ended_by <= until:
             self.place = End(look.records[-1].arrived_at)
@@ -389,19 +389,19 @@ class ShardPlan:
 
     @property
     def restarted_at(self) -> ShardPosition | None:
-        """Return where the batch begins, if that is not where the one before ended."""
+        """Return the batch's begin if it differs from the end of the previous batch."""
         if self._begin is self._readable.place or not self.moved:
             return None
         return self._begin
 
     @property
     def moved(self) -> bool:
-        """Whether the batch reads anything of this shard, or ends it."""
+        """True if the batch reads records of this shard, or ends it."""
         return self.place is not self._readable.place
 
     @property
     def confirmed_position(self) -> ShardPosition | None:
-        """Return the same place, seen just now; None unless surely nothing is new."""
+        """Return the same position with a new time; None unless nothing is new."""
         readable = self._readable
         if self.moved or not self._is_quiet:
             return None
@@ -416,6 +416,6 @@ class ShardPlan:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a place's age begins to hide what retention does."""
+        """True if the position must be stored again before retention passes it."""
         age = self._context.service.earliest() - self._readable.seen
         return age > self._stream.retention_seconds * STALE_SHARE

@@ -1,4 +1,4 @@
-"""Where a query begins in a stream that it doesn't know yet: resolved once, logged."""
+"""The first offset of a query in a stream. It is computed once, and logged by Spark."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def anchor(
 ) -> StreamOffset:
     """Return the offset that a query begins with in a stream.
 
-    ``shards`` were listed before ``info`` told the time: a shard that is open in them
-    has everything that has come since. Raises ConfigurationError.
+    ``shards`` must be listed before ``info`` is read: then an open shard has all later
+    records. Raises ConfigurationError.
     """
     if isinstance(starting, StreamOffset):
         places = _given(info, shards, starting)
@@ -36,7 +36,7 @@ def anchor(
 def positions_for(
     positions: Offset, names: Sequence[str], arn: str
 ) -> StreamOffset | None:
-    """Return what a user's positions say of a stream, named as the user pleases."""
+    """Return a user's positions in a stream, which is given by name or ARN."""
     keys = (arn, *names, stream_name(arn))
     return next((positions[key] for key in keys if key in positions), None)
 
@@ -44,10 +44,10 @@ def positions_for(
 def require_known_streams(
     option: str, positions: Offset, streams: Iterable[tuple[str, str]]
 ) -> None:
-    """Refuse positions of streams that a query does not read.
+    """Raise ConfigurationError for positions of streams that the query does not read.
 
-    ``streams`` are the query's: what the user calls each, and its ARN. Raises
-    ConfigurationError: without it, a misspelled stream would begin at LATEST.
+    ``streams`` are the query's, as pairs of the user's name and the ARN. Without this
+    check, a misspelled stream would begin at LATEST.
     """
     requested = list(streams)
     known = {key for name, arn in requested for key in (name, arn, stream_name(arn))}
@@ -62,14 +62,14 @@ def require_known_streams(
 def require_known_shards(
     option: str, info: StreamInfo, listed: Container[str], given: StreamOffset
 ) -> None:
-    """Refuse positions of a recreated stream, or of shards that are not listed.
+    """Raise ConfigurationError for positions of a recreated stream or unlisted shards.
 
-    A shard that has been read to its end may have expired. Raises ConfigurationError.
+    A shard that has been read to its end may have expired.
     """
     if given.created_at and given.created_at != info.created_at:
         raise ConfigurationError(
-            f"{option}: stream {info.arn} was made anew since the positions "
-            "were taken; they mean nothing in it"
+            f"{option}: stream {info.arn} was recreated after the positions "
+            "were taken; remove its positions"
         )
     unknown = [
         shard_id
@@ -103,7 +103,7 @@ def _by_time(
 def _given(
     info: StreamInfo, shards: Sequence[Shard], given: StreamOffset
 ) -> dict[str, ShardPosition]:
-    """Take a user's places; what came before them counts as read."""
+    """Return a user's positions. Ancestors of their shards count as read."""
     parents: Mapping[str, Sequence[str]] = {s.shard_id: s.parents for s in shards}
     require_known_shards("startingPosition", info, parents, given)
     ended = End(info.now)
@@ -131,5 +131,5 @@ def _is_below(
     given: Mapping[str, ShardPosition],
     parents: Mapping[str, Sequence[str]],
 ) -> bool:
-    """Tell whether a shard descends from one that was given: it comes after it."""
+    """Tell whether a shard descends from a shard with a position."""
     return not ancestors([shard_id], parents).isdisjoint(given)

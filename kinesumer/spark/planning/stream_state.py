@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.probe import ProbeResult, ServiceClock
 
 REFRESH_SECONDS = 30.0
-"""Reshards are seen when a shard ends; this finds what else has changed."""
+"""A shard's end shows a reshard at once. This period finds all other changes."""
 SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
 FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
 UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
-"""What a range is taken to hold of which nothing is known."""
+"""Estimates for a range of which nothing is known."""
 AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
 FLEET_RECORDS = 20_000
-"""Most records that one trigger looks at, over all shards."""
+"""The maximum number of records that one trigger probes, over all shards."""
 
 
 class StreamState:
@@ -46,9 +46,9 @@ class StreamState:
     ) -> None:
         self.requested, self.source = requested, source
         self.lag_seconds: dict[str, float] = {}
-        """How far behind a shard is after the last plan."""
+        """The lag of each shard after the last plan."""
         self.bytes_per_second: dict[str, float] = {}
-        """What a shard was seen to take: for sharing work out, not for choosing it."""
+        """Estimated rates: they distribute work, but don't select records."""
         self.first_arrivals: dict[str, float] = {}
         """The time just before the first record of shards that wait for parents."""
         self._clock, self._service = clock, service
@@ -58,16 +58,16 @@ class StreamState:
 
     @property
     def retention_seconds(self) -> float:
-        """How long the stream keeps its records."""
+        """The retention of the stream."""
         return self.info.retention_hours * 3600.0
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Ask again what the stream is and which shards it has, if it is time to."""
+        """Describe the stream and list its shards, if that is due."""
         due = self._refreshed is None or (
             self._clock.now() - self._refreshed > REFRESH_SECONDS
         )
         if due or now:
-            # In this order: what is open in the listing has all that comes after.
+            # In this order: a shard that is open in the listing has all later records.
             self.shards = await with_retries(self.source.list_shards, self._clock)
             self.info = await with_retries(self._describe, self._clock)
             self._refreshed = self._clock.now()
@@ -79,9 +79,9 @@ class StreamState:
         return info
 
     async def resolve_now(self) -> None:
-        """Make sure that a query that begins now begins at a time Kinesis has reached.
+        """Correct the time at which a query with LATEST begins.
 
-        The Date of an answer may be a proxy's, whose clock is ahead.
+        The Date of an answer may come from a proxy whose clock is ahead of Kinesis.
         """
         source, told = self.source, self.info.now
         open_ids = [shard.shard_id for shard in self.shards if not shard.closed]
@@ -91,11 +91,11 @@ class StreamState:
         self.info = self.info._replace(now=now)
 
     def reshards(self) -> None:
-        """Look at the shards again at the next trigger."""
+        """List the shards again at the next trigger."""
         self._refreshed = None
 
     def probe(self, shard_id: str) -> ShardProbe:
-        """Return what looks at a shard."""
+        """Return the probe of a shard."""
         if shard_id not in self._probes:
             self._probes[shard_id] = ShardProbe(
                 self.source, shard_id, self._clock, self._service
@@ -105,10 +105,10 @@ class StreamState:
     def estimate_bytes(
         self, shard_id: str, last: ShardPosition, span_seconds: float
     ) -> int:
-        """Return about how much a range holds that ends at a place.
+        """Estimate the bytes of a range that ends at a position.
 
-        That is what was looked at, if all of it was. Else the shard's rate tells. Where
-        all records arrived at once, what was looked at is the least.
+        The result is exact if the whole range was probed. Else the shard's rate counts;
+        the probed bytes are the minimum.
         """
         rate = self.bytes_per_second.get(shard_id, UNKNOWN_BYTES_PER_SECOND)
         probe = self._probes.get(shard_id)
@@ -120,14 +120,14 @@ class StreamState:
         return max(measured.size, int(rate * span_seconds))
 
     def keep_only(self, shard_ids: Iterable[str]) -> None:
-        """Forget the shards that have been read."""
+        """Drop the state of all other shards."""
         kept = set(shard_ids)
         for known in (self._probes, self.lag_seconds, self.bytes_per_second):
             for shard_id in known.keys() - kept:
                 del known[shard_id]
 
     def sample(self, most: int = SAMPLE_RECORDS) -> int:
-        """Return how many records one look should bring."""
+        """Return the number of records for one probe."""
         if not self._record_bytes:
             return FIRST_SAMPLE
         fits = int(SAMPLE_BYTES / self._record_bytes)
@@ -136,18 +136,18 @@ class StreamState:
 
     @property
     def record_bytes(self) -> float:
-        """How large records are, about; 1 before any was seen."""
+        """The estimated size of a record; 1 while unknown."""
         return max(1.0, self._record_bytes)
 
     @property
     def ahead(self) -> int:
-        """How many records may be read only to find the tip."""
+        """The maximum number of records that are read only to find the tip."""
         fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
         share = AHEAD_RECORDS // max(1, len(self.shards))
         return max(SMALLEST_SAMPLE, min(MAX_AHEAD, share, fits))
 
     def learn(self, shard_id: str, look: ProbeResult) -> None:
-        """Take note of how large records are, and how many come."""
+        """Update the estimates of record size and rate from a probe."""
         records, probe = look.records, self.probe(shard_id)
         size = sum(found.size for found in records)
         self._record_bytes = max(1.0, size / len(records))
@@ -159,7 +159,7 @@ class StreamState:
             probe.records_per_second = 0.0
 
     def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
-        """Note that a shard can't be asked now. Raises when that lasts."""
+        """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS."""
         now = self._clock.now()
         if probe.failing_since is None:
             probe.failing_since = now
@@ -168,19 +168,19 @@ class StreamState:
 
 
 class PlanContext(NamedTuple):
-    """Clocks, and what applies to all shards of a plan."""
+    """Clocks and settings that apply to all shards of a plan."""
 
     clock: Clock
     service: ServiceClock
     loss: DataLoss
     must_succeed: bool = False
-    """Never leave a shard out because Kinesis refuses for now."""
+    """Retry a refused probe instead of leaving the shard out of the batch."""
     skew_seconds: float = inf
-    """How far apart shards may get in arrival time; inf: as far as they do."""
+    """The maximum difference of arrival times between shards; inf: unlimited."""
 
 
 def report(streams: Iterable[StreamState], data_losses: int) -> dict[str, Any]:
-    """Return how far behind each stream is once the planned batch has been read."""
+    """Return the lag of each stream after the planned batch, for Spark's progress."""
     return {
         "data_losses": data_losses,
         "streams": {stream.info.arn: _of_stream(stream) for stream in streams},

@@ -1,4 +1,4 @@
-"""What a batch reads: exactly (a, b] of some shards, packed into Spark's tasks."""
+"""Spark's tasks: the exact ranges of a batch, distributed by size."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Task(InputPartition):
     ) -> None:
         super().__init__(None)
         self.streams = streams
-        """How to reach the streams of the ranges; their names are ARNs here."""
+        """The streams of the ranges, with roles. Their names are ARNs."""
         self.ranges = ranges
 
 
 def between(
     start: Offset, end: Offset
 ) -> dict[str, dict[str, tuple[ShardPosition, ShardPosition]]]:
-    """Return what a batch reads of each stream and shard: just after, up to.
+    """Return the range (exclusive, inclusive) of each stream and shard in a batch.
 
-    Depends on nothing else: Spark asks again after a restart. A stream that the start
-    doesn't name (or that was made anew since) begins where the end says.
+    The result depends on the two offsets only, since Spark calls again after a restart.
+    A stream that isn't in ``start``, or was recreated, begins at its origin in ``end``.
     """
     return {
         arn: _between(_firsts(start, arn, stream.created_at, stream.origin), stream)
@@ -85,7 +85,7 @@ def _between(
 
 
 def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
-    """Tell whether there may be a record after one place up to another."""
+    """Tell whether there may be a record after one position up to another."""
     if isinstance(first, End) or isinstance(last, Start):
         return False
     if isinstance(first, After) and isinstance(last, After):
@@ -99,15 +99,15 @@ def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
 
 
 TASK_BYTES = 4_000_000
-"""A task costs about as much as reading so much: less isn't worth another one."""
+"""A task costs about as much as reading so many bytes."""
 SLOTS_PER_TASK = 64
 BATCH = "batch"
 
 
 def pack(ranges: Sequence[ShardRange], most: int) -> list[tuple[ShardRange, ...]]:
-    """Return the ranges of each task, in order, no more tasks than asked for.
+    """Return the ranges of each task, in order, for ``most`` tasks at most.
 
-    The library's assignor gives away slots: a range has as many as it holds bytes.
+    The assignor distributes slots; a range has slots in proportion to its bytes.
     """
     if not ranges:
         return []
@@ -117,7 +117,7 @@ def pack(ranges: Sequence[ShardRange], most: int) -> list[tuple[ShardRange, ...]
     ends = list(accumulate(1 + item.estimated_bytes // unit for item in ranges))
     members = [Member(f"{i:06}", 1, frozenset([BATCH])) for i in range(count)]
     plan = assign_range(members, {BATCH: range(ends[-1])})
-    # Range i's slots are those from ends[i-1] up to ends[i]; its middle one decides.
+    # Range i has the slots from ends[i-1] up to ends[i]. The middle one decides.
     firsts = sorted(part.first for parts in plan.values() for part in parts)
     tasks: list[list[ShardRange]] = [[] for _ in firsts]
     for item, begin, end in zip(ranges, [0, *ends], ends, strict=False):

@@ -1,4 +1,4 @@
-"""Where a shard's tip is that isn't in sight: found by time."""
+"""Search for a shard's tip by time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
 RESOLUTION_SECONDS = 0.002
 MAX_LOOKS = 40
 WALK_RECORDS, WALK_PAGES = 10_000, 5
-"""A piece of a backlog that time can't divide is walked through, so many pages at once:
-servers without limits take many records in one moment."""
+"""Limits of reading ahead where a bisection by time fails: servers without limits
+accept many records in one moment."""
 BURST_PER_SECOND = 4_000.0
 SLACK_SECONDS = 2.0
-"""Clocks may differ so much."""
+"""The maximum difference of clocks."""
 
 
 class TipBounds(NamedTuple):
-    """What is known of a tip, and how much is looked at in one call."""
+    """Known bounds of a tip, and the size of a probe."""
 
     now: float
     sample: int
     ahead: int
-    """How many records may be read ahead, in case the tip is that near."""
+    """The number of records to read ahead, in case the tip is near."""
     known_quiet: bool = False
-    """Whether nothing has arrived since ``now``: it needn't be asked."""
+    """True if it is known that nothing has arrived since ``now``."""
 
 
 class TipResult(NamedTuple):
-    """The furthest record that was found."""
+    """The last record that the search found."""
 
     last: ProbedRecord
     at_tip: bool = False
@@ -38,7 +38,7 @@ class TipResult(NamedTuple):
 
 
 async def find_tip(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
-    """Go on from a look that ended short of the tip, to about the tip."""
+    """Continue from a probe that ended before the tip, to about the tip."""
     look = await probe.further(look, bound.ahead)
     if look.at_tip:
         return remember_tip(probe, look)
@@ -57,10 +57,10 @@ async def find_tip(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> Ti
 
 
 async def _bisect(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
-    """Find the tip between the last known record and a time that has nothing after it.
+    """Find the tip between the last known record and a time without later records.
 
-    The first search of a quiet shard ends as soon as waiting would begin; the next
-    one goes on where it ended, to the tip: an old tip takes two batches at most.
+    The first search of a quiet shard stops when it would have to wait. The next search
+    continues to the tip: an old tip takes two batches at most.
     """
     high, resumed = bound.now, False
     best = look
@@ -94,7 +94,7 @@ async def _bisect(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> Tip
 
 
 async def _walk(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipResult:
-    """Read ahead: time doesn't divide what is left, or there was no time for it."""
+    """Read ahead, if a bisection fails or would have to wait."""
     look = await probe.further(look, bound.ahead)
     for _ in range(WALK_PAGES):
         if look.at_tip or look.iterator is None or not _is_burst(look):
@@ -105,7 +105,7 @@ async def _walk(probe: ShardProbe, look: ProbeResult, bound: TipBounds) -> TipRe
 
 
 def remember_tip(probe: ShardProbe, look: ProbeResult) -> TipResult:
-    """Return the last record of a look, and remember what continues after it."""
+    """Return the last record of a probe, and store the iterator after it."""
     last = look.records[-1]
     if look.iterator is not None:
         probe.keep_after(last, look)
@@ -117,7 +117,7 @@ def _is_newer(there: ProbeResult, than: ProbeResult) -> bool:
 
 
 def _is_burst(look: ProbeResult) -> bool:
-    """Tell whether records came faster than AWS takes them."""
+    """Tell whether records arrived faster than AWS allows."""
     first, last = look.records[0], look.records[-1]
     span = last.arrived_at - first.arrived_at
     return len(look.records) > 1 and span * BURST_PER_SECOND < len(look.records)

@@ -1,4 +1,4 @@
-"""How much may wait between fetching and Spark."""
+"""Memory of a reading task: its byte budget, and freed pages of the C library."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
 WAITING_BYTES_PER_SHARD = 2_000_000
-"""What AWS gives of a shard in a second."""
+"""The limit of AWS: bytes per second and shard."""
 WAITING_SHARE = 1 / 8
-"""Of the memory that Spark allows a worker; rows take more of it on their way."""
+"""The share of the memory that Spark allows a worker. Decoding needs more of it."""
 
 
 def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:
-    """Return how much may wait in a task that reads so many shards.
+    """Return the byte budget of a task that reads so many shards.
 
-    ``memory_bytes`` is what the worker's process may use, None if it is not limited.
+    ``memory_bytes`` is the memory limit of the process, or None.
     """
     most = MAX_WAITING_BYTES
     if memory_bytes is not None:
@@ -29,8 +29,10 @@ def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:
 
 
 class ByteBudget:
-    """So many bytes, given in the order of asking. A request larger than all waits
-    until it is alone."""
+    """A budget of bytes, granted in the order of requests.
+
+    A request that exceeds the whole budget waits until nothing else is reserved.
+    """
 
     def __init__(self, size: int, future: Callable[[], asyncio.Future[None]]) -> None:
         self._size, self._used = size, 0
@@ -39,11 +41,11 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """Bytes that are taken."""
+        """Bytes that are reserved."""
         return self._used
 
     async def reserve(self, size: int) -> None:
-        """Wait until so many bytes are free, and take them."""
+        """Reserve bytes, as soon as they are free."""
         if not self._asking and self._fits(size):
             self._used += size
             return
@@ -60,7 +62,7 @@ class ByteBudget:
             raise
 
     def release(self, size: int) -> None:
-        """Give bytes back; a negative size takes more than was reserved."""
+        """Return bytes to the budget. A negative size takes more than was reserved."""
         self._used -= size
         while self._asking and self._fits(self._asking[0][0]):
             size, granted = self._asking.popleft()
@@ -77,7 +79,11 @@ LARGE_BYTES = 16 * 1024 * 1024
 
 
 def retain_freed_memory() -> None:
-    """Let a C library that is glibc keep freed memory; others do as they like."""
+    """Make glibc retain freed memory. Do nothing with other C libraries.
+
+    A page takes some buffers of megabytes. If glibc returns them to the kernel, each
+    costs a page fault per 4 KB: half the CPU time of reading records of 1 KB.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Fetches one range of a shard: exactly it, at Kinesis's pace, through its faults."""
+"""Fetches exactly one range of a shard, within Kinesis's limits, with retries."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kinesumer.spark")
 
 CAUGHT_UP_SECONDS = 0.25
-"""Between reads at the shard's tip, where what is left of a range is about to come."""
+"""The period of reads at the shard's tip, where the rest of a range is to appear."""
 GIVE_UP_SECONDS = 600.0
-"""Without any answer for so long, the task fails."""
+"""The task fails if Kinesis doesn't answer for this long."""
 CAUGHT_UP_READS = 4
-"""So many empty pages at the shard's tip mean that nothing will come any more."""
+"""After so many empty pages at the shard's tip, no more records are expected."""
 CLOCK_ERROR_SECONDS = 3600.0
-"""How wrong an executor's clock may be."""
+"""The maximum error of an executor's clock."""
 FIRST_LIMIT, MAX_RECORDS = 2_000, 10_000
 
 
 class ReadContext:
-    """What fetching needs besides its range."""
+    """Options, clock and caches that all ranges of a task share."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class ReadContext:
         self.iterators, self.paces = iterators, paces
         self.options, self.columns = options, columns
         self.paused_seconds = 0.0
-        """Seconds in which Spark took nothing, so that nothing could be fetched."""
+        """Seconds in which Spark blocked the loop, so that nothing could be fetched."""
 
     def running(self) -> float:
-        """Return the time on a clock that stands still while nothing can be fetched."""
+        """Return the time on a clock that stops while Spark blocks the loop."""
         return self.clock.now() - self.paused_seconds
 
 
 class RangeFetcher:
-    """One range's fetching."""
+    """Fetches one range, page by page."""
 
     def __init__(
         self,
@@ -95,23 +95,23 @@ class RangeFetcher:
         self._next_at = self._pace.starts_at(world.clock.now())
         self._answered = world.running()
         self._whole = False
-        """Whether nothing between the beginning and the first record can be missing."""
+        """True if it is known that no record at the beginning is missing."""
         self.page_bytes = given.estimated_bytes
-        """What the next page may take while it is decoded."""
+        """Estimated bytes of the next page while it is decoded."""
 
     @property
     def over(self) -> bool:
-        """Whether the range has been read."""
+        """True when the range has been read."""
         return self._over
 
     async def wait(self) -> None:
-        """Wait until Kinesis may be asked again."""
+        """Wait until the next read is due."""
         delay = self._next_at - self._context.clock.now()
         if delay > 0:
             await asyncio.sleep(delay)
 
     async def turn(self) -> pa.RecordBatch | None:
-        """Ask Kinesis once; return the range's next rows if there are any."""
+        """Read one page; return the range's next rows, or None."""
         clock = self._context.clock
         started = clock.now()
         try:
@@ -145,7 +145,7 @@ class RangeFetcher:
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:
-        """Return an iterator where reading goes on."""
+        """Return an iterator at the current position."""
         await self._check_trimmed(source)
         try:
             return await source.get_iterator(self._key.shard_id, self._cut.after)
@@ -154,10 +154,10 @@ class RangeFetcher:
         return await source.get_iterator(self._key.shard_id, self._cut.after)
 
     async def _check_trimmed(self, source: StreamSource) -> None:
-        """Find out if retention has passed the beginning of an old range.
+        """Report data loss if retention has passed the beginning of an old range.
 
-        Kinesis doesn't tell: it goes on with the first record that it still has. A
-        range that begins at a record needs no proof: that record comes, or it is lost.
+        Kinesis raises no error then: it continues with the oldest record that it has. A
+        range that begins at a record needs no check: that record arrives, or is lost.
         """
         first = self._range.first
         seen = seen_at(first)
@@ -232,7 +232,7 @@ class RangeFetcher:
         return rows.batch(self._key, columns, taken)
 
     def _period(self, page: Page, payload: int) -> float:
-        """Return how long Kinesis is left alone after a page, from its asking on."""
+        """Return the seconds from the start of one read to the next."""
         options = self._context.options
         period = options.min_fetch_period
         if not page.millis_behind:
@@ -240,7 +240,7 @@ class RangeFetcher:
         return max(period, payload / (options.max_fetch_rate * 1e6))
 
     def _check_end(self, page: Page, rows: Rows) -> None:
-        """Find out if the range is over, and whether all of it came."""
+        """End the range if this page was the last; report missing records."""
         cut = self._cut
         if cut.reached:
             self._over = True
@@ -261,7 +261,7 @@ class RangeFetcher:
                 self._report_loss("the shard holds nothing more")
 
     def _keep(self, page: Page, rows: Rows) -> None:
-        """Let the next batch go on with the iterator if it continues this range."""
+        """Cache the iterator if it continues exactly after this range."""
         last, now = self._cut.last, self._context.clock.now()
         if (
             page.next_iterator is not None
@@ -273,7 +273,7 @@ class RangeFetcher:
             self._context.iterators.keep(self._key, last, page.next_iterator, now)
 
     def _backoff(self, error: SourceUnavailableError) -> float:
-        """Return when to try again. Raises the error if it has lasted for too long."""
+        """Return the time of the next try. Raise the error if it lasts too long."""
         world = self._context
         now = world.clock.now()
         if world.running() - self._answered > GIVE_UP_SECONDS:

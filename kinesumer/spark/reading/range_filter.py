@@ -1,4 +1,4 @@
-"""Exactly the records of one range: which of each page lie within it."""
+"""Selects exactly the records of one range from a shard's pages."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 class RangeFilter:
-    """Takes the pages of a shard one after the other and knows where it is."""
+    """Tracks the position in a range while the shard's pages arrive in order."""
 
     def __init__(self, given: ShardRange) -> None:
         first, last = given.first, given.last
         if isinstance(first, End):
             raise ValueError(f"{given.shard_id}: nothing comes after the shard's end")
         self.after: Position | Start
-        """Where reading goes on: nothing up to here is taken again."""
+        """The current position: everything up to it has been processed."""
         self.after = _beginning(first)
         self.last = last.position if isinstance(last, After) else None
-        """The last position to take; None: all up to the shard's end."""
+        """The last position of the range; None: the shard's end."""
         self.reached = self.last is not None and _is_at_least(self.after, self.last)
-        """Whether the last position has been taken."""
+        """True after the record at the last position has been selected."""
         self.passed = False
-        """Whether a record after the last position came, but not that one itself."""
+        """True if a later record arrived without the record at the last position."""
         self.is_first_missing = False
-        """Whether the record that the range begins with did not come."""
+        """True if the record that the range begins with is missing."""
         self._first = first.sequence_number if isinstance(first, At) else None
         self._begun = False
 
     def take(self, rows: Rows) -> Slice:
-        """Return what belongs to the range of the shard's next records."""
+        """Return the part of the shard's next records that belongs to the range."""
         first, stop = 0 if self._begun else self._skip(rows), len(rows)
         if first == stop:
             return Slice(0, 0)
@@ -59,7 +59,7 @@ class RangeFilter:
         return Slice(first, stop, before, _if_part(last))
 
     def _skip(self, rows: Rows) -> int:
-        """Return the first record that comes after the beginning."""
+        """Return the index of the first record of the range."""
         after = self.after
         if isinstance(after, Position):
             find = bisect_right if after.sub_sequence_number is None else bisect_left

@@ -1,4 +1,4 @@
-"""Reads a task's ranges on an executor, as Arrow batches."""
+"""Reads the ranges of a task on an executor, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ UNKNOWN_PAGE_BYTES = 4_000_000
 SMALL_PAGE_BYTES = 64_000
 MIN_ROWS = 1_000
 BATCH_BYTES = 4_000_000
-"""Fewer rows than that make a batch if they take so many bytes."""
+"""Rows of so many bytes make a batch even if there are fewer than MIN_ROWS."""
 
 
 def read(
     task: Task, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of exactly a task's ranges; of each shard in its order.
+    """Return the rows of exactly a task's ranges, for each shard in order.
 
-    Raises ConfigurationError if the schema asks for what isn't there, and, while
-    iterating, DataLossError if not all of a range can be read.
+    Raises ConfigurationError for an unknown column, and DataLossError during iteration
+    if a range can't be read completely.
     """
     worker = _worker(os.getpid())
     world = ReadContext(
@@ -62,7 +62,7 @@ def read(
 
 
 class Worker:
-    """What a process keeps from one task to the next."""
+    """State that a process retains from one task to the next."""
 
     def __init__(self) -> None:
         retain_freed_memory()
@@ -73,12 +73,12 @@ class Worker:
 
 @cache
 def _worker(_process: int) -> Worker:
-    """Return this process's. Spark forks its workers: each has its own."""
+    """Return the worker state of this process. Spark forks its workers."""
     return Worker()
 
 
 class TaskReader:
-    """One task's reading: shards are fetched concurrently, Spark takes batches."""
+    """Fetches the shards of a task concurrently, and yields batches to Spark."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class TaskReader:
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
     def batches(self) -> Generator[pa.RecordBatch]:
-        """Yield batches until the ranges are over. Fetching stops when it is closed."""
+        """Yield batches until all ranges are read. Closing it stops fetching."""
         fetching = self._loop.create_task(self._fetch_all())
         try:
             waiting: list[pa.RecordBatch] = []
             while (batch := self._next()) is not None:
                 waiting.append(batch)
-                # What Spark has is no longer ours: a reader may need all the room.
+                # Spark owns the batch now: a fetch may need the whole budget.
                 self._room.release(batch.nbytes)
                 if _is_enough(waiting):
                     yield from self._timed(cut(joined(waiting)))
@@ -114,7 +114,7 @@ class TaskReader:
         return self._loop.run_until_complete(self._queue.get())
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hand over batches, and note how long nothing can be fetched meanwhile."""
+        """Yield batches, and add up the time in which Spark blocks all fetches."""
         clock = self._context.clock
         for batch in batches:
             began = clock.now()
@@ -129,7 +129,7 @@ class TaskReader:
             self._loop.run_until_complete(asyncio.wait([fetching]))
 
     async def _fetch_all(self) -> None:
-        # Learn of connections that were closed since the last task.
+        # Let the loop notice connections that were closed since the last task.
         await asyncio.sleep(0)
         try:
             async with asyncio.TaskGroup() as group:
@@ -162,7 +162,7 @@ class TaskReader:
 
 
 def _max_waiting_bytes(task: Task) -> int:
-    """Return what may wait in this process, which Spark may have limited."""
+    """Return the byte budget of this process, whose memory Spark may limit."""
     try:
         import resource
     except ImportError:  # Windows

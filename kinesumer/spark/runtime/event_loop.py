@@ -1,4 +1,4 @@
-"""One event loop on a thread of its own, for code that Spark calls synchronously."""
+"""An event loop on its own thread, for code that Spark calls synchronously."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class EventLoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine there and return what it returns or raises."""
+        """Run a coroutine on the loop; return its result or raise its exception."""
         return self.submit(work).result()
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function there and return what it returns or raises."""
+        """Call a function on the loop; return its result or raise its exception."""
 
         async def work() -> T:
             return function(*arguments)
@@ -43,14 +43,14 @@ class EventLoopThread:
         return self.run(work())
 
     def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
-        """Start a coroutine there."""
+        """Start a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
 
 def event_loop_thread() -> EventLoopThread:
-    """Return this process's loop, started when first asked for.
+    """Return the loop of this process. The first call starts it.
 
-    Spark forks its workers: a thread isn't there after a fork, so each process has one.
+    Spark forks its workers, and threads don't survive a fork: each process has its own.
     """
     return _event_loop_thread(os.getpid())
 
@@ -64,7 +64,7 @@ PARALLEL = 256
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do something with all items, many at once. The first error ends it."""
+    """Await ``work`` for all items, up to PARALLEL at once. Stop at the first error."""
     waiting = list(items)
     queue = iter(waiting)
 
@@ -81,14 +81,14 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
 
 
 MAX_OUTAGE_SECONDS = 120.0
-"""How long Kinesis may go without an answer before the query fails."""
+"""The query fails if Kinesis doesn't answer for this long."""
 
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Return what a call returns, trying again for a bounded time."""
+    """Return the result of a call, with retries for MAX_OUTAGE_SECONDS."""
     deadline = clock.now() + MAX_OUTAGE_SECONDS
     wait = FIRST_WAIT
     while True:

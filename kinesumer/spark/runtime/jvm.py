@@ -1,4 +1,7 @@
-"""Which PySpark works: 4.2 brought what a source needs to know of a batch."""
+"""The versions of PySpark and Java, and SIGTERM in Spark's Python processes.
+
+PySpark 4.2 is the first that passes a batch's start and limit to a source.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ NEXT_MAJOR = (5, 0)
 
 
 def require_pyspark() -> None:
-    """Raise ImportError unless a PySpark is installed that works."""
+    """Raise ImportError unless a supported PySpark is installed."""
     try:
         from pyspark import __version__ as version
     except ModuleNotFoundError as error:
@@ -54,14 +57,14 @@ _RUNNING = (
     "SPARK_REMOTE",  # Spark Connect
     "DATABRICKS_RUNTIME_VERSION",
 )
-"""Beginnings of variables that tell that a JVM runs already, here or elsewhere."""
+"""Prefixes of variables that are set if a JVM is running already."""
 
 
 def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let PySpark find a Java, and use this interpreter for its workers.
+    """Set the environment so that PySpark finds Java and uses this interpreter.
 
-    Warns if there is no Java; raises ImportError if PySpark is missing or too old.
-    Does nothing where Spark is running already.
+    Warn if no Java is found. Raise ImportError if PySpark is missing or too old. Do
+    nothing if Spark is running already.
     """
     if any(name.startswith(_RUNNING) for name in environment):
         return
@@ -100,7 +103,7 @@ def _is_new_enough(java: Path) -> bool:
 
 
 def _version(java: Path) -> int | None:
-    """Return a Java's feature release. A file beside it says so at no cost."""
+    """Return a Java's feature release, if possible without starting it."""
     try:
         text = (java.resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -128,9 +131,9 @@ EXIT_CODE = 128 + signal.SIGTERM
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM unwind the main thread: Spark's worker then calls ``stop()``.
+    """Make SIGTERM raise SystemExit in the main thread, so that Spark calls ``stop()``.
 
-    Spark sends it when a query ends, sometimes twice; the second one is ignored.
+    Spark sends SIGTERM when a query ends, sometimes twice. The second one is ignored.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _unwind)

@@ -1,4 +1,4 @@
-"""How fast a process may read a shard, kept from one batch to the next."""
+"""Iterators and read rates of shards, retained from one batch to the next."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 MAX_CACHED_SHARDS = 10_000
 MIN_READS_PER_SECOND = 0.6
-"""A batch needs several reads of a shard: at a lower rate its records come too late."""
+"""A batch needs several reads of a shard. A lower rate would delay it too much."""
 
 
 class ShardPace:
-    """One shard's pace: other apps and queries may read the shard, too."""
+    """The read rate of a shard that other apps and queries may read, too."""
 
     __slots__ = ("_next_at", "_refusals", "share")
 
@@ -27,11 +27,11 @@ class ShardPace:
         self._refusals = 0
 
     def starts_at(self, now: float) -> float:
-        """Return when a batch may begin to read the shard."""
+        """Return the earliest time of a batch's first read."""
         return now if self.share.whole else max(now, self._next_at)
 
     def after_page(self, started: float, period: float, payload_bytes: int) -> float:
-        """Return when to read again after a page; ``period`` is the least wait."""
+        """Return the next read's time after a page; ``period`` is the minimum wait."""
         self._refusals = 0
         wait = period
         if not self.share.whole:
@@ -43,7 +43,7 @@ class ShardPace:
         return self._next_at
 
     def after_throttle(self, now: float, period: float, jitter: float) -> float:
-        """Return when to try again after a read that Kinesis refused as too fast."""
+        """Return the time of the next try after a throttled read."""
         self._refusals += 1
         if self._refusals == 1:
             self.share.cut(now, 1 / period if period else self.share.rate)
@@ -52,14 +52,14 @@ class ShardPace:
 
 
 class PaceCache:
-    """The paces of all shards; those read longest ago are forgotten first."""
+    """Read rates of all shards. The least recently used is dropped first."""
 
     def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
         self._kept: OrderedDict[ShardKey, ShardPace] = OrderedDict()
         self._max_shards = max_shards
 
     def of(self, shard: ShardKey) -> ShardPace:
-        """Return the pace of a shard."""
+        """Return a shard's read rate."""
         pace = self._kept.setdefault(shard, ShardPace())
         self._kept.move_to_end(shard)
         if len(self._kept) > self._max_shards:
@@ -69,20 +69,20 @@ class PaceCache:
 
 MAX_CACHED_SHARDS = 10_000
 FRESH_SECONDS = 270.0
-"""Kinesis forgets an iterator after five minutes."""
+"""An iterator expires after five minutes."""
 
 
 class CachedIterator(NamedTuple):
-    """The iterator just after a place, and when Kinesis gave it."""
+    """An iterator after a position, and the time at which Kinesis returned it."""
 
     iterator: str
     since: float
 
 
 class IteratorCache:
-    """Saves the next batch a call per shard; the oldest are forgotten first.
+    """Iterators that save the next batch a call per shard. The oldest is dropped first.
 
-    An iterator is given once: if a task fails over it, the next try asks for a new one.
+    Each iterator is returned once: if a task fails with it, its retry gets another.
     """
 
     def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
@@ -92,14 +92,14 @@ class IteratorCache:
         self._max_shards = max_shards
 
     def keep(self, shard: ShardKey, after: Position, iterator: str, now: float) -> None:
-        """Keep the iterator that continues after a position."""
+        """Store the iterator after a position."""
         self._kept[shard, after] = CachedIterator(iterator, now)
         self._kept.move_to_end((shard, after))
         if len(self._kept) > self._max_shards:
             self._kept.popitem(last=False)
 
     def take(self, shard: ShardKey, after: Position, now: float) -> str | None:
-        """Return the iterator after a position, if a fresh one is kept."""
+        """Remove and return the iterator after a position, unless it has expired."""
         kept = self._kept.pop((shard, after), None)
         if kept is None or now - kept.since > FRESH_SECONDS:
             return None

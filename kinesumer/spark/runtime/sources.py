@@ -1,4 +1,4 @@
-"""The streams that tasks and drivers read, opened once in each process."""
+"""Sources of streams, opened once per process and event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sources:
             },
         )
         self.record_bytes: dict[Stream, tuple[float, int]] = {}
-        """When each stream that is written to was described, and what it allows."""
+        """By stream: the time of the last description, and the maximum record size."""
         self._sources: dict[Stream, KinesisSource] = {}
         self._lock = asyncio.Lock()
 
@@ -42,7 +42,7 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, Connection], Sources] = {}
 
 
 def sources(connection: Connection) -> Sources:
-    """Return the running loop's sources for a connection: workers outlive batches."""
+    """Return the running loop's sources for a connection. They outlive a batch."""
     key = (asyncio.get_running_loop(), connection)
     if key not in _shared:
         _shared[key] = Sources(connection)
@@ -50,7 +50,7 @@ def sources(connection: Connection) -> Sources:
 
 
 async def close_sources() -> None:
-    """Close all of the running loop's sources; those asked for later are new."""
+    """Close all sources of the running loop. Later calls open new ones."""
     loop = asyncio.get_running_loop()
     for key in [key for key in _shared if key[0] is loop]:
         await _shared.pop(key).clients.__aexit__(None, None, None)

@@ -1,4 +1,4 @@
-"""Rows of a query as records to be put, and rows that Kinesis can't take."""
+"""Rows of a query as records to put, and files of rows that Kinesis can't take."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SINK_COLUMNS = {
     "partition_key": (StringType,),
     "explicit_hash_key": (StringType,),
 }
-"""The columns that a sink puts, and their types. The last one may be missing."""
+"""The columns of a sink with their types. The last one is optional."""
 
 
 class RejectedRow(NamedTuple):
-    """A row that Kinesis can't take, and why."""
+    """A row that Kinesis can't take, with the reason."""
 
     reason: str
     partition_key: str | None
@@ -40,7 +40,7 @@ class RejectedRow(NamedTuple):
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuse a query whose columns aren't those of a sink. Raises ConfigurationError.
+    """Raise ConfigurationError unless a query has the columns of a sink.
 
     The source's other columns are ignored: one stream is copied into another as it is.
     """
@@ -69,9 +69,9 @@ def check_columns(schema: StructType) -> None:
 def read_rows(
     batch: pa.RecordBatch, record_bytes: int
 ) -> Iterator[Entry | RejectedRow]:
-    """Yield each row as a record, or why it can't be one.
+    """Yield each row as a record, or with the reason why Kinesis can't take it.
 
-    ``record_bytes`` is the most that the stream allows for data and partition key.
+    ``record_bytes`` is the stream's maximum for data and partition key.
     """
     import pyarrow as pa
 
@@ -106,10 +106,10 @@ class RejectedRowError(FatalError):
 
 
 class DeadLetters:
-    """One task attempt's file, made when there is a first row for it.
+    """The dead-letter file of a task attempt, created with its first row.
 
-    Each line is a JSON object: reason, partition_key, explicit_hash_key, and data in
-    base64. Without a path the first such row fails the task.
+    Each line is a JSON object with reason, partition_key, explicit_hash_key, and data
+    in base64. Without a path, the first such row fails the task.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -131,7 +131,7 @@ class DeadLetters:
             self._file.close()
 
     def add(self, row: RejectedRow) -> None:
-        """Keep a row. Raises RefusedRowError if there is nowhere to keep it."""
+        """Write a row. Raise RejectedRowError without a path."""
         if self._path is None:
             raise RejectedRowError(
                 f"the row with partition key {row.partition_key!r} can't be put: "

@@ -1,7 +1,7 @@
-"""The sink: rows are put into one stream, at least once.
+"""The sink: puts rows into one stream, at least once.
 
-A task that fails, or that Spark runs twice, puts its rows again: consumers have to
-tolerate repeated records. A record that was refused is tried again until it is taken.
+A task that fails, or that Spark runs twice, puts its rows again: consumers must
+tolerate repeated records. A refused record is retried until Kinesis accepts it.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kinesumer")
 
 ROWS_AT_ONCE = 2_000
-"""Rows handed to the loop together."""
+"""The number of rows that are passed to the loop at once."""
 DESCRIBED_SECONDS = 60.0
-"""AWS allows 20 descriptions a second: a worker asks for one a minute."""
+"""AWS allows 20 descriptions a second. A worker takes one a minute."""
 CLOCK = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(WriterCommitMessage):
-    """What one task has put."""
+    """The result of one task."""
 
     counts: PutCounts
     dead_letters: int = 0
@@ -73,11 +73,11 @@ class BatchWriter(DataSourceArrowWriter):
         return write(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was put."""
+        """Log the records that were put."""
         LOGGER.info("%s: put %s", self._options.stream.name, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was put although the query failed."""
+        """Log the records that were put although the query failed."""
         LOGGER.error(
             "%s: the query failed; tasks that had finished put %s, which stays",
             self._options.stream.name,
@@ -97,12 +97,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what was put."""
+        """Log the records that were put."""
         name = self._options.stream.name
         LOGGER.info("%s: batch %d: put %s", name, batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what was put and will be put again."""
+        """Log the records that were put, and will be put again."""
         LOGGER.error(
             "%s: batch %d failed; tasks that had finished put %s, which will be put "
             "again",
@@ -113,14 +113,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def check(options: WriteOptions, schema: StructType) -> None:
-    """Refuse what can't work before anything is put. Raises ConfigurationError."""
+    """Raise ConfigurationError for columns or options that can't work."""
     check_columns(schema)
     if options.dead_letter_path is not None:
         open_directory(options.dead_letter_path)
 
 
 def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
-    """Say in a line what the tasks have put."""
+    """Return one line about the records of all tasks."""
     written = [message for message in messages if isinstance(message, WriteResult)]
 
     def total(name: str) -> int:
@@ -139,7 +139,7 @@ def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
 
 
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResult:
-    """Put a task's rows; return when Kinesis has taken all of them."""
+    """Put a task's rows; return when Kinesis has accepted all of them."""
     loop = event_loop_thread()
     task = loop.run(_open(options))
     try:
@@ -174,13 +174,13 @@ class _Task:
     aggregator: Aggregator | None
 
     def units(self, entries: Iterator[Entry]) -> Iterator[PendingRecord]:
-        """Return rows as what is put: themselves, or aggregates."""
+        """Return records to put: one for each row, or aggregates."""
         if self.aggregator is not None:
             return self.aggregator.pack(entries)
         return (PendingRecord(e, e.size, order_key=e.partition_key) for e in entries)
 
     def rest(self) -> Iterator[PendingRecord]:
-        """Return what is left when there are no more rows."""
+        """Return the last, incomplete aggregates."""
         return iter(()) if self.aggregator is None else self.aggregator.flush()
 
 
@@ -201,7 +201,7 @@ async def _open(options: WriteOptions) -> _Task:
 
 
 async def _record_bytes(shared: Sources, stream: Stream) -> int:
-    """Return the most that the stream allows a record, as of a minute ago at most."""
+    """Return the maximum size of a record. It is read again after a minute."""
     at, found = shared.record_bytes.get(stream, (0.0, 0))
     if not found or CLOCK.now() - at >= DESCRIBED_SECONDS:
         source = await shared.open(stream)

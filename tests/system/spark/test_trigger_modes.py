@@ -178,7 +178,7 @@ def test_a_stream_made_anew_fails_the_query_unless_loss_is_allowed(
     spark_aws.create_stream("anew", shards=2)
     data = put(spark_aws, "anew", 10, 20)
     query = now.start()
-    with pytest.raises(Exception, match=r"DataLossError.*made anew.*failOnDataLoss"):
+    with pytest.raises(Exception, match=r"DataLossError.*recreated.*failOnDataLoss"):
         query.awaitTermination(60)
     allowed = writer(spark, "anew", sink, tmp_path, failOnDataLoss="false")
     query = allowed.trigger(availableNow=True).start()

@@ -137,7 +137,7 @@ async def test_a_stream_made_anew_is_an_error_or_read_from_its_beginning(
     world.kinesis.create_stream("orders", 2)
     rows = world.put(10)
     query.restart()
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="recreated"):
         await query.trigger()
     allowed = world.query(starting=Start.LATEST, fail_on_data_loss=False)
     allowed.ends, allowed.batches = query.ends, query.batches

@@ -241,7 +241,7 @@ async def test_an_end_that_names_nothing_of_the_streams_is_refused(
     for name, created, shard, said in (
         ("oders", 0.0, "shardId-000000000000", "endingPosition names oders"),
         ("orders", 0.0, "shardId-9", "has no shard shardId-9"),
-        ("orders", info.created_at - 1, "shardId-000000000000", "was made anew"),
+        ("orders", info.created_at - 1, "shardId-000000000000", "was recreated"),
     ):
         ending = {name: StreamOffset(created, {shard: end})}
         query = world.query(starting=Start.TRIM_HORIZON, ending=ending)
