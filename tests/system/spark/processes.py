@@ -157,6 +157,8 @@ def spark_environment(aws: Mapping[str, str], directory: Path) -> dict[str, str]
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parents[3]),
         "PYTHONWARNINGS": "ignore",
+        # Tests end before it pays to compile for speed, and run beside each other.
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
