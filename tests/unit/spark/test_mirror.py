@@ -317,7 +317,7 @@ async def test_a_stop_without_a_store_takes_seconds_and_says_so(
     await query.stop()
     assert world.clock.now() - before <= 6.1
     assert "can't store all last positions" in caplog.text
-    assert "it is free when the lease is over" in caplog.text
+    assert "it becomes free when the lease expires" in caplog.text
     await query.stop()
 
 
