@@ -1,9 +1,8 @@
-"""Members × shards -> ranges.
+"""Assigns hash-key ranges to members.
 
-All streams that the same members ask for are laid end to end (by ARN, each in hash-key
-order) as one row of *slots*, a slot being a shard's starting hash key. Where members
-ask for different streams there are several such rows, and how many slots of which row
-a member gets is balanced over all of them.
+All streams that the same members request form one row of *slots*, ordered by ARN and
+hash key. A slot is a shard's starting hash key. If members request different streams,
+there are several rows, and the members' slots are balanced over all rows together.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ if TYPE_CHECKING:
     Plan = dict[str, Range]
 
 FREE = -1
-"""Stands for a member's place where a slot has no owner."""
+"""The owner of a slot without an owner."""
 
 
 class Member(NamedTuple):
-    """A client as the assignors see it."""
+    """A client as the assignors need it."""
 
     client_id: str
     weight: int
     streams: frozenset[str]
-    """The ARNs of the streams that it asks for."""
+    """The ARNs of the streams that it requests."""
     label: str = ""
-    """Its zone or cluster: members of one label get their fair share together."""
+    """Its zone or cluster: the members of a label get their fair share together."""
 
 
 def assign_range(
     members: Sequence[Member], shards: Mapping[str, Sequence[int]]
 ) -> Plan:
-    """Give every member a contiguous part of each row, in order of the members.
+    """Assign each member a contiguous part of each row, in order of the members.
 
     ``members`` are sorted by client id. ``shards`` holds each stream's open shards as
-    ascending starting hash keys; a stream without any is given away whole. A stream
-    that nobody asks for is left out. Where all ask for the same streams, sizes differ
-    by at most one at equal weights; without labels the cuts are those of Kinesumer for
-    Go, with labels each label's sum is less than one off the share of its members.
+    ascending starting hash keys; a stream without shards is one slot. Streams that no
+    member requests are left out. If all members request the same streams and have equal
+    weights, sizes differ by at most one. Without labels the cuts are those of Kinesumer
+    for Go. With labels each label's total is less than one slot off its fair share.
     """
     rows = _rows(members, shards)
     pools, claims = [row.pool for row in rows], _weights_of(members)
@@ -66,11 +65,12 @@ def assign_sticky(
     shards: Mapping[str, Sequence[int]],
     previous: Mapping[str, Range],
 ) -> Plan:
-    """Leave every shard where it is, but for orphans and what is above a fair share.
+    """Move only shards without an owner and those above a member's fair share.
 
-    As ``assign_range``, and ``previous`` holds each client's range. A member's excess
-    comes off the ends of its shortest runs; what is free goes to neighbours first, so
-    that each member keeps few runs. What a label owns above its share is excess, too.
+    The arguments are those of ``assign_range``; ``previous`` holds each client's range.
+    A member's excess comes off the ends of its shortest runs. Free slots go to
+    neighbours first, so that each member has few runs. A label's slots above its share
+    are excess, too.
     """
     rows = _rows(members, shards)
     owners = [_previous_owners(row, members, previous) for row in rows]
@@ -89,16 +89,16 @@ def assign_sticky(
 
 
 class _Row(NamedTuple):
-    """Streams that the same members ask for, laid end to end."""
+    """The streams that the same members request, in one sequence of slots."""
 
     requesters: tuple[int, ...]
-    """Places of members, ascending."""
+    """Indexes of members, ascending."""
     slots: list[tuple[str, int]]
     """(stream ARN, starting hash key), ascending; each stream's first is 0."""
 
     @property
     def pool(self) -> Pool:
-        """The row as far as sizes go."""
+        """The row as ``balance()`` needs it."""
         return Pool(self.requesters, len(self.slots))
 
 
@@ -107,7 +107,7 @@ def _weights_of(members: Sequence[Member]) -> Weights:
 
 
 def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:
-    """Group the streams by who asks for them; fewest requesters first."""
+    """Group the streams by the members that request them, fewest members first."""
     slots: dict[tuple[int, ...], list[tuple[str, int]]] = {}
     for arn in sorted(shards):
         requesters = tuple(
@@ -146,14 +146,14 @@ def _plan(
 def _previous_owners(
     row: _Row, members: Sequence[Member], previous: Mapping[str, Range]
 ) -> list[int]:
-    """Return each slot's owner, or FREE. The first of two that claim a slot has it."""
+    """Return each slot's owner, or FREE; if two members claim a slot, the first."""
     owner = [FREE] * len(row.slots)
     for requester in row.requesters:
         for arn, first, last in previous.get(members[requester].client_id, ()):
             begin = bisect_left(row.slots, (arn, first))
-            for place in range(begin, bisect_right(row.slots, (arn, last))):
-                if owner[place] == FREE:
-                    owner[place] = requester
+            for slot in range(begin, bisect_right(row.slots, (arn, last))):
+                if owner[slot] == FREE:
+                    owner[slot] = requester
     return owner
 
 
@@ -161,19 +161,19 @@ def _previous_owners(
 
 
 def _release_excess(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Free what members own above their counts, off the ends of their shortest runs."""
+    """Free the slots above the members' counts, from the ends of the shortest runs."""
     excess = Counter(filter(FREE.__lt__, owner))
     excess.subtract(counts)
     for begin, end in sorted(_runs(owner), key=lambda run: run[1] - run[0]):
         holder = owner[begin]
-        given = min(excess[holder], end - begin)
-        if given > 0:
-            excess[holder] -= given
-            owner[end - given : end] = [FREE] * given
+        count = min(excess[holder], end - begin)
+        if count > 0:
+            excess[holder] -= count
+            owner[end - count : end] = [FREE] * count
 
 
 def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Give what is free to members below their counts, neighbours first."""
+    """Assign free slots to members below their counts, neighbours first."""
     missing = dict(counts)
     for holder, number in Counter(filter(FREE.__lt__, owner)).items():
         missing[holder] -= number
@@ -192,11 +192,11 @@ def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
 def _give(
     owner: list[int], begin: int, end: int, receiver: int, missing: dict[int, int]
 ) -> int:
-    """Give a member what it misses from a free run's beginning; return how much."""
-    given = min(end - begin, missing[receiver])
-    owner[begin : begin + given] = [receiver] * given
-    missing[receiver] -= given
-    return given
+    """Assign slots from the start of a free run to a member; return how many."""
+    count = min(end - begin, missing[receiver])
+    owner[begin : begin + count] = [receiver] * count
+    missing[receiver] -= count
+    return count
 
 
 def _free_runs(owner: Sequence[int]) -> list[tuple[int, int]]:
@@ -204,6 +204,6 @@ def _free_runs(owner: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _runs(owner: Sequence[int]) -> list[tuple[int, int]]:
-    """Return where each run of one owner begins and ends."""
+    """Return the start and end of each run of slots with one owner."""
     cuts = [i for i in range(1, len(owner)) if owner[i] != owner[i - 1]]
     return list(zip([0, *cuts], [*cuts, len(owner)], strict=True))

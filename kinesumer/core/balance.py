@@ -1,8 +1,8 @@
-"""How many slots for whom: evenly by weight, and with labels evenly by label too.
+"""How many slots each member gets: evenly by weight, and evenly by label as well.
 
-Clusters whose members take turns in the order of ids would else all get what is rounded
-up, or all what is rounded down: of 500 slots one cluster of 100 members has 300 then,
-and the other 200, however often the plan is made anew.
+Rounding must be even across labels. Otherwise, if the members of two clusters alternate
+in the order of ids, all of one cluster may get the share rounded up, and all of the
+other the share rounded down. With 500 slots and 100 members each that is 300 and 200.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Weights(NamedTuple):
-    """What each member, by place, may claim."""
+    """The weight and label of each member, by index."""
 
     weights: Sequence[int]
     labels: Sequence[str]
-    """Members without a label have the empty one in common."""
+    """Members without a label share the label ""."""
 
     def groups(self, requesters: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Return members by label, labels in order."""
+        """Return the members of each label, with labels in order."""
         found: dict[str, list[int]] = {}
         for requester in sorted(requesters, key=lambda m: (self.labels[m], m)):
             found.setdefault(self.labels[requester], []).append(requester)
@@ -32,19 +32,18 @@ class Weights(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Slots that all of some members ask for."""
+    """Slots that the same members request."""
 
     requesters: tuple[int, ...]
-    """Places of members, ascending."""
+    """Indexes of members, ascending."""
     slots: int
 
 
 def shares_of(members: Weights, pool: Pool) -> dict[int, int]:
-    """Return how many slots each requester gets of the only pool there is.
+    """Return how many slots each member gets of a single pool.
 
-    With labels it is cut up in order of the labels, so that what is rounded off sums up
-    to less than one slot in each label. In integers: no other program is followed, and
-    a sum that can be whole is whole.
+    With labels the pool is cut in order of the labels, so that rounding errors sum up
+    to less than one slot per label. This uses integers, so exact shares stay exact.
     """
     groups = members.groups(pool.requesters)
     order = [requester for group in groups.values() for requester in group]
@@ -59,11 +58,11 @@ def shares_of(members: Weights, pool: Pool) -> dict[int, int]:
 
 
 def shares(slots: int, weights: Sequence[int]) -> list[int]:
-    """Return how many slots each of the weights gets, in a row.
+    """Return how many slots each weight gets, in order.
 
-    Where the weights are equal the cuts are Kinesumer's, and it reckons in floating
-    point: ``round(i * (S / N))`` for every i, with halves away from zero. Integers, or
-    Python's ``round``, would cut some fleets elsewhere.
+    With equal weights the cuts are those of Kinesumer for Go, which uses floating
+    point: ``round(i * (S / N))`` for each i, with halves away from zero. Integers or
+    Python's ``round`` would give other cuts for some fleets.
     """
     common = gcd(*weights)
     each = slots / (sum(weights) // common)
@@ -77,7 +76,7 @@ def shares(slots: int, weights: Sequence[int]) -> list[int]:
 
 
 def _round(value: float) -> int:
-    """Round a number that isn't negative, halves up."""
+    """Round a non-negative number, halves up."""
     whole = int(value)
     return whole + (value - whole >= 0.5)
 
@@ -85,11 +84,11 @@ def _round(value: float) -> int:
 def balance(
     members: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
-    """Change what is owned of each pool so that all of it is, as evenly as can be.
+    """Change ``owned`` so that all slots are owned, as evenly as possible.
 
-    In a single pool each label gets its share, rounded down or up, and its members are
-    even. With several the members' sizes come first, and labels decide between what is
-    as even.
+    With a single pool each label gets its share, rounded down or up, and the slots are
+    even within the label. With several pools the members' totals are made even first,
+    and labels decide between equally even results.
     """
     if len(pools) > 1:
         _balance(members.weights, pools, owned)
@@ -113,7 +112,8 @@ def _totals(
 ) -> dict[str, int]:
     """Return how many slots each label gets: its share, rounded down or up.
 
-    Up first for those that own more than the share rounded down: less moves.
+    Labels that own more than the share rounded down are rounded up first, so that
+    fewer slots move.
     """
     weights = {
         label: sum(members.weights[m] for m in group) for label, group in groups.items()
@@ -135,7 +135,7 @@ def _totals(
 
 
 def _shrink(weights: Sequence[int], counts: dict[int, int], total: int) -> None:
-    """Take what is owned above a total from those that have most."""
+    """Remove slots above ``total`` from the members that own the most."""
     for _ in range(sum(counts.values()) - total):
         giver = max(counts, key=lambda m: (2 * counts[m] - 1) / weights[m])
         counts[giver] -= 1
@@ -144,9 +144,9 @@ def _shrink(weights: Sequence[int], counts: dict[int, int], total: int) -> None:
 def _balance(
     weights: Sequence[int], pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
-    """Give away what is free, and move slots as long as that makes members more even.
+    """Assign free slots, then move slots while that makes the members more even.
 
-    Evenly: the sum of (slots² / weight) over the members is the least possible.
+    The result has the smallest possible sum of (slots² / weight) over the members.
     """
     totals = _sizes(weights, owned)
     for pool, counts in zip(pools, owned, strict=True):
@@ -166,13 +166,13 @@ def _balance(
 
 
 _Chain = list[tuple[int, int, int]]
-"""Moves of one slot each: who gives, of which pool, to whom; the next gives in turn."""
+"""Moves of one slot each: (giver, pool index, receiver). Each receiver gives next."""
 
 
 def _pass_on(chain: _Chain, owned: Sequence[dict[int, int]]) -> None:
-    for giver, place, receiver in chain:
-        owned[place][giver] -= 1
-        owned[place][receiver] += 1
+    for giver, pool, receiver in chain:
+        owned[pool][giver] -= 1
+        owned[pool][receiver] += 1
 
 
 def _sizes(weights: Sequence[int], owned: Sequence[Mapping[int, int]]) -> list[int]:
@@ -182,9 +182,9 @@ def _sizes(weights: Sequence[int], owned: Sequence[Mapping[int, int]]) -> list[i
 def _improvement(
     totals: Sequence[int], weights: Sequence[int], owned: Sequence[Mapping[int, int]]
 ) -> _Chain:
-    """Return moves that make the totals more even, or none if nothing does.
+    """Return moves that make the totals more even, or no moves.
 
-    Quotients of integers round monotonously, so what compares as greater is greater.
+    Rounding of quotients is monotonic, so comparing them as floats is safe.
     """
     requesters = {requester for counts in owned for requester in counts}
     worth = {m: (2 * totals[m] - 1) / weights[m] for m in requesters}
@@ -200,23 +200,23 @@ def _improvement(
 
 
 def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]:
-    """Return the shortest chain of moves from one member to each that it can reach."""
+    """Return the shortest chain of moves from a member to each reachable member."""
     chains: dict[int, _Chain] = {giver: []}
     waiting, used = [giver], set[int]()
     for member in waiting:
-        for place, counts in enumerate(owned):
-            if place in used or not counts.get(member):
+        for pool, counts in enumerate(owned):
+            if pool in used or not counts.get(member):
                 continue
-            used.add(place)
+            used.add(pool)
             for receiver in counts:
                 if receiver not in chains:
-                    chains[receiver] = [*chains[member], (member, place, receiver)]
+                    chains[receiver] = [*chains[member], (member, pool, receiver)]
                     waiting.append(receiver)
     return chains
 
 
 def _even_labels(members: Weights, owned: Sequence[dict[int, int]]) -> None:
-    """Pass slots between labels where that leaves the members as even as they are."""
+    """Move slots between labels where the members stay as even as they are."""
     requesters = sorted({requester for counts in owned for requester in counts})
     groups = list(members.groups(requesters).values())
     while len(groups) > 1 and (chain := _label_move(members.weights, groups, owned)):
@@ -228,7 +228,7 @@ def _label_move(
     groups: Sequence[Sequence[int]],
     owned: Sequence[Mapping[int, int]],
 ) -> _Chain:
-    """Return moves that make labels more even and members no less, or none."""
+    """Return moves that make labels more even and members not less even, or none."""
     sizes = _sizes(weights, owned)
     worth, price = dict[int, float](), dict[int, float]()
     for group in groups:
@@ -237,15 +237,15 @@ def _label_move(
         price.update(dict.fromkeys(group, (2 * size + 1) / weight))
     tried = set[tuple[object, ...]]()
     for giver in sorted(worth, key=lambda m: (-worth[m], m)):
-        # Whoever is like it in all this reaches the same members.
-        gives = tuple(place for place, counts in enumerate(owned) if counts.get(giver))
+        # A member with the same values reaches the same members: skip it.
+        gives = tuple(pool for pool, counts in enumerate(owned) if counts.get(giver))
         kind = worth[giver], sizes[giver], weights[giver], gives
         if kind in tried:
             continue
         tried.add(kind)
         chains = _chains(giver, owned)
-        given = (2 * sizes[giver] - 1) / weights[giver]
-        alike = [m for m in chains if (2 * sizes[m] + 1) / weights[m] == given]
+        lost = (2 * sizes[giver] - 1) / weights[giver]
+        alike = [m for m in chains if (2 * sizes[m] + 1) / weights[m] == lost]
         receiver = min(alike, key=lambda m: (price[m], m), default=giver)
         if price[receiver] < worth[giver]:
             return chains[receiver]

@@ -1,4 +1,4 @@
-"""The shard graph: what a listing must look like, which rows it asks for.
+"""The shard graph: which listings are complete, and which rows a listing requires.
 
 A parent that neither the table nor Kinesis knows has expired, and counts as ended.
 """
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
 
 def leaves(shards: Sequence[Shard]) -> list[Shard]:
-    """Return the shards that are no other's parent, by starting hash key."""
+    """Return the shards that aren't a parent of another one, by starting hash key."""
     parents = {parent for shard in shards for parent in shard.parents}
-    found = [shard for shard in shards if shard.shard_id not in parents]
-    return sorted(found, key=lambda shard: shard.first_hash)
+    open_shards = [shard for shard in shards if shard.shard_id not in parents]
+    return sorted(open_shards, key=lambda shard: shard.first_hash)
 
 
 def is_current(shards: Sequence[Shard], rows: Iterable[ShardRow]) -> bool:
-    """Tell whether a listing is complete, and no older than the rows: ids grow."""
+    """Return whether a listing is complete and at least as recent as the rows.
+
+    Shard ids grow, so a recent listing has the newest id.
+    """
     newest = max((row.key.shard_id for row in rows), default="")
     return is_complete(shards) and newest <= max(s.shard_id for s in shards)
 
 
 def is_complete(shards: Sequence[Shard]) -> bool:
-    """Tell whether a listing's leaves tile the whole hash space.
+    """Return whether a listing's leaves cover the whole hash space exactly.
 
-    One that doesn't was cut off or taken in the middle of a reshard: it proves nothing.
+    Any other listing was cut off or made during a reshard, and proves nothing.
     """
     expected = 0
     for leaf in leaves(shards):
@@ -43,17 +46,17 @@ def is_complete(shards: Sequence[Shard]) -> bool:
 
 
 class Origin(NamedTuple):
-    """Where a stream's first rows start from."""
+    """Where a stream's first rows start."""
 
     stream: StreamRow
     before_start: frozenset[str] = frozenset()
-    """Shards that were closed before the start was resolved: nothing in them counts."""
+    """Shards that were closed before the start: they are skipped."""
     positions: Mapping[str, Position] = {}
-    """Checkpoints that Kinesumer for Go left, by shard id."""
+    """Checkpoints of Kinesumer for Go, by shard id."""
 
 
 def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
-    """Return the rows that a stream begins with, from a complete listing."""
+    """Return the first rows of a stream, from a complete listing."""
     ended = {
         shard.shard_id
         for shard in shards
@@ -75,7 +78,7 @@ def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
 
 
 def _first_start(origin: Origin, shard: Shard, known: set[str]) -> Start:
-    """A child of a shard with a checkpoint is read from its beginning."""
+    """Return the start; a child of a shard with a checkpoint is read whole."""
     if set(shard.parents) & known & set(origin.positions):
         return Start.TRIM_HORIZON
     return origin.stream.start
@@ -92,17 +95,17 @@ def _row(arn: str, shard: Shard, start: Start) -> ShardRow:
 
 
 def child_row(arn: str, child: Shard) -> ShardRow:
-    """Return the row of a child: read from its beginning, once its parents ended."""
+    """Return the row of a child, which is read whole once its parents have ended."""
     return _row(arn, child, Start.TRIM_HORIZON)
 
 
 def as_shard(child: ChildShard) -> Shard:
-    """Return a child as a listing would name it."""
+    """Return a child as a shard of a listing."""
     return Shard(child.shard_id, child.first_hash, child.last_hash, child.parents)
 
 
 class Repairs(NamedTuple):
-    """What brings the rows of a stream in step with a complete listing."""
+    """The changes that sync the rows of a stream with a complete listing."""
 
     create: list[ShardRow]
     ready: list[ShardRow]
@@ -115,13 +118,13 @@ def repairs(
     shards: Sequence[Shard],
     unreadable: Collection[str] = (),
 ) -> Repairs:
-    """Compare rows with a complete listing.
+    """Return the repairs that a complete listing requires.
 
-    Shards whose rows are unreadable have rows, and can't be said to have ended.
+    Shards with ``unreadable`` rows count as present and not ended.
 
-    A listed shard without a row gets one only if no descendant of it may be read: else
-    its row was pruned, and reading it again would repeat it. A listing that ends before
-    the newest row was cut off (shard ids grow): it proves nothing.
+    A listed shard without a row gets one only if no descendant is ready or ended.
+    Otherwise its row was pruned, and reading it again would repeat its records. Shard
+    ids grow, so a listing without the newest row's shard was cut off. It is ignored.
     """
     by_id = {row.key.shard_id: row for row in rows}
     listed = {shard.shard_id for shard in shards}
@@ -149,8 +152,8 @@ def ready_children(
 ) -> list[ShardRow]:
     """Return the waiting rows whose parents have all ended.
 
-    ``parents`` are the stream's rows, read after the children were: a seek may have
-    opened them again meanwhile. Of those in ``pending`` it isn't known.
+    ``parents`` are the stream's rows, read after the children, since a seek may have
+    opened them again in between. Parents in ``pending`` haven't ended.
     """
     by_id = {row.key.shard_id: row for row in parents}
     return [
@@ -162,14 +165,14 @@ def ready_children(
 
 def ancestors(known: Iterable[str], parents: Mapping[str, Collection[str]]) -> set[str]:
     """Return the parents of these shards, their parents, and so on."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = list(known)
     while waiting:
         for parent in parents.get(waiting.pop(), ()):
-            if parent not in found:
-                found.add(parent)
+            if parent not in reached:
+                reached.add(parent)
                 waiting.append(parent)
-    return found
+    return reached
 
 
 def _parents_ended(
@@ -184,8 +187,8 @@ def _parents_ended(
 def open_shard_starts(rows: Sequence[ShardRow]) -> list[int]:
     """Return the starting hash keys of a stream's open shards, for a plan.
 
-    Children count from the moment they have a row, though their parents may still be
-    read: they start where a parent starts or inside one, so the plan stays the same.
+    Children count once they have a row, although their parents may still be read. They
+    start where a parent starts or inside a parent, so the plan stays valid.
     """
     parents = {parent for row in rows for parent in row.parents}
     return sorted(

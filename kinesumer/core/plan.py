@@ -1,4 +1,4 @@
-"""The leader's plan: who takes part, which ranges they get, which rows must change."""
+"""The leader's plan: which members get which ranges, and which rows must change."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Interval, Range
 
 STANDBYS = 3
-"""Clients with the lowest ids: one leads, the others watch it closely."""
+"""Number of clients, by lowest id, of which one leads and the others watch it."""
 
 
 class Assignment(NamedTuple):
-    """One member's part of a plan."""
+    """What a plan assigns to one member."""
 
-    index: int  # type: ignore[assignment] # nobody needs tuple.index()
+    index: int  # type: ignore[assignment] # hides tuple.index()
     range: Range
     syncs: frozenset[str]
 
@@ -33,18 +33,18 @@ Plan = dict[str, Assignment]
 
 
 def live_clients(members: Iterable[MemberRow]) -> list[MemberRow]:
-    """Return the clients that aren't marked dead; place in the list is the index.
+    """Return the clients that aren't marked dead, in order of index.
 
-    A query takes no part in plans; it is watched and fenced like anybody.
+    Spark queries get no shards, but are fenced like clients.
     """
-    found = (m for m in members if not m.dead and m.kind == CLIENT)
-    return sorted(found, key=lambda m: m.client_id)
+    clients = (m for m in members if not m.dead and m.kind == CLIENT)
+    return sorted(clients, key=lambda m: m.client_id)
 
 
 def is_departing(member: MemberRow) -> bool:
-    """Tell whether a member reads on only until others have its shards.
+    """Return whether a member is leaving or drained.
 
-    It leaves, or an operator drains it.
+    It goes on reading until other members have its shards.
     """
     return member.drained or member.state == "leaving"
 
@@ -52,8 +52,8 @@ def is_departing(member: MemberRow) -> bool:
 def assignable(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
-    Those that go get none. Those that can't reach Kinesis, or whose beats don't
-    come, get none either, as long as half of all are well: else it isn't their fault.
+    Departing members get none. Degraded and silent members get none either, as long as
+    at least half of the others are healthy. Otherwise the fault isn't theirs.
     """
     staying = [m for m in members if not is_departing(m)]
     well = [m for m in staying if m.state not in ("degraded", "silent")]
@@ -66,7 +66,7 @@ def make_plan(
     assignor: Literal["range", "sticky"],
     synced_by_leader: frozenset[str],
 ) -> Plan:
-    """Share the shards (starting hash keys by stream) among the live members."""
+    """Assign the shards (starting hash keys by stream) to the live members."""
     receivers = [
         Member(m.client_id, m.weight, m.streams, m.label) for m in assignable(members)
     ]
@@ -89,7 +89,7 @@ def make_plan(
 def _assign_syncs(
     members: Sequence[MemberRow], synced_by_leader: frozenset[str]
 ) -> dict[str, list[str]]:
-    """Give each stream that the leader can't reach to the first member that asks."""
+    """Let the first member that requests a stream sync it, if the leader can't."""
     syncs: dict[str, list[str]] = {}
     assigned = set(synced_by_leader)
     for member in members:
@@ -100,10 +100,10 @@ def _assign_syncs(
 
 
 def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
-    """Return the members whose row doesn't say what the plan says.
+    """Return the members whose rows differ from the plan.
 
-    Indexes beyond the standbys matter to nobody, and alone are no reason to write. Who
-    doesn't ask any more for what the plan gives it waits for the next one.
+    An index beyond the standbys has no effect, so it alone causes no write. A member
+    that no longer requests a stream of its assignment waits for the next plan.
     """
     return [
         member
@@ -120,7 +120,7 @@ def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
 
 
 def moves_any(plan: Plan, members: Iterable[MemberRow]) -> bool:
-    """Tell whether a plan takes shards from members, made for them, that read well."""
+    """Return whether a plan takes shards from members that are reading them."""
     return any(
         not _has_all(plan[m.client_id].range, m.range or ())
         for m in members
@@ -139,17 +139,17 @@ def _has_all(range_: Range, parts: Range) -> bool:
 
 
 def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
-    """Tell whether these streams, where asked for, are in ranges of members that read.
+    """Return whether the requested ones of these streams are read completely.
 
-    Who goes reads on until others have its range; it need not wait for a plan where
-    nobody stays.
+    Departing members count, since they go on reading until others have their ranges.
+    Without assignable members the result is False.
     """
     receivers = assignable(members)
-    asked = frozenset[str]().union(*(m.streams for m in receivers))
+    requested = frozenset[str]().union(*(m.streams for m in receivers))
     departing = [m for m in members if is_departing(m)]
     parts = [part for m in [*receivers, *departing] for part in m.range or ()]
     return bool(receivers) and all(
-        _tiles(parts, arn) for arn in asked.intersection(streams)
+        _tiles(parts, arn) for arn in requested.intersection(streams)
     )
 
 
@@ -170,7 +170,7 @@ class Change(NamedTuple):
 
 
 def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> Change:
-    """Tell joins, which are gathered, from changes that are answered at once."""
+    """Return whether members joined, and whether anything else changed."""
     if before is None:
         return Change(joined=False, other=True)
     old = {m.client_id: _plan_inputs(m) for m in before}
@@ -189,11 +189,10 @@ def has_drifted(
     assignor_plan: Plan,
     members: Iterable[MemberRow],
 ) -> bool:
-    """Tell whether reshards made the shares so uneven that moving shards pays.
+    """Return whether reshards made the shares so uneven that shards should move.
 
-    A split or merge changes no range; only a share, of a client or of all with one
-    label, more than one shard and a tenth off what a new plan would give is worth a
-    move.
+    A split or merge changes no range. Shards move only if the share of a client or a
+    label differs from a new plan's by more than one shard and by more than a tenth.
     """
     now, then = shares(plan, shards), shares(assignor_plan, shards)
     labels = {m.client_id: m.label for m in members}
@@ -209,19 +208,19 @@ def _pairs(now: Mapping[str, int], then: Mapping[str, int]) -> list[tuple[int, i
 
 
 def _sums(sizes: Mapping[str, int], labels: Mapping[str, str]) -> Counter[str]:
-    found = Counter[str]()
+    sums = Counter[str]()
     for client_id, size in sizes.items():
-        found[labels.get(client_id, "")] += size
-    return found
+        sums[labels.get(client_id, "")] += size
+    return sums
 
 
 def shares(plan: Plan, shards: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return how many shards each client of a plan gets."""
     return {
         client_id: sum(
-            bisect_right(places, interval.last) - bisect_left(places, interval.first)
+            bisect_right(starts, interval.last) - bisect_left(starts, interval.first)
             for interval in part.range
-            if (places := shards.get(interval.stream_arn))
+            if (starts := shards.get(interval.stream_arn))
         )
         for client_id, part in plan.items()
     }

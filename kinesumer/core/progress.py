@@ -1,4 +1,4 @@
-"""Done marks, in any order, to the position to commit."""
+"""Acknowledged records, in any order, and the position to commit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """What of one shard, in one epoch, was delivered, done and committed.
+    """The delivered, done and committed records of one shard in one epoch.
 
-    Records are counted from 0 in the order of delivery: an offset of n stands for the
-    first n records. Nothing here costs time per record but ``mark()``.
+    Records are counted from 0 in the order of delivery: offset n means the first n
+    records. Only ``mark()`` takes time per record.
     """
 
     __slots__ = (
@@ -32,7 +32,7 @@ class Progress:
     )
 
     def __init__(self, advanced: Callable[[], object] = bool) -> None:
-        """``advanced`` is called whenever the done prefix has become longer."""
+        """Create it empty; ``advanced`` is called when the done prefix grows."""
         self._advanced = advanced
         self._batches: deque[_Batch] = deque()  # those that aren't done
         self._delivered = self._done = self._committed = 0
@@ -41,11 +41,11 @@ class Progress:
         self._handed_out: deque[tuple[Position, int]] = deque()
 
     def deliver(self, records: Sequence[Record], end: Position | None = None) -> int:
-        """Note a batch as delivered; return the offset of its first record.
+        """Note a delivered batch; return the offset of its first record.
 
-        Once all its records are done the shard is done up to ``end``, which may lie
-        behind the last record: what follows it held nothing to deliver. Without it that
-        is the last record's position. A batch may consist of an ``end`` only.
+        When all its records are done, the shard is done up to ``end``, by default the
+        last record's position. A later ``end`` means that nothing was to deliver after
+        the last record. A batch may consist of an ``end`` only.
         """
         first = self._delivered
         if records:
@@ -62,7 +62,7 @@ class Progress:
         return first
 
     def done_through(self, offset: int) -> None:
-        """Mark the first ``offset`` records as done. Smaller than before: no change."""
+        """Mark the first ``offset`` records as done; a smaller one changes nothing."""
         if offset > self._delivered:
             raise ValueError(
                 f"{offset} records can't be done: {self._delivered} were delivered"
@@ -71,15 +71,15 @@ class Progress:
             self._advance(offset)
 
     def mark(self, position: Position) -> bool:
-        """Mark one record as done; tell if that is news.
+        """Mark one record as done; return whether that changed anything.
 
-        False if it was done before, or wasn't delivered in this epoch.
+        It doesn't if the record was done before or wasn't delivered in this epoch.
         """
         order = position.order
-        place = bisect_left(self._batches, order, key=_last_order)
-        if place == len(self._batches):
+        number = bisect_left(self._batches, order, key=_last_order)
+        if number == len(self._batches):
             return False
-        batch = self._batches[place]
+        batch = self._batches[number]
         index = batch.find(order)
         if index is None or batch.first + index < self._done or batch.marks[index]:
             return False
@@ -89,9 +89,9 @@ class Progress:
         return True
 
     def position(self) -> Position | None:
-        """Return where the contiguous done prefix ends; None if nothing is done.
+        """Return the end of the contiguous done prefix; None if nothing is done.
 
-        What is handed out here may be told to ``committed()`` once it is stored.
+        Pass the position to ``committed()`` once it is stored.
         """
         position = self._position
         if self._batches and self._done > self._batches[0].first:
@@ -107,21 +107,21 @@ class Progress:
         return None if position == self._committed_position else position
 
     def committed(self, position: Position) -> None:
-        """Note that a position that ``position()`` returned is stored."""
+        """Note that a position returned by ``position()`` is stored."""
         while self._handed_out and self._handed_out[0][0] <= position:
             self._committed_position, self._committed = self._handed_out.popleft()
 
     def has_committed(self, position: Position) -> bool:
-        """Tell whether this position, or a later one, is stored."""
+        """Return whether this position or a later one is stored."""
         known = self._committed_position
         return known is not None and known >= position
 
     def is_done(self, offset: int) -> bool:
-        """Tell whether the record at an offset is done, in whatever order."""
+        """Return whether the record at an offset is done."""
         if offset < self._done:
             return True
-        place = bisect_right(self._batches, offset, key=_first_offset)
-        return self._batches[place - 1].is_marked(offset)
+        number = bisect_right(self._batches, offset, key=_first_offset)
+        return self._batches[number - 1].is_marked(offset)
 
     def undone(self, stop: int) -> int:
         """Return how many of the first ``stop`` records aren't done."""
@@ -143,8 +143,7 @@ class Progress:
         return self._delivered - self._committed
 
     def _advance(self, offset: int) -> None:
-        """Move the done prefix to an offset, over all marks that follow, and release
-        the batches that are done."""
+        """Move the done prefix to an offset and over the marks that follow it."""
         self._done = offset
         while self._batches:
             batch = self._batches[0]
@@ -164,7 +163,7 @@ class Progress:
 
 
 class _Batch:
-    """A delivered batch that isn't done, and the marks in it."""
+    """A delivered batch that isn't done, and its marks."""
 
     __slots__ = ("_marks", "end", "first", "records")
 
@@ -174,7 +173,7 @@ class _Batch:
 
     @property
     def marks(self) -> bytearray:
-        """One byte a record, 1 if it is done; made when first asked for."""
+        """One byte per record, 1 if it is done; created at first use."""
         if self._marks is None:
             self._marks = bytearray(len(self.records))
         return self._marks
@@ -185,18 +184,18 @@ class _Batch:
         return index if _order(self.records[index]) == order else None
 
     def marked_from(self, index: int) -> int:
-        """Return the index of the first record from there on that isn't marked."""
+        """Return the index of the first unmarked record at or after ``index``."""
         if self._marks is None:
             return index
         found = self._marks.find(0, index)
         return len(self._marks) if found < 0 else found
 
     def is_marked(self, offset: int) -> bool:
-        """Tell whether the record at an offset is marked."""
+        """Return whether the record at an offset is marked."""
         return self._marks is not None and self._marks[offset - self.first] == 1
 
     def count_unmarked(self, start: int, stop: int) -> int:
-        """Return how many records with offsets from ``start`` to ``stop`` aren't."""
+        """Return how many records from offset ``start`` to ``stop`` are unmarked."""
         first = max(0, start - self.first)
         last = min(len(self.records), stop - self.first)
         if self._marks is None:
@@ -204,7 +203,7 @@ class _Batch:
         return self._marks.count(0, first, max(first, last))
 
     def forget_data(self) -> None:
-        """Keep the places only: user code may take long, and the data is large."""
+        """Drop the data and keep the positions: user code may take long."""
         self.records = [
             Record(
                 record.sequence_number,
@@ -216,7 +215,7 @@ class _Batch:
 
 
 def _order(record: Record) -> tuple[int, str, int]:
-    """Return what ``Position.order`` is for the record."""
+    """Return the ``Position.order`` of a record."""
     number, part = record.sequence_number, record.sub_sequence_number
     return (len(number), number, WHOLE_RECORD if part is None else part)
 

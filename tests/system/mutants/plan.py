@@ -8,7 +8,7 @@ from tests.system.mutants.operators import always, drop, never, replace
 OF_LEADER = "tests/unit/coordination/test_leader.py"
 rebalance = Module("core.rebalance", "tests/unit/core/test_rebalance.py")
 assignment = Module("core.assignment", "tests/unit/core/test_assignment.py")
-balance = Module("core.balance", "tests/unit/core/test_labels.py")
+balance = Module("core.balance", "tests/unit/core/test_balance_labels.py")
 dynamodb = Module("aws.dynamodb")
 startup_checks = Module(
     "coordination.startup_checks", "tests/unit/coordination/test_startup_checks.py"
@@ -175,7 +175,7 @@ MUTANTS = (
         "6 sticky",
         "_release_excess",
         replace("excess[holder]", "excess[holder] + 1"),
-        "tests/unit/core/test_sticky.py",
+        "tests/unit/core/test_assignment_sticky.py",
     ),
     rows(
         "streams are told apart by name only",

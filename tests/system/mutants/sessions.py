@@ -274,7 +274,7 @@ MUTANTS = (
         "K3",
         "Kinesumer.run",
         drop("await self._group.release_all(0.0)"),
-        "tests/unit/coordination/test_release.py",
+        "tests/unit/coordination/test_group_release.py",
         simulated=False,
     ),
     delivery(

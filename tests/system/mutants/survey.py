@@ -33,8 +33,16 @@ MODULES = sorted(
 )
 _ROW_TESTS = ("wire/test_rows", "wire/test_row_limits", "wire/test_row_texts")
 TESTS = {
-    "core/assignment": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
-    "core/balance": ("core/test_assignment", "core/test_sticky", "core/test_labels"),
+    "core/assignment": (
+        "core/test_assignment",
+        "core/test_assignment_sticky",
+        "core/test_balance_labels",
+    ),
+    "core/balance": (
+        "core/test_assignment",
+        "core/test_assignment_sticky",
+        "core/test_balance_labels",
+    ),
     "core/fair_share": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
     "wire/aggregation": ("wire/test_aggregation", "wire/test_encoding"),
