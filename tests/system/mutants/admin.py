@@ -113,7 +113,7 @@ MUTANTS = (
         "a reset forgets its mark before the rest",
         "Reset: the group's row last",
         "_delete_all",
-        replace("(row for row in inventory.group if ...)", "found.group"),
+        replace("(row for row in inventory.group if ...)", "inventory.group"),
         simulated=False,
     ),
 )
