@@ -69,11 +69,11 @@ async def _first(
     async def ask() -> ProbeResult:
         return await stream.probe(shard_id).after(begin, stream.sample())
 
-    look = await with_retries(ask, context.clock)
-    if not look.records:
+    result = await with_retries(ask, context.clock)
+    if not result.records:
         return begin
-    stream.learn(shard_id, look)
-    first = look.records[0]
+    stream.learn(shard_id, result)
+    first = result.records[0]
     return At(first.position.sequence_number, first.arrived_at)
 
 
@@ -147,14 +147,14 @@ async def last_place(
     without any record, and END if the shard is closed and has no later record.
     """
     search = _TipSearch(stream, shard_id, context, before)
-    look = await search.widen()
-    if look is None:
+    result = await search.widen()
+    if result is None:
         return BEGINNING
-    look = await search.to_the_tip(look)
-    if look.closed:
+    result = await search.to_the_tip(result)
+    if result.closed:
         return END
-    last = look.records[-1]
-    stream.probe(shard_id).measure(last, look)
+    last = result.records[-1]
+    stream.probe(shard_id).measure(last, result)
     return After(last.position, last.arrived_at)
 
 
@@ -162,18 +162,18 @@ async def last_until(
     stream: StreamState,
     shard_id: str,
     context: PlanContext,
-    look: ProbeResult,
+    result: ProbeResult,
     until: float,
 ) -> ProbeResult:
     """Return a probe that ends with the last record that arrived up to a time.
 
-    ``look`` has such records, and more may follow. The search may stop up to
+    ``result`` has such records, and more may follow. The search may stop up to
     NEAR_SECONDS before the time, if that is a small share of the way.
     """
-    near = min(NEAR_SECONDS, (until - look.records[0].arrived_at) * NEAR_SHARE)
+    near = min(NEAR_SECONDS, (until - result.records[0].arrived_at) * NEAR_SHARE)
     before = math.nextafter(until, math.inf)
     search = _TipSearch(stream, shard_id, context, before, near)
-    return await search.to_the_tip(await search.widen_to(look))
+    return await search.to_the_tip(await search.widen_to(result))
 
 
 def is_near(records: Sequence[ProbedRecord], until: float, page_records: int) -> bool:
@@ -207,12 +207,12 @@ class _TipSearch:
         top = self._high
         for age in (*AGES, float("inf")):
             moment = max(top - age, self._horizon)
-            look = await self._look(moment)
-            if look.records:
-                return look
+            result = await self._probe_time(moment)
+            if result.records:
+                return result
             self._high = min(self._high, moment)
             if moment == self._horizon:
-                return look if look.closed else None
+                return result if result.closed else None
         return None
 
     async def widen_to(self, known: ProbeResult) -> ProbeResult:
@@ -221,64 +221,64 @@ class _TipSearch:
         for age in AGES:
             if top - age <= last.arrived_at:
                 break
-            look = await self._look(top - age)
-            if look.records and look.records[-1] > last:
-                return look
-            if not look.at_tip:
+            result = await self._probe_time(top - age)
+            if result.records and result.records[-1] > last:
+                return result
+            if not result.at_tip:
                 break  # the server's times are too coarse
             self._high = top - age
         return known
 
-    async def to_the_tip(self, look: ProbeResult) -> ProbeResult:
+    async def to_the_tip(self, result: ProbeResult) -> ProbeResult:
         """Continue from a probe with records to the last record.
 
         First read one page, since most tips are near. Then bisect the time in which the
         last record may have arrived, until the rest is a few pages.
         """
         halves = False
-        while not (look.at_tip or look.iterator is None or self._is_close(look)):
+        while not (result.at_tip or result.iterator is None or self._is_close(result)):
             page = self._page_records
-            if halves and not is_near(look.records, self._high, page):
-                middle = (look.records[-1].arrived_at + self._high) / 2
-                there = await self._look(middle)
-                if there.records and there.records[-1] > look.records[-1]:
-                    look = there
-                elif there.at_tip and there.records[-1:] == look.records[-1:]:
-                    look = there
+            if halves and not is_near(result.records, self._high, page):
+                middle = (result.records[-1].arrived_at + self._high) / 2
+                there = await self._probe_time(middle)
+                if there.records and there.records[-1] > result.records[-1]:
+                    result = there
+                elif there.at_tip and there.records[-1:] == result.records[-1:]:
+                    result = there
                 elif there.at_tip:
                     self._high = min(middle, self._high)
                 else:
                     halves = False  # the server's times are too coarse
-                    look = await self._further(look, page)
+                    result = await self._further(result, page)
                 continue
-            look, halves = await self._further(look, page), True
-        return look
+            result, halves = await self._further(result, page), True
+        return result
 
-    def _is_close(self, look: ProbeResult) -> bool:
+    def _is_close(self, result: ProbeResult) -> bool:
         return (
             self._before is not None
-            and self._before - look.records[-1].arrived_at <= self._near_seconds
+            and self._before - result.records[-1].arrived_at <= self._near_seconds
         )
 
     @property
     def _page_records(self) -> int:
         return min(WALK_RECORDS, max(1, int(WALK_BYTES / self._stream.record_bytes)))
 
-    async def _further(self, look: ProbeResult, count: int) -> ProbeResult:
+    async def _further(self, result: ProbeResult, count: int) -> ProbeResult:
         """Read one more page, and drop earlier records."""
 
         async def ask() -> ProbeResult:
-            return await self._probe.further(look, count)
+            return await self._probe.further(result, count)
 
         following = (await with_retries(ask, self._clock)).before(self._before)
-        following.records = following.records[len(look.records) - 1 :]
+        following.records = following.records[len(result.records) - 1 :]
         return following
 
-    async def _look(self, moment: float) -> ProbeResult:
+    async def _probe_time(self, moment: float) -> ProbeResult:
         async def ask() -> ProbeResult:
             return await self._probe.at(moment, self._stream.sample())
 
-        look = await with_retries(ask, self._clock)
-        if look.records:
-            self._stream.learn(self._probe.shard_id, look)
-        return look.before(self._before)
+        result = await with_retries(ask, self._clock)
+        if result.records:
+            self._stream.learn(self._probe.shard_id, result)
+        return result.before(self._before)

@@ -28,9 +28,9 @@ class DataLoss:
     def __init__(self, *, fail: bool) -> None:
         self.fail = fail
         self.count = 0
-        self._told: set[tuple[str, str, ShardPosition | None]] = set()
+        self._reported: set[tuple[str, str, ShardPosition | None]] = set()
 
-    def found(
+    def report(
         self, arn: str, shard_id: str, place: ShardPosition | None, reason: str
     ) -> None:
         """Raise DataLossError; if failOnDataLoss=false, log and count a loss once."""
@@ -46,8 +46,8 @@ class DataLoss:
                 f"{message}; to go on with what is left, set the option "
                 "failOnDataLoss=false; to start over, use a new checkpointLocation"
             )
-        if (arn, shard_id, place) not in self._told:
-            self._told.add((arn, shard_id, place))
+        if (arn, shard_id, place) not in self._reported:
+            self._reported.add((arn, shard_id, place))
             self.count += 1
             logger.warning("%s; going on without them", message)
 

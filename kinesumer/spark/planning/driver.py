@@ -15,10 +15,7 @@ from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.planning.bounds import EndingPosition, bounds, targets
 from kinesumer.spark.planning.data_loss import (
     DataLoss,
-    holds_all_after,
-    may_be_trimmed,
     seen_at,
-    unproven,
 )
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.planner import Planner
@@ -217,21 +214,20 @@ class Driver:
         expiring_until: float,
     ) -> None:
         """Report records that expired between planning a batch and its repetition."""
-        now, retention = self._service.latest(), stream.retention_seconds
+        now = self._service.latest()
         for shard_id, (first, _) in pairs.items():
             seen = seen_at(first)
-            if seen is None or not may_be_trimmed(seen, retention, now):
+            if seen is None:
                 continue
             if now < expiring_until and not isinstance(first, After):
                 continue
-            if not await holds_all_after(stream.source, shard_id, first):
-                self.loss.found(stream.info.arn, shard_id, first, unproven(seen))
+            await stream.check_retention(shard_id, first, seen, self.loss)
 
     def _is_recreated(self, stream: StreamState, planned: StreamOffset) -> bool:
         """Tell whether the stream was recreated after a batch was planned."""
         if stream.info.created_at == planned.created_at:
             return False
-        self.loss.found(stream.info.arn, "", None, "the stream was recreated")
+        self.loss.report(stream.info.arn, "", None, "the stream was recreated")
         return True
 
 

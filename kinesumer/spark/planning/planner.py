@@ -65,7 +65,7 @@ class Planner:
         all_of_them = [item for items in work.values() for item in items]
         together = self.context.skew_seconds < inf
         parents = together and any(item.ends_whole for item in all_of_them)
-        await for_each(all_of_them, lambda item: item.look(limits, together=parents))
+        await for_each(all_of_them, lambda item: item.observe(limits, together=parents))
         until = await horizon(streams, before, work, self.context)
         shares = _shares(work, limits, until)
         await for_each(all_of_them, lambda item: item.cut(shares(item)))
@@ -94,7 +94,7 @@ class Planner:
         if before is None:
             return anchor(info, stream.shards, starting(stream))
         if before.created_at != info.created_at:
-            self.context.loss.found(info.arn, "", None, "the stream was recreated")
+            self.context.loss.report(info.arn, "", None, "the stream was recreated")
             return anchor(info, stream.shards, BEGINNING)
         return replace(before, origin={})
 
@@ -121,7 +121,7 @@ class Planner:
         for shard_id in vanished(before, stream.shards):
             place = before.shards[shard_id]
             reason = "Kinesis no longer knows the shard"
-            self.context.loss.found(stream.info.arn, shard_id, place, reason)
+            self.context.loss.report(stream.info.arn, shard_id, place, reason)
             lost.add(shard_id)
         if any(isinstance(item.place, End) for item in work):
             stream.reshards()
@@ -233,10 +233,10 @@ async def _children_begin(
             and parents.intersection(child.shard.parents)
         ]
 
-        async def look(child: Readable) -> None:
+        async def find_begin(child: Readable) -> None:
             waiting[child.shard.shard_id] = await _begins(stream, child, context)
 
-        await for_each(children, look)
+        await for_each(children, find_begin)
         for child in children:
             begins = waiting[child.shard.shard_id]
             for parent in parents.intersection(child.shard.parents):
@@ -267,9 +267,9 @@ async def _begins(stream: StreamState, child: Readable, context: PlanContext) ->
         return await with_retries(lambda: probe.next_after(place, 1), context.clock)
 
     try:
-        look = await ask(child.place)
+        result = await ask(child.place)
     except TrimmedPositionError:
-        look = await ask(BEGINNING)
+        result = await ask(BEGINNING)
     except ShardMissingError:
         return inf
-    return nextafter(look.records[0].arrived_at, -inf) if look.records else inf
+    return nextafter(result.records[0].arrived_at, -inf) if result.records else inf

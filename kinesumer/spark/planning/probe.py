@@ -49,6 +49,13 @@ class ProbedRecord(NamedTuple):
     arrived_at: float
     size: int
 
+    def lies_after(self, place: ShardPosition) -> bool:
+        """Tell whether the record lies after a position."""
+        if isinstance(place, After):
+            return self.position > place.position
+        since = place.timestamp if isinstance(place, Start) else None
+        return since is None or self.arrived_at >= since
+
 
 class MeasuredBytes(NamedTuple):
     """The number of probed bytes up to and including a record."""
@@ -105,12 +112,12 @@ class ProbeResult:
         reached = dropped or (bool(kept) and kept[-1].position == last)
         # After what was dropped, the iterator isn't the one behind the kept records.
         iterator = None if dropped else self.iterator
-        look = ProbeResult(kept, iterator, at_tip=reached or self.at_tip)
-        look.closed = self.closed and not reached
+        result = ProbeResult(kept, iterator, at_tip=reached or self.at_tip)
+        result.closed = self.closed and not reached
         dropped_bytes = sum(found.size for found in self.records[count:])
-        look.passed_bytes = self.passed_bytes - dropped_bytes
-        look.from_position = self.from_position
-        return look
+        result.passed_bytes = self.passed_bytes - dropped_bytes
+        result.from_position = self.from_position
+        return result
 
 
 class ShardProbe:
@@ -145,21 +152,25 @@ class ShardProbe:
         Raises TrimmedPositionError, ShardMissingError, SourceUnavailableError.
         """
         try:
-            look = await self._look(await self._after(place), limit, _since(place))
+            result = await self._probe_once(
+                await self._after(place), limit, _since(place)
+            )
         except ExpiredIteratorError:
             self._place = None
-            look = await self._look(await self._after(place), limit, _since(place))
-        if not look.records:
-            self.keep(place, look)
-        look.from_position = True
-        return look
+            result = await self._probe_once(
+                await self._after(place), limit, _since(place)
+            )
+        if not result.records:
+            self.keep(place, result)
+        result.from_position = True
+        return result
 
     async def next_after(self, place: ShardPosition, limit: int) -> ProbeResult:
         """Return the records after a position, past any number of empty pages."""
-        look = await self.after(place, limit)
-        while not (look.records or look.at_tip):
-            look = await self.after(place, limit)
-        return look
+        result = await self.after(place, limit)
+        while not (result.records or result.at_tip):
+            result = await self.after(place, limit)
+        return result
 
     async def at(self, moment: float, limit: int) -> ProbeResult:
         """Return the first records that arrived at a time or later.
@@ -167,7 +178,7 @@ class ShardProbe:
         Kinesis refuses a time that is ahead of its clock. Then the probe begins up to
         EARLIER_SECONDS earlier, and may contain older records.
         """
-        return await self._look(await self._iterator_at(moment), limit, None)
+        return await self._probe_once(await self._iterator_at(moment), limit, None)
 
     async def _iterator_at(self, moment: float) -> str:
         for earlier in EARLIER_SECONDS:
@@ -178,15 +189,15 @@ class ShardProbe:
             f"{self.shard_id}: Kinesis refuses {moment} as later than its own clock"
         )
 
-    async def further(self, look: ProbeResult, limit: int) -> ProbeResult:
+    async def further(self, result: ProbeResult, limit: int) -> ProbeResult:
         """Read the following records, and return them appended to a probe."""
-        assert look.iterator is not None
-        following = await self._look(look.iterator, limit, None)
-        both = look.records + following.records
+        assert result.iterator is not None
+        following = await self._probe_once(result.iterator, limit, None)
+        both = result.records + following.records
         found = ProbeResult(both, following.iterator, at_tip=following.at_tip)
         found.near_tip = following.near_tip
-        found.passed_bytes = look.passed_bytes + following.passed_bytes
-        found.from_position = look.from_position
+        found.passed_bytes = result.passed_bytes + following.passed_bytes
+        found.from_position = result.from_position
         return found
 
     def note_tip(self, place: ShardPosition, moment: float) -> None:
@@ -198,24 +209,24 @@ class ShardProbe:
         key, moment = self._tip
         return moment if key == _key(place) else -math.inf
 
-    def keep(self, place: ShardPosition, look: ProbeResult) -> None:
+    def keep(self, place: ShardPosition, result: ProbeResult) -> None:
         """Store a probe's iterator as the one after a position."""
-        if look.iterator is None or isinstance(place, End):
+        if result.iterator is None or isinstance(place, End):
             self._place = None
         else:
-            self._place, self._iterator = place, look.iterator
+            self._place, self._iterator = place, result.iterator
             self._since = self._clock.now()
 
-    def keep_after(self, found: ProbedRecord, look: ProbeResult) -> None:
+    def keep_after(self, found: ProbedRecord, result: ProbeResult) -> None:
         """Store a probe's iterator as the one after a record."""
-        self.keep(After(found.position, found.arrived_at), look)
-        self.measure(found, look)
+        self.keep(After(found.position, found.arrived_at), result)
+        self.measure(found, result)
 
-    def measure(self, last: ProbedRecord, look: ProbeResult) -> None:
+    def measure(self, last: ProbedRecord, result: ProbeResult) -> None:
         """Store the number of probed bytes up to a record."""
-        later = sum(found.size for found in look.records if found > last)
-        size = look.passed_bytes - later
-        self.measured = MeasuredBytes(last.position, size, look.from_position)
+        later = sum(found.size for found in result.records if found > last)
+        size = result.passed_bytes - later
+        self.measured = MeasuredBytes(last.position, size, result.from_position)
 
     async def _after(self, place: ShardPosition) -> str:
         fresh = self._clock.now() - self._since < FRESH_SECONDS
@@ -225,7 +236,7 @@ class ShardProbe:
         assert not isinstance(start, At | End)
         return await self._source.get_iterator(self.shard_id, start)
 
-    async def _look(
+    async def _probe_once(
         self, iterator: str, limit: int, since: float | None
     ) -> ProbeResult:
         for _ in range(EMPTY_PAGES):
@@ -236,9 +247,9 @@ class ShardProbe:
             if found or near:
                 # Servers count in milliseconds: more records may follow a full page.
                 full = following is not None and len(page.records) >= limit
-                look = ProbeResult(found, following, at_tip=near and not full)
-                look.near_tip = near
-                return look
+                result = ProbeResult(found, following, at_tip=near and not full)
+                result.near_tip = near
+                return result
             assert following is not None
             iterator = following
         return ProbeResult([], iterator, at_tip=False)

@@ -14,7 +14,7 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, After, At, End
 from kinesumer.spark.planning.bounds import last_until
-from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
+from kinesumer.spark.planning.data_loss import may_be_trimmed
 from kinesumer.spark.planning.limits import Sample
 from kinesumer.spark.planning.tip_search import TipBounds, TipResult, find_tip
 from kinesumer.spark.runtime.event_loop import with_retries
@@ -22,7 +22,7 @@ from kinesumer.spark.runtime.event_loop import with_retries
 if TYPE_CHECKING:
     from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.planning.limits import Limits, Share
-    from kinesumer.spark.planning.probe import ProbedRecord, ProbeResult, ShardProbe
+    from kinesumer.spark.planning.probe import ProbeResult, ShardProbe
     from kinesumer.spark.planning.shard_order import Readable
     from kinesumer.spark.planning.stream_state import PlanContext, StreamState
 
@@ -76,7 +76,7 @@ class ShardPlan:
 
     # --- looking ---------------------------------------------------------------------
 
-    async def look(self, limits: Limits, *, together: bool = False) -> None:
+    async def observe(self, limits: Limits, *, together: bool = False) -> None:
         """Probe the next records of the shard.
 
         With ``together``, other shards may limit the batch even if no option does.
@@ -88,7 +88,7 @@ class ShardPlan:
             return
         try:
             await self._check_retention()
-            self.lags = self._may_lag
+            self.lags = self._now - self.since > self._context.skew_seconds
             shortcut = not (limits.any or together or self.lags)
             if shortcut and self.ends_whole:
                 await self._find_first_record()
@@ -106,14 +106,16 @@ class ShardPlan:
             self.refused = True
             return
         self._probe.failing_since = None
-        look = self.probed
+        result = self.probed
         if isinstance(self._target, Start) and not self._is_quiet:
             self.probed = None  # the records came after the target was chosen
             return
-        if look is not None and look.records:
-            self._stream.learn(self.shard_id, look)
-            self._begin_at(look)
-        elif look is not None and look.at_tip and (look.closed or self.ends_whole):
+        if result is not None and result.records:
+            self._stream.learn(self.shard_id, result)
+            self._begin_at(result)
+        elif (
+            result is not None and result.at_tip and (result.closed or self.ends_whole)
+        ):
             self.place = End(self._readable.seen)
 
     @property
@@ -121,22 +123,21 @@ class ShardPlan:
         return self._stream.probe(self.shard_id)
 
     @property
+    def _now(self) -> float:
+        return self._context.service.earliest()
+
+    @property
     def since(self) -> float:
         """A time before which no unread record arrived."""
-        look, stream = self.probed, self._stream
-        if look is not None and look.records:
-            return look.records[0].arrived_at
-        oldest = self._context.service.earliest() - stream.retention_seconds
+        result, stream = self.probed, self._stream
+        if result is not None and result.records:
+            return result.records[0].arrived_at
+        oldest = self._now - stream.retention_seconds
         oldest = max(oldest, stream.info.created_at)
         place = self._readable.place
         if place == BEGINNING:
             return oldest
         return max(oldest, self._readable.seen, self._probe.empty_until(place))
-
-    @property
-    def _may_lag(self) -> bool:
-        age = self._context.service.earliest() - self.since
-        return age > self._context.skew_seconds
 
     @property
     def ends_whole(self) -> bool:
@@ -149,7 +150,7 @@ class ShardPlan:
         """End at a record that has just arrived, without a probe of those before."""
         if self._target is not None or not self._expects_much():
             return False
-        now = self._context.service.earliest()
+        now = self._now
         fresh = self._probe.records_per_second is None
         few = self._stream.sample() if fresh else JUMP_RECORDS
         try:
@@ -158,7 +159,7 @@ class ShardPlan:
                 there = await self._probe.further(there, MAX_SAMPLED)
         except (ShardMissingError, ExpiredIteratorError):
             return False
-        if not there.records or not self._is_new(there.records[-1]):
+        if not there.records or not there.records[-1].lies_after(self._begin):
             if there.at_tip:
                 self._quiet_since = now - CUT_SECONDS
             return False
@@ -170,36 +171,28 @@ class ShardPlan:
         return True
 
     def _expects_much(self) -> bool:
-        age = self._context.service.earliest() - self._readable.seen
+        age = self._now - self._readable.seen
         rate = self._probe.records_per_second
         if rate is None:
             return age > FRESH_SECONDS
         return age * rate > 2 * self._stream.sample()
 
-    def _is_new(self, found: ProbedRecord) -> bool:
-        place = self._begin
-        if isinstance(place, After):
-            return found.position > place.position
-        since = place.timestamp if isinstance(place, Start) else None
-        return since is None or found.arrived_at >= since
-
     async def _probe_next(self) -> ProbeResult | None:
         try:
-            look = await self._probe_with_retries()
+            result = await self._probe_with_retries()
         except TrimmedPositionError as error:
             self._begin = self._restart(error)
-            look = await self._probe_with_retries()
+            result = await self._probe_with_retries()
         except ShardMissingError:
             self._report_loss("Kinesis no longer knows the shard")
             self.lost = True
             return None
-        self._is_quiet = look.at_tip and not look.records
+        self._is_quiet = result.at_tip and not result.records
         if self._is_quiet:
-            now = self._context.service.earliest()
-            self._probe.note_tip(self._readable.place, now)
+            self._probe.note_tip(self._readable.place, self._now)
         if isinstance(self._target, After):
-            return look.up_to(self._target.position)
-        return look
+            return result.up_to(self._target.position)
+        return result
 
     def _restart(self, error: TrimmedPositionError) -> Start:
         """Return the position after a record that has itself expired."""
@@ -212,61 +205,57 @@ class ShardPlan:
 
     async def _find_first_record(self) -> None:
         """Probe the first record of a batch whose end is known already."""
-        if (
-            isinstance(self._begin, Start)
-            and (look := await self._probe_next()) is not None
-        ):
-            self._begin_at(look)
+        if isinstance(self._begin, Start):
+            result = await self._probe_next()
+            if result is not None:
+                self._begin_at(result)
 
-    def _begin_at(self, look: ProbeResult) -> None:
+    def _begin_at(self, result: ProbeResult) -> None:
         """Begin at the first probed record, which must exist when the batch is read."""
-        if isinstance(self._begin, Start) and look.records:
-            first = look.records[0]
+        if isinstance(self._begin, Start) and result.records:
+            first = result.records[0]
             self._begin = At(first.position.sequence_number, first.arrived_at)
 
     async def _probe_with_retries(self) -> ProbeResult:
         async def ask() -> ProbeResult:
             find = self._probe.next_after if self.lags else self._probe.after
-            return await self._look_further(
-                await find(self._begin, self._stream.sample())
-            )
+            result = await find(self._begin, self._stream.sample())
+            return await self._look_further(result)
 
         if self._context.must_succeed or self._begins:
             return await with_retries(ask, self._context.clock)
         return await ask()
 
-    async def _look_further(self, look: ProbeResult) -> ProbeResult:
+    async def _look_further(self, result: ProbeResult) -> ProbeResult:
         """Probe more records if a limit may lie in them, to keep the limit exactly."""
-        if look.records and not look.at_tip and self._sample:
-            self._stream.learn(self.shard_id, look)
-            wanted = self._stream.sample(self._sample) - len(look.records)
+        if result.records and not result.at_tip and self._sample:
+            self._stream.learn(self.shard_id, result)
+            wanted = self._stream.sample(self._sample) - len(result.records)
             if wanted > 0:
-                return await self._probe.further(look, wanted)
-        return look
+                return await self._probe.further(result, wanted)
+        return result
 
     async def _check_retention(self) -> None:
         """Report a loss if retention may have passed the position."""
         readable, stream = self._readable, self._stream
         if self._begins and not isinstance(readable.place, After):
             return
-        now = self._context.service.latest()
-        if may_be_trimmed(readable.seen, stream.retention_seconds, now):
-            if not await holds_all_after(stream.source, self.shard_id, self._begin):
-                self._report_loss(unproven(readable.seen))
+        loss = self._context.loss
+        await stream.check_retention(self.shard_id, self._begin, readable.seen, loss)
 
     def _report_loss(self, reason: str) -> None:
         arn = self._stream.info.arn
-        self._context.loss.found(arn, self.shard_id, self._begin, reason)
+        self._context.loss.report(arn, self.shard_id, self._begin, reason)
 
     # --- limits ----------------------------------------------------------------------
 
     @property
     def sample(self) -> Sample | None:
         """The records that limits apply to; None if there is nothing to read."""
-        look = self.probed
-        if look is None or not look.records:
+        result = self.probed
+        if result is None or not result.records:
             return None
-        return Sample(look.records, look.at_tip)
+        return Sample(result.records, result.at_tip)
 
     def sample_up_to(self, until: float) -> Sample | None:
         """Return the records that limits apply to, in a batch that ends at a time.
@@ -290,85 +279,79 @@ class ShardPlan:
 
     async def cut(self, share: Share | None) -> None:
         """Choose the batch's end, within the shard's share if there are limits."""
-        look = self.probed
-        if look is None:
+        result = self.probed
+        if result is None:
             return
-        if not look.records or (share is not None and share.records == 0):
-            self._note_lag(look)
+        if not result.records:
             return
-        if share is not None and share.records < len(look.records):
-            last = look.records[share.records - 1]
+        if share is not None and share.records == 0:
+            self.behind_seconds = max(0.0, self._now - result.records[0].arrived_at)
+            return
+        if share is not None and share.records < len(result.records):
+            last = result.records[share.records - 1]
             self._end_at(TipResult(last))
-            self._probe.measure(last, look)
-        elif look.at_tip:
-            last = look.records[-1]
-            closed = look.closed or self.ends_whole
+            self._probe.measure(last, result)
+        elif result.at_tip:
+            last = result.records[-1]
+            closed = result.closed or self.ends_whole
             self._end_at(TipResult(last, at_tip=True, closed=closed))
-            self._probe.keep_after(last, look)
+            self._probe.keep_after(last, result)
         else:
-            await self._go_beyond(look, share)
+            await self._go_beyond(result, share)
 
-    async def _go_beyond(self, look: ProbeResult, share: Share | None) -> None:
+    async def _go_beyond(self, result: ProbeResult, share: Share | None) -> None:
         until = math.inf if share is None else share.until
         if until is None:
-            self._end_at(TipResult(look.records[-1]))
-            self._probe.measure(look.records[-1], look)
-        elif until > self._context.service.earliest():
-            await self._go_to_tip(look)
+            self._end_at(TipResult(result.records[-1]))
+            self._probe.measure(result.records[-1], result)
+        elif until > self._now:
+            await self._go_to_tip(result)
         else:
-            await self._go_up_to(look, until)
+            await self._go_up_to(result, until)
 
-    async def _go_to_tip(self, look: ProbeResult) -> None:
+    async def _go_to_tip(self, result: ProbeResult) -> None:
         if self.ends_whole:
-            self.place = End(look.records[-1].arrived_at)
+            self.place = End(result.records[-1].arrived_at)
             return
         if isinstance(self._target, After):
             self.place = self._target
             return
         quiet = self._quiet_since is not None
-        now = self._quiet_since or self._context.service.earliest() - CUT_SECONDS
+        now = self._quiet_since or self._now - CUT_SECONDS
         stream = self._stream
         bound = TipBounds(now, stream.sample(), stream.ahead, known_quiet=quiet)
         try:
-            reached = await find_tip(self._probe, look, bound)
+            reached = await find_tip(self._probe, result, bound)
         except (SourceUnavailableError, ExpiredIteratorError):
-            reached = TipResult(look.records[-1])
+            reached = TipResult(result.records[-1])
         self._end_at(reached)
 
-    async def _go_up_to(self, look: ProbeResult, until: float) -> None:
+    async def _go_up_to(self, result: ProbeResult, until: float) -> None:
         """End at about the last record that arrived up to a time.
 
         Retry on errors, since other shards advance to the same time.
         """
         if self.ends_whole and self.ended_by <= until:
-            self.place = End(look.records[-1].arrived_at)
+            self.place = End(result.records[-1].arrived_at)
             return
         if isinstance(self._target, After) and self._target.seen <= until:
             self.place = self._target
             return
         there = await last_until(
-            self._stream, self.shard_id, self._context, look, until
+            self._stream, self.shard_id, self._context, result, until
         )
         last, more = there.records[-1], there.iterator
         if more is not None:
             self._probe.keep_after(last, there)
         at_tip = there.at_tip and more is not None
-        self._end_at(self._within_target(TipResult(last, at_tip, there.closed)))
-
-    def _within_target(self, reached: TipResult) -> TipResult:
-        target = self._target
-        if isinstance(target, After) and (
-            reached.closed or reached.last.position > target.position
-        ):
-            self.place = target
-            return TipResult(
-                reached.last._replace(position=target.position, arrived_at=target.seen)
-            )
-        return reached
+        reached = TipResult(last, at_tip, there.closed)
+        if isinstance(self._target, After):
+            reached = reached.within(self._target)
+        self._end_at(reached)
 
     def _end_at(self, reached: TipResult) -> None:
         arrived = reached.last.arrived_at
-        now = self._context.service.earliest()
+        now = self._now
         if reached.closed:
             self.place = End(arrived)
             return
@@ -379,11 +362,6 @@ class ShardPlan:
             seen = arrived
             self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)
         self.place = After(reached.last.position, seen)
-
-    def _note_lag(self, look: ProbeResult) -> None:
-        if look.records:
-            now = self._context.service.earliest()
-            self.behind_seconds = max(0.0, now - look.records[0].arrived_at)
 
     # --- what stays ------------------------------------------------------------------
 
@@ -405,7 +383,7 @@ class ShardPlan:
         readable = self._readable
         if self.moved or not self._is_quiet:
             return None
-        seen = self._context.service.earliest() - SEEN_SLACK_SECONDS
+        seen = self._now - SEEN_SLACK_SECONDS
         seen = math.floor(seen * 1000) / 1000  # short in the offset's text
         if isinstance(readable.place, After):
             return After(readable.place.position, max(readable.place.seen, seen))
@@ -417,5 +395,5 @@ class ShardPlan:
     @property
     def is_stale(self) -> bool:
         """True if the position must be stored again before retention passes it."""
-        age = self._context.service.earliest() - self._readable.seen
+        age = self._now - self._readable.seen
         return age > self._stream.retention_seconds * STALE_SHARE

@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.offsets.model import After
+from kinesumer.spark.planning.data_loss import (
+    holds_all_after,
+    may_be_trimmed,
+    unproven,
+)
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 
@@ -17,8 +22,10 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.offsets.model import ShardPosition
-    from kinesumer.spark.planning.data_loss import DataLoss
-    from kinesumer.spark.planning.probe import ProbeResult, ServiceClock
+    from kinesumer.spark.planning.data_loss import (
+        DataLoss,
+    )
+from kinesumer.spark.planning.probe import ProbeResult, ServiceClock
 
 REFRESH_SECONDS = 30.0
 """A shard's end shows a reshard at once. This period finds all other changes."""
@@ -90,6 +97,14 @@ class StreamState:
         )
         self.info = self.info._replace(now=now)
 
+    async def check_retention(
+        self, shard_id: str, place: ShardPosition, seen: float, loss: DataLoss
+    ) -> None:
+        """Report a loss if records after a position may have expired."""
+        if may_be_trimmed(seen, self.retention_seconds, self._service.latest()):
+            if not await holds_all_after(self.source, shard_id, place):
+                loss.report(self.info.arn, shard_id, place, unproven(seen))
+
     def reshards(self) -> None:
         """List the shards again at the next trigger."""
         self._refreshed = None
@@ -146,9 +161,9 @@ class StreamState:
         share = AHEAD_RECORDS // max(1, len(self.shards))
         return max(SMALLEST_SAMPLE, min(MAX_AHEAD, share, fits))
 
-    def learn(self, shard_id: str, look: ProbeResult) -> None:
+    def learn(self, shard_id: str, result: ProbeResult) -> None:
         """Update the estimates of record size and rate from a probe."""
-        records, probe = look.records, self.probe(shard_id)
+        records, probe = result.records, self.probe(shard_id)
         size = sum(found.size for found in records)
         self._record_bytes = max(1.0, size / len(records))
         span = records[-1].arrived_at - records[0].arrived_at
