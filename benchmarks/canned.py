@@ -18,7 +18,7 @@ from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
 from kinesumer.coordination.gauges import read_gauges
-from kinesumer.coordination.group import Group
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream, StreamInfo
@@ -108,7 +108,7 @@ class Engine:
             failure_log=FailureLog(clock, telemetry),
             telemetry=telemetry,
         )
-        self._group = Group(context, self._open, HeartbeatTask(context), taker)
+        self._group = GroupConsumer(context, self._open, HeartbeatTask(context), taker)
         telemetry.watch(lambda: read_gauges(self._group))
 
     async def begin(self) -> None:

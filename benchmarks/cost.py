@@ -23,7 +23,7 @@ from benchmarks.report import Report
 from kinesumer import Config, Start, Stream
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
-from kinesumer.coordination.group import Group
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
@@ -174,7 +174,7 @@ class World:
             return self.kinesis.source(stream.name)
 
         delivery = RecordDelivery(self.clock, acks_by_asking=True)
-        group = Group(context, open_source, HeartbeatTask(context), delivery)
+        group = GroupConsumer(context, open_source, HeartbeatTask(context), delivery)
 
         async def begin() -> None:
             # Read seldom: reading costs the state store nothing, but this run time.
