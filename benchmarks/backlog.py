@@ -1,4 +1,4 @@
-"""A Kinesis over HTTP whose shards hold a backlog of canned records.
+"""Serve a Kinesis over HTTP whose shards hold a backlog of prepared records.
 
     python -m benchmarks.backlog RECORDS BYTES [limits]
 
@@ -24,7 +24,7 @@ from benchmarks.server import JSON, Canned
 from benchmarks.serving import serve
 
 PAYLOADS = 10_000
-"""So many payloads differ; then they begin anew."""
+"""Number of different payloads; after these they repeat."""
 PAGE_BYTES = 10 * 1024 * 1024
 PER_SECOND = 1000
 READS_PER_SECOND = 5
@@ -35,14 +35,14 @@ KEY_BYTES = 8
 
 
 class Throttle:
-    """What is left of a shard's allowance."""
+    """Remaining read allowance of a shard."""
 
     def __init__(self) -> None:
         self.reads: list[float] = []
         self.free_at = 0.0
 
     def allows(self, now: float, size: int) -> bool:
-        """Count a read of so many bytes, unless it is too early."""
+        """Count a read of this many bytes, unless the limit rejects it."""
         self.reads = [read for read in self.reads if read > now - 1]
         if len(self.reads) >= READS_PER_SECOND or now < self.free_at:
             return False
@@ -52,7 +52,7 @@ class Throttle:
 
 
 class Backlog(Canned):
-    """Answers the calls of readers. Iterators are SHARD/PLACE."""
+    """Answers readers' calls. Iterators have the form SHARD/INDEX."""
 
     def __init__(self, records: int, size: int, limits: bool) -> None:
         self._records, self._size = records, size
@@ -138,7 +138,7 @@ def number_of(place: int) -> str:
 
 
 def place_of(number: str) -> int:
-    """Return the place of a sequence number in its shard."""
+    """Return the index of a sequence number in its shard."""
     return int(number.removeprefix(PREFIX))
 
 

@@ -1,4 +1,4 @@
-"""How soon a client delivers on an empty table: 16 shards of two streams.
+"""Measure the time to the first record on an empty table: 16 shards, two streams.
 
     python -m benchmarks.first_record
 
@@ -19,7 +19,7 @@ STREAMS = ("orders", "payments")
 
 
 def main() -> None:
-    """Print how long one client takes, and three that start together."""
+    """Print the time of one client, and of three that start together."""
     with fleet() as made:
         for name in STREAMS:
             made.aws.create_stream(name, shards=8)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def first_records(made: Fleet, app: str, clients: int) -> list[float]:
-    """Start clients at once; return how long each one's first record took."""
+    """Start clients together; return each one's time to its first record."""
     workers = [made.start(app, ",".join(STREAMS), "first") for _ in range(clients)]
     found = [float(worker.line()) for worker in workers]
     for worker in workers:

@@ -1,4 +1,4 @@
-"""How long a shard pauses in a planned move, and how late records come otherwise.
+"""Measure a shard's pause in a planned move, and the delay of records otherwise.
 
     python -m benchmarks.handover
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def parsed(lines: list[str], client: str) -> list[Seen]:
-    """Return what a client said."""
+    """Return the output of a client."""
     found = []
     for line in lines:
         at, _, shard, put_at = line.split()

@@ -1,4 +1,4 @@
-"""What a client of 100 idle shards costs, and how large a full backlog makes it.
+"""Measure the cost of a client of 100 idle shards, and its size with a backlog.
 
     python -m benchmarks.idle
 
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def idle(made: Fleet) -> int:
-    """Measure waiting; return how many bytes it takes."""
+    """Measure waiting; return the bytes of memory."""
     report = Report(f"{SHARDS} idle shards in one client")
     for what, aim in (("idle", IDLE_CPU), ("caught-up", None)):
         said = made.start(what, "quiet", what).line()
@@ -48,7 +48,7 @@ def idle(made: Fleet) -> int:
 
 
 def backlog(made: Fleet, idle_bytes: int) -> None:
-    """Measure how much larger than an idle one a client with a backlog gets."""
+    """Measure the extra memory of a client with a backlog."""
     report = Report(f"full backlog on {SHARDS} shards, nobody asks")
     budget = Config().buffer_bytes
     for name, layout in LAYOUTS.items():

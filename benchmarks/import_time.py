@@ -1,4 +1,4 @@
-"""How long ``import kinesumer`` takes.
+"""Measure the time of ``import kinesumer``.
 
 python -m benchmarks.import_time
 """
@@ -16,7 +16,7 @@ HEAVY = ("aiobotocore.session", "aiohttp", "opentelemetry.metrics, opentelemetry
 
 
 def main() -> None:
-    """Print the package's time, and what it would be with the heavy parts."""
+    """Print the package's import time, without and with its heavy parts."""
     report = Report(f"import: CPU time, best of {RUNS}")
     report.at_most("import kinesumer", seconds("kinesumer"), AIM_SECONDS, " s")
     for module in HEAVY:
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def seconds(modules: str) -> float:
-    """Return the CPU time of an import in a fresh interpreter, at best."""
+    """Return the minimal CPU time of an import in a fresh interpreter."""
     code = (
         "import time; began = time.process_time(); "
         f"import {modules}; print(time.process_time() - began)"

@@ -1,4 +1,4 @@
-"""A fleet that runs for hours: nothing may grow in its processes, nothing be lost.
+"""Run a fleet for hours and check that no process grows and no record is lost.
 
     python -m benchmarks.long_run [--minutes 120] [--clients 3] [--shards 40]
 
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 120.0
 
 
 class Process:
-    """One client process, and what it leaves behind."""
+    """One client process and its output."""
 
     def __init__(self, name: str, given: Given) -> None:
         self.name = name
@@ -60,13 +60,13 @@ class Process:
         )
 
     def renew(self) -> None:
-        """Put a new client in the place of the one in the process."""
+        """Replace the client in the process by a new one."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """End it gracefully; by force if that takes too long."""
+        """Stop it gracefully, or kill it after a timeout."""
         self.ended = self.ended or time.time()
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -76,16 +76,16 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
+        """Return its exit status: negative for a signal, None while it runs."""
         return self._process.poll()
 
     def kill(self) -> None:
-        """End it if it is still there."""
+        """Kill it if it still runs."""
         self._process.kill()
         self._process.wait()
 
     def trends(self, warm_up: float) -> list[Trend]:
-        """Return how its measures went."""
+        """Return its measurements over time."""
         if not self._samples.exists():  # it ended before its first sample
             return []
         lines = self._samples.read_text().splitlines()
@@ -93,7 +93,7 @@ class Process:
 
 
 class Given:
-    """What every client process is given."""
+    """Settings of every client process."""
 
     def __init__(
         self, aws: EmbeddedAws, directory: Path, shards: int, every: float
@@ -111,7 +111,7 @@ class Given:
 
 
 class Members:
-    """The client processes that run, and those that ran."""
+    """The running and the ended client processes."""
 
     def __init__(self, given: Given, clients: int, stack: ExitStack) -> None:
         self._given, self._stack = given, stack
@@ -127,7 +127,7 @@ class Members:
         return process
 
     def restart(self) -> str:
-        """Restart the next client but never the first; say what was done."""
+        """Restart the next client, never the first; return a description."""
         index = 1 + self.restarts % (len(self.running) - 1)
         self.restarts += 1
         old = self.running[index]
@@ -150,7 +150,7 @@ class Members:
 
 
 class Resharding:
-    """Splits one shard, and merges the two the next time."""
+    """Splits one shard, and merges its children the next time."""
 
     def __init__(self, given: Given) -> None:
         self._aws, self._streams = given.aws, list(given.streams)
@@ -159,7 +159,7 @@ class Resharding:
         self.count = 0
 
     def next(self) -> str:
-        """Reshard; say what was done."""
+        """Split or merge; return a description."""
         self.count += 1
         if self._parted is not None:
             stream, left, right = self._parted
@@ -176,14 +176,14 @@ class Resharding:
 
 
 class Production:
-    """Numbered records at a rate, some of them in KPL aggregates."""
+    """Puts numbered records at a rate, some of them in KPL aggregates."""
 
     def __init__(self, given: Given, per_second: float) -> None:
         self._given, self._rate = given, per_second
         self._draw, self._stop = random.Random(2), threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.count = 0
-        """User records that were put: their numbers are 0 to count - 1."""
+        """Number of user records put, numbered from 0."""
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -211,7 +211,7 @@ class Production:
 
 
 def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> bool:
-    """Let the fleet run for its time; return whether all clients lasted so long."""
+    """Run the fleet; return whether all clients ran to the end."""
     began = time.monotonic()
     reshard, restart = given.reshard_minutes, given.restart_minutes
     while (minutes := (time.monotonic() - began) / 60) < given.minutes:
@@ -229,12 +229,12 @@ def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> b
 
 
 def say(minutes: float, text: str) -> None:
-    """Print what happens, and when."""
+    """Print events with their times."""
     print(f"{minutes:7.2f} min  {text}", flush=True)
 
 
 def settle(members: Members, wanted: int) -> None:
-    """Wait until everything is delivered, or for long enough; end the clients."""
+    """Wait until all records are delivered or a timeout ends; stop the clients."""
     for process in members.running:
         process.ended = time.time()
     until = time.monotonic() + PATIENCE_SECONDS
@@ -245,7 +245,7 @@ def settle(members: Members, wanted: int) -> None:
 
 
 def report(members: Members, produced: int, warm_up: float) -> bool:
-    """Print what was seen; return whether all is well."""
+    """Print the results; return whether they are good."""
     print(
         f"\n{'process':<12} {'measure':<12} {'at warm-up':>10} {'mean then':>10}",
         end="",
@@ -261,7 +261,7 @@ def report(members: Members, produced: int, warm_up: float) -> bool:
 
 
 def report_on(process: Process, warm_up: float) -> bool:
-    """Print how the measures of one process went; return whether it is well."""
+    """Print one process's measurements; return whether they are flat."""
     passed = process.status == 0
     for trend in process.trends(warm_up):
         unit = MIB if trend.measure == "memory" else 1
@@ -275,7 +275,7 @@ def report_on(process: Process, warm_up: float) -> bool:
 
 
 def main() -> int:
-    """Run; return the exit status: 0 if nothing grows and nothing is lost."""
+    """Run; return the exit status: 0 if no process grows and no record is lost."""
     given = arguments(sys.argv[1:])
     warm_up = 60 * min(WARM_UP_MINUTES, given.minutes / 4)
     with ExitStack() as stack:

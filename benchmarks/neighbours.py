@@ -1,4 +1,4 @@
-"""How long records take to each of several apps that read one stream.
+"""Measure the delay of records for several apps that read one stream.
 
     python -m benchmarks.neighbours [--apps 1 2 3 5] [--seconds 60] [--shards 5]
 
@@ -31,19 +31,19 @@ MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
 MOST_REFUSED = 2.0
 SETTLE_SECONDS = 30.0
 FOREIGN_SETTLE_SECONDS = 60.0
-"""An app needs so long to tell a foreign consumer from another app."""
+"""Time that an app needs to distinguish a foreign consumer from another app."""
 PER_SECOND = 50.0
 FOREIGN_PACE_SECONDS = 0.1
 THROTTLED = "ProvisionedThroughputExceededException"
 
 
 class Run(NamedTuple):
-    """What was measured beside each other."""
+    """Measurements of apps that run side by side."""
 
     waits: list[list[float]]
     """Seconds from put to user code, by app."""
     refused: float
-    """How many of a hundred reads were refused."""
+    """Percentage of rejected reads."""
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Run:
-    """Run so many apps beside each other once they have settled."""
+    """Measure this number of apps side by side after they have settled."""
     with fleet() as made, ExitStack() as stack:
         made.aws.create_stream("orders", shards=shards)
         if foreign:
@@ -103,7 +103,7 @@ def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Ru
 
 
 def refused_percent(aws: EmbeddedAws) -> float:
-    """Return how many of a hundred reads of the apps were refused."""
+    """Return the percentage of the apps' reads that were rejected."""
     reads = [
         entry.error == THROTTLED
         for entry in list(aws.journal.latest)
@@ -114,7 +114,7 @@ def refused_percent(aws: EmbeddedAws) -> float:
 
 @contextmanager
 def consuming(made: Fleet, min_read_interval_seconds: float) -> Iterator[None]:
-    """Run a foreign consumer, in a process of its own."""
+    """Run a foreign consumer in its own process."""
     with subprocess.Popen(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""Canned GetRecords answers."""
+"""Prepared GetRecords responses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from benchmarks.decode import aggregate, page
 
 
 class Layout(NamedTuple):
-    """What a page holds."""
+    """Contents of a page."""
 
     name: str
     records: int
-    """User records a page."""
+    """User records per page."""
     size: int
     aggregated: bool = False
 
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
 
 
 def numbered(body: bytes, number: int) -> bytes:
-    """Return a page as the shard's page of this number, from 0, with more to follow."""
+    """Return a page as the shard's page of this number, counted from 0."""
     following = b'"NextShardIterator":"%s"' % iterator(number + 1).encode()
     return (
         body.replace(b'"MillisBehindLatest":0', b'"MillisBehindLatest":60000')
@@ -36,7 +36,7 @@ def numbered(body: bytes, number: int) -> bytes:
 
 
 def iterator(number: int) -> str:
-    """Return the iterator of a shard's page."""
+    """Return the iterator for a shard's page."""
     return f"{number:0200}"
 
 

@@ -1,4 +1,4 @@
-"""Tables of figures beside their aims."""
+"""Print tables of figures and their targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Line(NamedTuple):
     figure: str
     aim: str = ""
     met: bool | None = None
-    """None: there is no aim, or it can't be judged here."""
+    """None if there is no target, or if it cannot be checked here."""
 
 
 class Report:
@@ -23,19 +23,19 @@ class Report:
         self.lines: list[Line] = []
 
     def at_least(self, what: str, value: float, aim: float, unit: str = "") -> None:
-        """Add a figure that should be this large."""
+        """Add a figure with a minimum."""
         figure, wanted = f"{value:,.4g}{unit}", f"≥ {aim:,.4g}{unit}"
         if value >= 1000:
             figure, wanted = f"{value:,.0f}{unit}", f"≥ {aim:,.0f}{unit}"
         self.lines.append(Line(what, figure, wanted, value >= aim))
 
     def at_most(self, what: str, value: float, aim: float, unit: str = "") -> None:
-        """Add a figure that should be no larger than this."""
+        """Add a figure with a maximum."""
         figure, wanted = f"{value:,.4g}{unit}", f"≤ {aim:,.4g}{unit}"
         self.lines.append(Line(what, figure, wanted, value <= aim))
 
     def note(self, what: str, figure: str) -> None:
-        """Add a figure without an aim."""
+        """Add a figure without a target."""
         self.lines.append(Line(what, figure))
 
     def print(self) -> None:
@@ -53,6 +53,6 @@ class Report:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the value that this share of all doesn't exceed."""
+    """Return the value that this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,4 +1,4 @@
-"""How fast a backlog drains where AWS's limits hold: 2 MB and five reads a second.
+"""Measure how fast a backlog drains under AWS's limits per shard.
 
     python -m benchmarks.spark_drain [RECORDS BYTES]
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def throttles(url: str) -> int:
-    """Return how many reads the server refused."""
+    """Return the number of reads that the server rejected."""
     request = urllib.request.Request(
         url, b"{}", {"X-Amz-Target": "Kinesis_20131202.Throttled"}
     )

@@ -1,4 +1,4 @@
-"""What the driver of a Spark query costs.
+"""Measure the cost of a Spark query's driver.
 
     python -m benchmarks.spark_driver [fleet] [memory] [idle] [latency]
 
@@ -49,7 +49,7 @@ HOUR = 3600
 
 
 def main() -> None:
-    """Print what was asked for, or all."""
+    """Print the requested tables, or all."""
     for name in sys.argv[1:] or WHAT:
         WHAT[name]()
 
@@ -68,7 +68,7 @@ def reader(url: str, shards: int, start: Start) -> StreamReader:
 def trigger(
     query: StreamReader, start: dict[str, Any], limit: ReadLimit = NO_LIMIT
 ) -> dict[str, Any]:
-    """Do what Spark does in one trigger."""
+    """Make the calls of one Spark trigger."""
     end = query.latestOffset(start, limit)
     query.reportLatestOffset()
     if end != start:
@@ -99,7 +99,7 @@ def fleet() -> None:
 
 
 def memory() -> None:
-    """Plan often, and see what stays."""
+    """Plan often, and measure the memory that stays."""
     report = Report(f"memory over {TRIGGERS} triggers of {IDLE_SHARDS} busy shards")
     with served("benchmarks.flowing", 0.0, 50.0, 100, HOUR) as url:
         query, end = reader(url, IDLE_SHARDS, Start.TRIM_HORIZON), dict[str, Any]()
@@ -125,7 +125,7 @@ def _resident() -> int:
 
 
 def idle() -> None:
-    """Let a real query find nothing new."""
+    """Run a real query without new records."""
     report = Report(f"a trigger without new data, {IDLE_SHARDS} shards, real Spark")
     with (
         served("benchmarks.flowing", 0.0, 0.0, 100, HOUR) as url,
@@ -179,7 +179,7 @@ def _session() -> SparkSession:
 
 
 def latency() -> None:
-    """Measure how soon rows come out."""
+    """Measure the delay of rows."""
     report = Report("latency of a real query, 8 shards, AWS's limits")
     with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as where:
         os.environ |= aws.environment()
@@ -203,7 +203,7 @@ def latency() -> None:
 def _first_row(
     spark: SparkSession, aws: EmbeddedAws, name: str, where: str
 ) -> tuple[float, float]:
-    """Return after how many seconds the first row came, and the CPU until then."""
+    """Return the seconds until the first row, and the CPU time until then."""
     for i in range(100):
         aws.put(name, b"x", f"key-{i}")
     time.sleep(5)  # an old backlog, not one that is just coming

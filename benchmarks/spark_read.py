@@ -1,4 +1,4 @@
-"""How many rows a CPU second brings to Spark, beside the most that its API allows.
+"""Measure rows per CPU second into Spark, and the maximum of its API.
 
     python -m benchmarks.spark_read [LAYOUT…]
 
@@ -28,17 +28,17 @@ ROUNDS = 3
 
 
 class Layout(NamedTuple):
-    """A backlog, and the rows a CPU second to reach."""
+    """A backlog, and its target of rows per CPU second."""
 
     records: int
-    """A shard."""
+    """Number per shard."""
     size: int
     noop: float
     parquet: float
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """Return the number of all rows."""
         return SHARDS * self.records
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measure(side: str, layout: str, url: str) -> dict[str, dict[str, float]]:
-    """Run one side in a process of its own."""
+    """Run one side in its own process."""
     environment = {
         **os.environ,
         "AWS_ENDPOINT_URL_KINESIS": url,

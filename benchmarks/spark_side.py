@@ -1,4 +1,4 @@
-"""One side of benchmarks.spark_read: runs its queries in a Spark of its own.
+"""Run the queries of one side of benchmarks.spark_read in its own Spark.
 
 python -m benchmarks.spark_side ceiling|ours LAYOUT
 """
@@ -34,7 +34,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> tuple[float, float]:
-        """Return the seconds that went by and the CPU seconds."""
+        """Return the elapsed seconds and the CPU seconds."""
         seconds, cpu = time.monotonic() - self._began[0], cpu_seconds() - self._began[1]
         self._stopped.set()
         self._thread.join()
@@ -62,7 +62,7 @@ def tree() -> list[int]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of the tree, thereof of processes that have ended."""
+    """Return the CPU time of the tree, and the part of ended processes."""
     ticks = 0
     for process in tree():
         try:

@@ -1,4 +1,4 @@
-"""One client in a process of its own, told what to do by the benchmark that starts it.
+"""Run one client in its own process, as the benchmark that starts it says.
 
     python -m benchmarks.worker APP STREAMS WHAT
 
@@ -29,18 +29,18 @@ NEVER_SECONDS = 12.0
 
 
 def say(*words: object) -> None:
-    """Print a line at once."""
+    """Print a line and flush."""
     print(*words, flush=True)
 
 
 async def each(records: Records) -> None:
-    """Tell of every record."""
+    """Report every record."""
     async for record in records:
         say(time.time(), record.stream, record.shard_id, record.data.decode())
 
 
 async def first(records: Records) -> None:
-    """Tell how long the first record took, and go on."""
+    """Report the time of the first record, and continue."""
     began = time.monotonic()
     async for _ in records:
         say(time.monotonic() - began)
@@ -50,13 +50,13 @@ async def first(records: Records) -> None:
 
 
 async def caught_up(records: Records) -> None:
-    """Tell what waiting costs when records came a moment ago."""
+    """Report the cost of waiting shortly after records arrived."""
     pacing.IDLE_AFTER_SECONDS = 1e9
     await wait(records)
 
 
 async def wait(records: Records) -> None:
-    """Tell what waiting costs once all shards are held."""
+    """Report the cost of waiting after all shards are claimed."""
     waiting = asyncio.ensure_future(anext(aiter(records)))
     await asyncio.sleep(8)
     began = os.times()
@@ -68,13 +68,13 @@ async def wait(records: Records) -> None:
 
 
 async def idle(records: Records) -> None:
-    """Tell what waiting costs when shards are read least often."""
+    """Report the cost of waiting while shards are read least often."""
     pacing.IDLE_AFTER_SECONDS = pacing.IDLE_SLOWING_SECONDS = 0.5
     await wait(records)
 
 
 async def never(records: Records) -> None:
-    """Tell how large the process gets while nobody asks for a second record."""
+    """Report the size of the process while no second record is requested."""
     waiting = asyncio.ensure_future(anext(aiter(records)))
     most, until = 0, time.monotonic() + NEVER_SECONDS
     while time.monotonic() < until:
@@ -85,7 +85,7 @@ async def never(records: Records) -> None:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has."""
+    """Return the memory of this process."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * 4096
 
