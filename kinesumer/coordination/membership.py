@@ -137,7 +137,10 @@ class MemberWatcher:
         return member._replace(state="silent")
 
     def _should_fence(self, member: LivenessRow, leader: LeaderRow | None) -> bool:
-        """The leader fences any other member; the others fence only the leader."""
+        """Return whether to fence a member.
+
+        The leader fences any other member; the others fence only the leader.
+        """
         if member.session == self._lease.session:
             return False
         if leader is None or leader.session == self._lease.session:

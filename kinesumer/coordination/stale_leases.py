@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 class StaleLeases:
-    """One session's stale leases. Only the lease coordinator's loop releases them,
-    since only that loop knows of all open claims."""
+    """One session's stale leases.
+
+    Only the lease coordinator's loop releases them, since only that loop knows of all
+    open claims.
+    """
 
     def __init__(self, context: ClientContext, session: str) -> None:
         self._context = context

@@ -20,8 +20,9 @@ CREDIT_SECONDS = 0.4
 
 
 class Pacing:
-    """The pace of one shard's reads: told what came of a read, says when the next may
-    start.
+    """The pace of one shard's reads.
+
+    Each method gets the outcome of a read and returns when the next may start.
 
     All times are seconds on one clock of the caller's.
     """
