@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinesumer.simulation import replay, results
+from kinesumer.simulation import results
 from kinesumer.simulation.run import Outcome, Run, draw_run, execute_run, reduce_logging
 from kinesumer.simulation.scenarios import (
     CALM,
@@ -42,7 +42,7 @@ NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM)]
     multiple=True,
     help="Shards; once for each stream.  [8]",
 )
-@click.option("--minutes", default=10.0, show_default=True, help="With faults.")
+@click.option("--minutes", default=10.0, show_default=True, help="Minutes with faults.")
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
 @click.option(
     "--faults",
@@ -151,7 +151,7 @@ def _execute_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
 
 def _replay(file: Path) -> None:
     try:
-        run = replay.load(file)
+        run = results.load_run(file)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--replay") from error
     outcome = execute_run(run)
@@ -167,9 +167,9 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
         click.echo(f"searching a shorter run than its {len(run.faults)} faults …")
         outcome = Shrinker(outcome).shrink()
     file = directory / f"violation-{run.seed}.json"
-    replay.save(outcome.run, file)
+    results.save_run(outcome.run, file)
     _show(outcome)
-    click.echo(f"replay it  {replay.command(file)}")
+    click.echo(f"replay it  {results.replay_command(file)}")
 
 
 def _show(outcome: Outcome) -> None:

@@ -14,10 +14,9 @@ from kinesumer.model.streams import Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.bandwidth import SharedLink
-from kinesumer.simulation.handler_client import HandlerClient
 from kinesumer.simulation.heartbeat import SimulatedHeartbeatThread
 from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
-from kinesumer.simulation.user_code import FaultyUserCode, UserError
+from kinesumer.simulation.user_code import FaultyUserCode, HandlerClient, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The results of a campaign: a line in a file for each run, and their totals."""
+"""Files of a campaign: the result of each run, and runs to replay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from kinesumer.simulation.final_phases import AT_REST, FATAL, LATENCY
+from kinesumer.simulation.limit_faults import KINDS
+from kinesumer.simulation.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,3 +142,29 @@ def _ranges(seeds: list[int]) -> list[str]:
         else:
             found.append((seed, seed))
     return [str(low) if low == high else f"{low}-{high}" for low, high in found]
+
+
+# --- runs to replay ---
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write a run to a file."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
+
+
+def load_run(path: Path) -> Run:
+    """Return the run in a file. Raises ValueError if the file is invalid."""
+    try:
+        run = msgspec.json.decode(path.read_bytes(), type=Run)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} holds no run: {error}") from error
+    unknown = {fault.kind for fault in run.faults} - KINDS.keys()
+    unknown |= {run.ending} - AT_REST.keys() - FATAL.keys() - LATENCY.keys()
+    if unknown:
+        raise ValueError(f"{path} names unknown faults: {', '.join(sorted(unknown))}")
+    return run
+
+
+def replay_command(path: Path) -> str:
+    """Return the command that replays a file."""
+    return f"python -m kinesumer.simulation --replay {path}"

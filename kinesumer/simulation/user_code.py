@@ -1,19 +1,30 @@
-"""User code of a simulated client: it fails, hangs, is slow, or blocks the loop."""
+"""User code of a simulated client: handlers with faults, and what ``run()`` calls."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.errors import DeadLettersUnavailableError
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import refuse_awaitable
+from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.runner import HandlerRunner
 
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesumer.dead_letters import DeadLetter
     from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Fence, Record
     from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.world import UserCode, World
+
+RETRIES = RetryPolicy(max_attempts=2)
+"""Few attempts, so that some records become dead letters."""
+REJECTED_SHARE = 0.3
+"""Share of the dead letters that the target rejects."""
 
 
 class UserError(Exception):
@@ -103,3 +114,72 @@ class FaultyUserCode:
         for _ in range(count):
             if loop.real < self._blocks_until:
                 await self._machine.busy(self._block_seconds * self._random.random())
+
+
+class HandlerClient:
+    """The handlers and dead letters of one ``run()``, which report to the checker."""
+
+    def __init__(
+        self, world: World, user_code: FaultyUserCode, machine: Machine, random: Random
+    ) -> None:
+        self._user_code = user_code
+        self._machine = machine
+        self._random = random
+        self._checker = world.checker
+        self._seen: set[tuple[Fence, Position]] = set()
+        self._failed: dict[str, Record] = {}
+        """Records that failed, by stream, shard and sequence number."""
+        scenario = world.scenario
+        options = read_run_options(
+            self.batch if scenario.batches else self.record,
+            batch=scenario.batches,
+            concurrency=scenario.concurrency,
+            dead_letters=self.put,
+            retries=RETRIES,
+        )
+        self.handling = HandlerRunner(
+            options,
+            app=scenario.app,
+            clock=machine,
+            random=random,
+            drain=world.config.drain_timeout_seconds,
+        )
+        self.handling.letters = self
+
+    async def record(self, record: Record) -> None:
+        """Handle a record."""
+        await self._handle([record])
+
+    async def batch(self, batch: Batch) -> None:
+        """Handle a batch."""
+        await self._handle(batch.records, batch)
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Store a dead letter, or raise DeadLettersUnavailableError."""
+        if self._random.random() < REJECTED_SHARE:
+            raise DeadLettersUnavailableError("not now")
+        self._checker.note("dead letter", self._machine.name, letter.sequence_number)
+        self._checker.done(self._failed.pop(_place(letter)))
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
+        for record in records:
+            place = record.fence, record.position
+            if place not in self._seen:  # else it is tried again
+                self._seen.add(place)
+                self._checker.delivered(self._machine, record)
+        try:
+            await self._user_code.run(records, batch)
+        except Exception:
+            self._failed.update((_place(record), record) for record in records)
+            raise
+        for record in records:
+            self._checker.done(record)
+
+
+def _place(at: Record | DeadLetter) -> str:
+    return (
+        f"{at.stream_arn} {at.shard_id} {at.sequence_number} {at.sub_sequence_number}"
+    )

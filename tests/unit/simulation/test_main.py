@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesumer.simulation.__main__ import main
-from kinesumer.simulation.replay import load
+from kinesumer.simulation.results import load_run
 from kinesumer.wire import writes
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_a_violation_is_shown_as_the_shortest_run_and_replayed_by_one_command(
     path = tmp_path / "violation-3.json"
     command = f"python -m kinesumer.simulation --replay {path.name}"
     assert command in shown.output
-    assert len(load(path).faults) <= 1
+    assert len(load_run(path).faults) <= 1
     again = run("--replay", path.name)
     assert again.exit_code == 1
     violation = next(ln for ln in again.output.splitlines() if "VIOLATION" in ln)
