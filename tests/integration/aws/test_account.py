@@ -23,7 +23,7 @@ async def test_a_page_of_a_proxy_is_no_answer(
         aws.answer_raw(operation, b"<html><body>Log in</body></html>", 200)
     with pytest.raises(SourceUnavailableError, match="GetCallerIdentity isn't from"):
         await read_caller(clients)
-    with pytest.raises(SourceUnavailableError, match="DescribeLimits isn't one of"):
+    with pytest.raises(SourceUnavailableError, match="DescribeLimits isn't from"):
         await read_limits(clients)
 
 
