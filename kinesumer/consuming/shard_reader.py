@@ -341,8 +341,8 @@ class ShardReader:
         row = rows.shard_key(self._context.app, key, self._owned.row.first_hash)
         return CorruptRowError(
             f"state store row pk={row.pk!r} sk={row.sk!r}: attribute sequence_number "
-            f"is no position in the shard ({error}); correct it, or remove it to begin "
-            "at the row's start"
+            f"is not a position in the shard ({error}); correct it, or remove it to "
+            "begin at the row's start"
         )
 
     def _batches(self, opened: OpenedRecords, millis_behind: int) -> list[FetchedBatch]:

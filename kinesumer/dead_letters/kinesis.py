@@ -56,7 +56,7 @@ class KinesisLetters:
         arn, longest = self._info.arn, self._info.max_record_bytes
         if letter.stream_arn == arn:
             raise ConfigurationError(
-                f"stream {arn} can't keep its own dead letters: whoever consumes it "
+                f"stream {arn} cannot hold its own dead letters, since its consumers "
                 "would get them again; name another stream"
             )
         entry = Entry(encode_letter(letter), letter.id)

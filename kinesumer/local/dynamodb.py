@@ -140,7 +140,7 @@ def parse(body: bytes) -> dict[str, Any]:
     except ValueError:
         request = None
     if not isinstance(request, dict):
-        raise AwsError("SerializationException", "The body is no JSON object")
+        raise AwsError("SerializationException", "The body is not a JSON object")
     return request
 
 

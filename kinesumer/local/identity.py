@@ -94,7 +94,7 @@ class Identities:
     def account(self, account: str) -> Credentials:
         """Return an account's credentials; the account is made if it is new."""
         if not ACCOUNT.fullmatch(account):
-            raise ValueError(f"{account!r} is no AWS account id: use 12 digits")
+            raise ValueError(f"{account!r} is not an AWS account id: use 12 digits")
         if account not in self._by_account:
             key = f"AKIA{account}LOCL"
             self._add(

@@ -89,9 +89,9 @@ def _check_counters(table: Table) -> None:
     for lease in table.leases:
         if not lease.is_counted:
             raise ConfigurationError(
-                f"row {escape_unprintable(lease.key)!r}: leaseCounter is no number, "
-                "so nobody can "
-                "tell whether a worker moves it; delete the row, or correct it"
+                f"row {escape_unprintable(lease.key)!r}: leaseCounter is not "
+                "a number, so it does not show whether a worker is alive; delete the "
+                "row, or correct it"
             )
 
 

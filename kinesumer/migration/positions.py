@@ -130,14 +130,18 @@ def decode(content: bytes) -> Positions:
     """Parse a file. Raise ConfigurationError if it isn't a file of positions."""
     if len(content) > MAX_FILE_BYTES:
         raise ConfigurationError(
-            f"that is no file of positions: it has more than {MAX_FILE_BYTES:,} bytes"
+            f"the input is not a file of positions: over {MAX_FILE_BYTES:,} bytes"
         )
     try:
         found: Any = msgspec.json.decode(content, type=Positions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"that is no file of positions: {error}") from None
+        raise ConfigurationError(
+            f"the input is not a file of positions: {error}"
+        ) from None
     assert isinstance(found, Positions)
     arns = [stream.stream_arn for stream in found.streams]
     if len(set(arns)) < len(arns):
-        raise ConfigurationError("that is no file of positions: a stream comes twice")
+        raise ConfigurationError(
+            "the input is not a file of positions: it names a stream twice"
+        )
     return found

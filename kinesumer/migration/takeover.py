@@ -142,7 +142,10 @@ def narrowed(streams: Sequence[str], positions: Positions) -> Positions:
     arns = [stream.stream_arn for stream in positions.streams]
     for name in streams:
         if not any(name in (arn, stream_name(arn)) for arn in arns):
-            raise KinesumerError(f"there is no stream {name} in it: {', '.join(arns)}")
+            raise KinesumerError(
+                f"the positions do not name stream {name}, only {', '.join(arns)}; "
+                "name one of these"
+            )
     kept = [
         stream
         for stream in positions.streams

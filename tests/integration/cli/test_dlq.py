@@ -212,7 +212,7 @@ def test_a_stream_refuses_its_own_and_too_large_letters(
 ) -> None:
     for name in ("orders", "letters"):
         aws.create_stream(name)
-    with pytest.raises(ConfigurationError, match="can't keep its own dead letters"):
+    with pytest.raises(ConfigurationError, match="cannot hold its own dead letters"):
         keep("kinesis:orders", letter(1))
     with pytest.raises(DeadLetterTooLargeError, match="too large for stream"):
         keep("kinesis:letters", letter(1, data=bytes(1 << 20)))

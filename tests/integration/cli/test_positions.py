@@ -190,8 +190,8 @@ def test_positions_are_exported_to_the_fleets_leases(
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{}", "no file of positions: Object missing required field `kind`"),
-        ("not JSON", "no file of positions: JSON is malformed"),
+        ("{}", "not a file of positions: Object missing required field `kind`"),
+        ("not JSON", "not a file of positions: JSON is malformed"),
         ('{"kind": "kinesumer-positions", "version": 2}', "Invalid enum value 2"),
     ],
 )
@@ -241,7 +241,7 @@ def test_positions_of_a_recreated_stream_are_refused(
     assert refused.exit_code == 1
     assert f"stream {ORDERS} was made at" in error_text(refused)
     refused = run("import", str(path), "--app=b", "--stream=clicks")
-    assert "there is no stream clicks in it" in error_text(refused)
+    assert "the positions do not name stream clicks" in error_text(refused)
 
 
 def test_nothing_is_written_if_there_is_a_problem(

@@ -116,7 +116,7 @@ async def test_leases_that_could_not_all_be_written_are_left_as_they_are(
         table.rows[S1]["leaseCounter"] = counter
     before = dict(table.rows)
     export = LeaseExport(table, ["orders"], "us-east-1")
-    with pytest.raises(KinesumerError, match=f"'{S1}': leaseCounter is no number"):
+    with pytest.raises(KinesumerError, match=f"'{S1}': leaseCounter is not a number"):
         await export.draft(world.context(), world.open)
     assert table.rows == before
 
