@@ -58,7 +58,7 @@ def test_app_and_table_may_come_from_the_environment(
             "has no time zone: add Z for UTC",
         ),
         (["consume", "arn:aws:s3:::b", "--app=a"], "isn't the ARN of a stream"),
-        (["consume", "", "--app=a"], "is no stream"),
+        (["consume", "", "--app=a"], "must be a stream"),
     ],
 )
 def test_wrong_use(
