@@ -21,10 +21,10 @@ def consuming(fleet: Fleet) -> list[Client]:
     return clients
 
 
-def assert_all_end(fleet: Fleet, clients: list[Client], error: str) -> None:
+def assert_all_end(fleet: Fleet, clients: list[Client], *errors: str) -> None:
     for client in clients:
-        fleet.until(lambda c=client: c.process.poll() is not None, f"{error} ends it")  # type: ignore[misc]
-        assert client.failure.startswith(error), fleet.report()
+        fleet.until(lambda c=client: c.process.poll() is not None, f"{errors} ends it")  # type: ignore[misc]
+        assert client.failure.startswith(errors), fleet.report()
         assert client.process.poll() == 1
 
 
@@ -64,7 +64,9 @@ def test_a_table_that_is_made_anew_ends_all(fleet: Fleet) -> None:
     delete_table(fleet)
     fleet.aws.create_table(fleet.table)
 
-    assert_all_end(fleet, clients, "StateStoreRecreatedError: ")
+    # A client that asks between the deletion and the creation finds no table.
+    missing = "StateStoreMissingError: "
+    assert_all_end(fleet, clients, "StateStoreRecreatedError: ", missing)
 
 
 @scenario
