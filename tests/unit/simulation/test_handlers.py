@@ -125,5 +125,5 @@ def test_what_run_would_not_take_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="says nothing"):
         simulate_handler(handle)
-    with pytest.raises(ConfigurationError, match="something to await"):
+    with pytest.raises(ConfigurationError, match="returned an awaitable"):
         simulate_handler(lambda record: handle(record), batch=False, minutes=0.1)
