@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 5.0
 """A reader begins without a question of its own if others have asked so lately: no
-stream is deleted and made anew within this time."""
+stream is deleted and created again within this time."""
 SLACK_SECONDS = 60.0
 """A read to the tip may lack records that arrived so shortly before it."""
 PIECE_BYTES = 512 * 1024

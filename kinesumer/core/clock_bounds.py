@@ -44,13 +44,11 @@ class ClockBounds:
 
     def _bound(self, min_offset: float, max_offset: float, now: float) -> None:
         drift = DRIFT * (now - self._bounded_at)
-        low, high = (
-            max(min_offset, self._min_offset - drift),
-            min(max_offset, self._max_offset + drift),
-        )
-        # The bounds contradict each other if Kinesis's clock was set or this machine
-        # slept. Then only the newest answer counts.
-        self._min_offset, self._max_offset = (
-            (low, high) if low <= high else (min_offset, max_offset)
-        )
+        low = max(min_offset, self._min_offset - drift)
+        high = min(max_offset, self._max_offset + drift)
+        if low > high:
+            # Kinesis's clock was set, or this machine slept: only the newest answer
+            # counts.
+            low, high = min_offset, max_offset
+        self._min_offset, self._max_offset = low, high
         self._bounded_at = now
